@@ -100,7 +100,7 @@ def _row(case: str, values: list[float]) -> dict[str, Any]:
 
 
 def _counted(case: str, lost: int, number: int) -> dict[str, Any]:
-    """Return the row of a case in which jobs that did not go on were counted."""
+    """Return the row of a case in which jobs that did not continue were counted."""
     return {"case": case, "lost": lost, "number": number, "original": ORIGINAL[case].told, "ratio": None}
 
 
@@ -232,7 +232,7 @@ def _gap(diaries: dict[int, Diary], blow: Blow) -> float:
 
 
 def _begun_anew(diaries: dict[int, Diary], blows: list[Blow]) -> list[str]:
-    """Return after which blows the job went on behind where it was."""
+    """Return after which blows the job continued behind where it was."""
     commits = sorted((at, step) for diary in diaries.values() for step, (at, _) in diary.commits.items())
     told = []
     for blow in blows:

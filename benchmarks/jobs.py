@@ -157,7 +157,7 @@ def run_job(
         num_workers: with which it begins.
         max_workers: that it may have; None: as many as it begins with.
         conduct: asks for changes.
-        heartbeat_limit_s: a worker silent for so long is given up.
+        heartbeat_limit_s: a worker silent for that long is given up.
         limit_s: for the whole job.
         launcher: what runs the program, if it is no job's program by itself.
         guest: what lives in the driver's process beside the job.

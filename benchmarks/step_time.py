@@ -77,7 +77,7 @@ def _figures(ranks: list[dict[str, list[list[float]]]]) -> dict[str, Any]:
 
 
 def _num_cold(block: list[float]) -> int:
-    # The other side's data still lie in the caches.
+    # The other side's data still are in the caches.
     return max(1, len(block) // 10)
 
 

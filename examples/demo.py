@@ -303,7 +303,7 @@ def watch(job: Job, play: Play, console: Console, title: str) -> float:
 
 
 def follow(job: Job, play: Play, tell: Callable[[Act], object]) -> bool:
-    """Wait a moment, see what is new and do what is due; returns whether the job goes on."""
+    """Wait a moment, see what is new and do what is due; returns whether the job continues."""
     over = job.is_over
     if not over:
         time.sleep(LOOK_EVERY_S)

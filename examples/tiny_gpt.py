@@ -77,7 +77,7 @@ def per_letter(logits: Tensor, letters: Tensor) -> Tensor:
 
 @torch.no_grad()
 def write(model: TinyGPT, alphabet: str, begin: str, num_letters: int) -> str:
-    """Let the model go on with a text."""
+    """Let the model continue with a text."""
     model.eval()
     dice = torch.Generator().manual_seed(0)
     text = begin

@@ -72,12 +72,12 @@ def open_folder() -> Iterator[None]:
     if _FOLDER in os.environ:
         yield
         for server in _started:
-            server.returncode = 0  # it goes on for the other processes of pytest, and ends with the first one
+            server.returncode = 0  # it continues for the other processes of pytest, and ends with the first one
         return
     with tempfile.TemporaryDirectory(prefix="legato-forks-") as folder:
         os.environ[_FOLDER] = folder
         os.mkfifo(Path(folder, _LIFE))
-        # No byte goes through it: the fork servers see when nobody has it open any more.
+        # No byte goes through it: the fork servers see when no process has it open any more.
         life = os.open(Path(folder, _LIFE), os.O_RDWR)
         try:
             yield
@@ -272,7 +272,7 @@ def enter_drivers() -> None:
 
 
 def run_module(name: str) -> None:
-    """Go on as ``python -m NAME`` does."""
+    """Continue as ``python -m NAME`` does."""
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 

@@ -24,7 +24,7 @@ _NUM_SAMPLES = 8192
 
 
 class Peer:
-    """DistributedDataParallel with the cheapest data path there is: slices of tensors that lie in memory."""
+    """DistributedDataParallel with the cheapest data path there is: slices of tensors that are in memory."""
 
     def __init__(self, case: dict[str, Any], rank: int, data: Any, rendezvous: Path) -> None:
         self._num_micro_batches = case["micro_batches_per_worker"]

@@ -80,7 +80,7 @@ def test_the_trainer_gives_the_same_weights_when_a_worker_is_killed(tmp_path: Pa
     alone = run(tmp_path, *program)
     words = ("-m", "legato.cli", "run", "--workers", 2, "--name", "job", *program)
     run(tmp_path, *words, LEGATO_FAULTS="1@30:reduce=kill")
-    # From the logs: whoever is the first at the end need not be whom the terminal shows.
+    # From the logs: the first worker at the end need not be the one that the terminal shows.
     logs = "".join(path.read_text() for path in (tmp_path / "jobs" / "job" / "logs").iterdir())
     assert read_digest(alone) == read_digest(logs)
     assert '"kind":"died"' in (tmp_path / "jobs" / "job" / "events.jsonl").read_text()
@@ -138,7 +138,7 @@ def test_a_chart_may_be_wider_than_the_training_is_long(monkeypatch: pytest.Monk
     assert draw_chart([], 1, 1, width=4)[1] == "   1 │····"
 
 
-def test_a_difference_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_reported_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     demo = load("demo", monkeypatch)
     for digests, word, want in ((("a" * 64, "a" * 64), "EQUAL", True), (("a" * 64, "b" * 64), "DIFFERENT", False)):
         console = Console(record=True, width=100, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123

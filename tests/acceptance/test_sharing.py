@@ -27,7 +27,7 @@ RUNNING = "running"
 
 
 class Person:
-    """Somebody at a terminal.
+    """A user at a terminal.
 
     Args:
         name: of the user.

@@ -112,7 +112,7 @@ def test_a_program_that_never_trains(notebook: Notebook, wmla: Platform) -> None
     assert notebook.state(job) == "FINISHED"
     assert "that is all\n" in notebook.log(job, "outlog")
     for told in logs(notebook, job):
-        assert told == "legato: main.py came to its end without a call of FabricModel.train(): it trained nothing.\n"
+        assert told == "legato: main.py ended without a call of FabricModel.train(): it trained nothing.\n"
     assert notebook.log(job) == ""
     answer = notebook.http.get(f"{DLI}/execs/{job}/result")
     assert (answer.status_code, answer.text[:11]) == (404, "Error 404: ")
@@ -130,14 +130,14 @@ MAIN = ("insects/main.py", b"")
             ("main", START.replace("main.py", "mian.py"), tar(MAIN), "mian.py"),
             ("main elsewhere", START.replace("main.py", "../main.py"), tar(MAIN), "../main.py"),
             ("group", f"{START} --ig wml-ig-etd", tar(MAIN), "Instance group name wml-ig-etd not found."),
-            ("consumer", f"{START} --consumer nobody", tar(MAIN), "Consumer nobody not found."),
+            ("consumer", f"{START} --consumer unknown", tar(MAIN), "Consumer unknown not found."),
             ("link", START, tar(MAIN, link("insects/data", "/etc")), "insects/data"),
             ("link up", START, tar(MAIN, link("insects/data", "../../..")), "insects/data"),
             ("hard link", START, tar(MAIN, link("insects/a.py", "insects/main.py", tarfile.LNKTYPE)), "insects/a.py"),
             ("absolute", START, tar(MAIN, ("/tmp/insects/x.py", b"")), "/tmp/insects/x.py"),
             ("up", START, tar(MAIN, ("insects/../../x.py", b"")), "insects/../../x.py"),
             ("torn", START, tar(MAIN)[:40], "damaged"),
-            ("nothing", START, None, "Nothing was sent"),
+            ("nothing", START, None, "The upload is empty"),
         )
     ],
 )

@@ -1,8 +1,8 @@
 """Programs in the style of those that users of WMLA have, of each generation, submitted by REST and by the command.
 
-Both jobs grow from 1 to 4 workers under way, and shrink to 2; a third run is left alone with one worker. What comes of
-all three is the same to the bit, and so are the logs that are told in the driver's place, but for times and numbers of
-workers. Nothing is timed: jobs train a step at a time, until the workers that are wanted have done one together.
+Both jobs grow from 1 to 4 workers while they train, and shrink to 2; a third run keeps one worker. The results of all
+three are the same, bit for bit, and so are the driver's logs, except for times and numbers of workers. Nothing is
+timed: jobs train a step at a time, until all wanted workers have done one together.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform
 
 
 class Person:
-    """Somebody before a browser of their own, who has logged in with name and password.
+    """A user with a separate browser, who has logged in with name and password.
 
     Attributes:
         page: what they see.
@@ -152,7 +152,7 @@ class Person:
                 self.page.screenshot(path=Path(folder) / f"{name}-{scheme}.png", animations="disabled")
 
     def finds_no_barrier(self) -> None:
-        """Check the page with axe: nothing that keeps anybody out, light and dark."""
+        """Check the page with axe: nothing that excludes users, light and dark."""
         for scheme in ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)
             # Colours on their way from one scheme to the other are none of either.
@@ -187,6 +187,6 @@ def people(chromium: Any, running: Platform) -> Iterator[Callable[..., Person]]:
     for person in made:
         person.shows(f"last-of-{person.name}")
         person.page.context.close()
-    # What the server refused is told by the page itself; the browser tells it once more.
+    # What the server refused is shown by the page itself; the browser reports it again.
     told = [said for person in made for said in person.complaints if not said.startswith("Failed to load resource")]
     assert not told

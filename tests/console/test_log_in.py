@@ -20,10 +20,10 @@ def test_a_user_logs_in_and_out(people: Callable[..., Person]) -> None:
     ann.finds_no_barrier()
     ann.shows("log-in")
     left = ann.page.context.cookies()
-    assert [(cookie["name"], cookie["httpOnly"]) for cookie in left] == [("legato_device", True)], "it logs nobody in"
+    assert [(cookie["name"], cookie["httpOnly"]) for cookie in left] == [("legato_device", True)], "it logs no user in"
 
 
-def test_a_wrong_password_is_told(chromium: Any, running: Platform) -> None:
+def test_a_wrong_password_is_reported(chromium: Any, running: Platform) -> None:
     running.client.add_user("abe", role="user", password=PASSWORD)
     page = chromium.new_page()
     page.goto(running.url)

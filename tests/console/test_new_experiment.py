@@ -1,4 +1,4 @@
-"""How somebody new begins: a project, an experiment, a training definition, before a small window."""
+"""How a new user begins: a project, an experiment, a training definition, before a small window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEIGHT: Final = 800
 
 
 def comes(people: Callable[..., Person], running: Platform, width: int = 1280) -> Person:
-    """Return somebody before a small window who has a project."""
+    """Return a user with a small window and a project."""
     ann = people("bea", width=width)
     ann.page.set_viewport_size({"width": width, "height": HEIGHT})
     with Client(running.url, running.client.add_token("t", user="bea").secret) as client:
@@ -25,7 +25,7 @@ def comes(people: Callable[..., Person], running: Platform, width: int = 1280) -
 
 
 def is_in_sight(found: Any) -> bool:
-    """Whether what stands at the middle of an element is that element."""
+    """Whether what is at the middle of an element is that element."""
     seen: bool = found.evaluate(
         "one => { const { left, top, width, height } = one.getBoundingClientRect();"
         " return one.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_yet_says_why(people: Callable[..., Person]) -> None
 
 
 @pytest.mark.soak
-def test_pages_that_were_replaced_are_loaded_anew_and_what_was_typed_is_kept(
+def test_pages_that_were_replaced_are_loaded_again_and_typed_text_is_kept(
     people: Callable[..., Person], running: Platform
 ) -> None:
     ann = comes(people, running)

@@ -1,4 +1,4 @@
-"""Every screen, empty and full, wide and narrow: nothing keeps anybody out, and nothing is cut off."""
+"""Every screen, empty and full, wide and narrow: nothing excludes users, and nothing is cut off."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_members_are_chosen(people: Callable[..., Person], running: Platform) ->
     assert [project.members for project in running.client.projects() if project.name == "tides"] == [("ben", "cleo")]
 
 
-def test_the_page_of_a_link_keeps_nobody_out(chromium: Any, running: Platform) -> None:
+def test_the_page_of_a_link_excludes_no_user(chromium: Any, running: Platform) -> None:
     page = chromium.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.goto(running.client.link_to_console().url)
     page.get_by_text("You will be logged in as admin").wait_for()

@@ -176,8 +176,8 @@ def sees_the_loss(page: Any, job: Job) -> None:
         first = max(bisect.bisect(loss.time, at - 2 * s_per_pixel) - 1, 0)
         near = loss.value[first : max(bisect.bisect(loss.time, at + 2 * s_per_pixel), first + 1)]
         value, _, clock = text.partition(" · ")
-        assert clock, f"nothing is told under the cursor: {text}"
-        assert any(is_shown(value, one) for one in near), f"{text} is told at {left} px, where {near} was logged"
+        assert clock, f"nothing is shown under the cursor: {text}"
+        assert any(is_shown(value, one) for one in near), f"{text} is shown at {left} px, where {near} was logged"
         seen.add(value)
     assert len(seen) > NUM_PLACES // 4
 

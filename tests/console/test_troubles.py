@@ -36,7 +36,7 @@ def begin_definition(page: Any, archive: Path, command: str) -> Any:
     return dialog
 
 
-def test_bad_code_and_a_wrong_command_are_told_at_their_fields(
+def test_bad_code_and_a_wrong_command_are_shown_at_their_fields(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
     ann = people("cid")
@@ -80,7 +80,7 @@ def test_a_server_that_was_away_is_caught_up_with(
     running.kill()
     ann.sees(re.compile("reach the server"))
     ann.shows("server-away")
-    # Its workers train on meanwhile, and it ends while nobody serves the page.
+    # Its workers train on meanwhile, and it ends while no server serves the page.
     (tmp_path / "slow").unlink()
     running.start()
     second = submit(running, "after", tmp_path / "slow-too")

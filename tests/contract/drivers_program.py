@@ -1,4 +1,4 @@
-"""Trains a little, or for ever, and writes the SHA-256 of its weights: ``drivers_program.py EPOCHS FILE``."""
+"""Trains a little, or forever, and writes the SHA-256 of its weights: ``drivers_program.py EPOCHS FILE``."""
 
 import hashlib
 import os

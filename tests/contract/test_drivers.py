@@ -91,7 +91,7 @@ def undisturbed(tmp_path: Path) -> str:
 
 @on_a_loop
 async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its whole story: started, moved to other slots, driver killed, paused, gone on with elsewhere, finished."""
+    """Its whole story: started, moved to other slots, driver killed, paused, continued with elsewhere, finished."""
     monkeypatch.setenv("LEGATO_SECRET", "not for jobs")
     drivers = make_drivers(tmp_path)
     order = make_order(tmp_path, "here/3", epochs=MANY_EPOCHS)
@@ -119,19 +119,19 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
         os.kill(driver["pid"], signal.SIGKILL)
         drivers = make_drivers(tmp_path)
         report = await wait_for(drivers, is_in(DriverState.GONE))
-        assert report.in_use is None, "nobody knows which slots are free"
+        assert report.in_use is None, "the policy does not know which slots are free"
         await drivers.start(order)
         report = await wait_for(drivers, trains(2, after=before))
         workers = report.status
         assert {worker["pid"] for worker in workers["workers"]} == pids, "the workers were adopted"
         assert report.assigned == {"here/0", "here/2"}
 
-        # Pause, and go on elsewhere.
+        # Pause, and continue elsewhere.
         assert await drivers.stop(JOB, 1, now=False, reason="a pause")
         report = await wait_for(drivers, is_in(DriverState.ENDED))
         assert report.outcome is not None and report.outcome.outcome == "stopped"
         assert report.in_use == set()
-        assert not await drivers.assign(JOB, 1, slots({"here/0"}, "nobody is there to hear it"))
+        assert not await drivers.assign(JOB, 1, slots({"here/0"}, "no worker hears it"))
         again = make_order(tmp_path, "here/1", attempt=2, epochs=MANY_EPOCHS, resume=True)
         await drivers.start(again)
         assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN, "attempt 1 is over"
@@ -165,7 +165,7 @@ async def test_a_job_that_cannot_be_run_has_an_outcome(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "want"),
     [
-        ({"directory": "/nowhere"}, "there is no directory '/nowhere' on this machine. Name one that is there."),
+        ({"directory": "/nowhere"}, "there is no directory '/nowhere' on this machine. Name an existing one."),
         ({"program": ("nothing.py",)}, "there is no program 'nothing.py' in its directory. Name the script"),
         ({"environment": {"LEGATO_DATA": "/nowhere"}}, "there is no data directory '/nowhere' on this machine."),
     ],
@@ -203,7 +203,7 @@ async def test_what_cannot_be_read_of_one_job_hides_no_other(tmp_path: Path) -> 
 
 @on_a_loop
 @pytest.mark.soak
-async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_no_other_job_waits_for_a_driver_that_hangs(tmp_path: Path) -> None:
     drivers = make_drivers(tmp_path)
     try:
         await drivers.start(make_order(tmp_path, "here/0"))
@@ -217,7 +217,7 @@ async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
         report = await wait_for(drivers, trains(1))
         workers: Any = report.status
         pids = [worker["pid"] for worker in workers["workers"]]
-        # It never goes on: another one takes its place, and the worker does not notice.
+        # It never continues: another one takes its place, and the worker does not notice.
         os.kill(driver["pid"], signal.SIGSTOP)
         await drivers.kill(JOB, 2)
         assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.SILENT, "that is another attempt"

@@ -89,7 +89,7 @@ async def _behave(launch: Launch) -> int:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    assert not local._let_go, "warm parents that nobody will ever wait for"
+    assert not local._let_go, "warm parents for which no process will ever wait"
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_list_holds_those_that_run(kind: Kind) -> None:
     run(test)
 
 
-def test_examine_says_which_processes_get_on(kind: Kind) -> None:
+def test_examine_says_which_processes_make_progress(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()
         await engine.open()
@@ -308,7 +308,7 @@ def test_kill_ends_one_that_will_not_drain(kind: Kind) -> None:
     run(test)
 
 
-def test_hang_of_a_worker_hinders_nobody(kind: Kind) -> None:
+def test_the_hang_of_a_worker_does_not_hinder_others(kind: Kind) -> None:
     """A process that does nothing any more, not even die when asked, keeps its slot until it is killed."""
 
     async def test() -> None:
@@ -568,7 +568,7 @@ def test_warm_parent_killed(real: Kind) -> None:
         await take(events, 2)
         pids = await engine.running()
         os.kill(json.loads((real.directory / "engine.json").read_text())["pid"], signal.SIGKILL)
-        # Asked of nobody: it must not get lost.
+        # No reader asks for it: it must not get lost.
         await engine.start(real.launch(3, "exit", "4"))
         seen = await take(events, 3)
         (moved,) = [event for event in seen if isinstance(event, StoreMoved)]
@@ -632,7 +632,7 @@ def test_store_killed(kind: Kind) -> None:
     run(test)
 
 
-def test_warm_parent_ends_when_nobody_is_left(real: Kind) -> None:
+def test_the_warm_parent_ends_when_no_worker_is_left(real: Kind) -> None:
     async def test() -> None:
         engine = real.make(idle_limit_s=0.3)
         await engine.open()
@@ -648,7 +648,7 @@ def test_warm_parent_ends_when_nobody_is_left(real: Kind) -> None:
         os.kill(pid, signal.SIGTERM)
         await wait_for(lambda: not is_alive(record["pid"]))
         assert not Path(record["socket"]).parent.exists()
-        # Nobody heard of the exit: the next driver does.
+        # No driver heard of the exit: the next driver does.
         second = real.make()
         await second.open()
         seen = await take(second.events(), 2)
@@ -658,7 +658,7 @@ def test_warm_parent_ends_when_nobody_is_left(real: Kind) -> None:
     run(test)
 
 
-def test_imports_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_that_fail_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "torch.py").write_text("raise ImportError('no torch here')\n")
     here = Path(__file__).parents[2]
@@ -795,7 +795,7 @@ def test_a_warm_parent_of_another_job_is_not_taken_over(real: Kind) -> None:
         second = real.make(environment={"COLOUR": "green"})
         await second.open()
         assert await second.rendezvous() != where
-        # What nobody has heard of is not lost with it.
+        # An exit that was not reported is not lost with it.
         assert await anext(second.events()) == Exited(worker=1, exit_code=5)
         await second.close()
 

@@ -78,7 +78,7 @@ def read_state(pid: int) -> str:
 
 
 @needs_memory
-def test_a_worker_that_uses_too_much_memory_ends_alone_and_is_told_why(tmp_path: Path) -> None:
+def test_a_worker_that_uses_too_much_memory_ends_alone_and_the_reason_says_why(tmp_path: Path) -> None:
     engine = make(tmp_path, Limits(memory_bytes=96 * MIB))
     ended, _ = run(engine, tmp_path, {0: ("eat", str(400 * MIB)), 1: ("eat", str(10 * MIB))})
     assert ended[0].exit_code == -9
@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_otherwise_is_not_said_to_lack_memory(tmp_path: 
     [
         (True, "killed by the kernel: the machine was out of memory. Use a smaller micro-batch"),
         (False, ""),
-        (None, "killed by SIGKILL, it is not known by whom. While it ran, the kernel killed 1 process of this machine"),
+        (None, "killed by SIGKILL by an unknown process. While it ran, the kernel killed 1 process of this machine"),
     ],
 )
 def test_a_kill_is_called_a_lack_of_memory_only_if_the_kernel_says_so(
@@ -113,7 +113,7 @@ def test_a_kill_is_called_a_lack_of_memory_only_if_the_kernel_says_so(
 
 
 @needs_memory
-def test_a_worker_in_a_group_of_its_own_is_not_blamed_for_what_the_machine_lacks(
+def test_a_worker_in_its_own_group_is_not_blamed_when_the_machine_is_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([4, 5])

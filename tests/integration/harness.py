@@ -147,17 +147,17 @@ def steps_later(num_steps: int) -> When:
 
 
 def with_members(num_workers: int) -> When:
-    """So many workers train, in one view, and nobody else is about."""
+    """So many workers train, in one view, and no other worker is present."""
     return lambda world: len(world.members()) == len(world.workers) == num_workers
 
 
 def has_members(world: World) -> bool:
-    """Somebody trains."""
+    """A worker trains."""
     return bool(world.members())
 
 
 def settled(world: World) -> bool:
-    """As many train as are wanted, and nobody else is about."""
+    """As many train as are wanted, and no other worker is present."""
     return len(world.members()) == len(world.workers) == world.status.get("num_wanted")
 
 

@@ -1,4 +1,4 @@
-"""A server as a process of its own, to be stopped, killed and started again, and somebody who asks it."""
+"""A server as a process of its own, to be stopped, killed and started again, and a user who asks it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_program_that_fails(stage: Stage, how: str, told: str) -> None:
     assert (result.outcome.outcome, result.outcome.exit_code) == ("failed", 1), story
     detailed = [event for event in result.events if told in (event.get("detail") or "")]
     assert len(detailed) == 1, story
-    # Once, and once more where the error has a cause with a traceback of its own.
+    # Once, and again where the error has a cause with a traceback of its own.
     assert detailed[0]["detail"].count("Traceback") == 1 + (how == "collate"), story
     assert not result.left_over and not result.of_kind("died"), story
 

@@ -266,7 +266,7 @@ def test_stop_and_resume_by_command(stage: Stage, reference: Reference, commands
 
 
 @pytest.mark.soak
-def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_in_the_middle_of_an_epoch(
+def test_an_incomplete_checkpoint_is_skipped_and_the_one_before_is_in_the_middle_of_an_epoch(
     stage: Stage, reference: Reference
 ) -> None:
     want = reference.of("text.py")

@@ -44,7 +44,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 class Terminal:
-    """Somebody who stands in the folder of the tutorial.
+    """A user who works in the folder of the tutorial.
 
     Args:
         server: to which the commands go.
@@ -134,7 +134,7 @@ def test_the_tutorials_job_grows_and_shrinks_to_its_end(server: Server, terminal
     assert told in done.stderr
     assert f"/data is {terminal.folder}/data" in done.stderr
     twice = terminal.type(*seed_command(terminal, 4))
-    assert (twice.returncode, f"There is a job {NAME} already" in twice.stderr) == (1, True)
+    assert (twice.returncode, f"A job {NAME} exists already" in twice.stderr) == (1, True)
 
     wait_for_training(admin, 2)
     found = admin.get(f"jobs/{NAME}")

@@ -108,9 +108,7 @@ def test_each_historic_form_trains_every_record_once_per_epoch(
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 @pytest.mark.soak
-def test_loaders_that_are_started_anew_end_with_their_worker_and_change_nothing(
-    stage: Stage, start_method: str
-) -> None:
+def test_restarted_loaders_end_with_their_worker_and_change_nothing(stage: Stage, start_method: str) -> None:
     job = Job(stage, "forms.py", "release_1_0", "2", start_method)
     # Whether another one comes in time depends on how long its loaders take to start; nothing else does.
     result = job.run(workers=(1, 2, 2), plan=[Act(both(at_step(2), with_members(2)), kill(0), "kill the first")])
@@ -133,7 +131,7 @@ def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_sa
     story = result.story()
     assert result.outcome.outcome == "succeeded" and len(result.digests) == 1, story
     assert {num_batches for _, num_batches in result.digests.values()} == {192}, story
-    # Its gradients are added up, so that each record counts the same whoever was there.
+    # Its gradients are added up, so that each record counts the same, whichever workers were there.
     assert _last(_LEDGER, result) == {"16.00000 to 16.00000"}, story
     # The loop steps its scheduler in each turn, which counts once for each step of the job.
     assert _last(_RATES, result) == {str(len(result.ledger))}, story

@@ -126,7 +126,7 @@ class Job:
         return result
 
     def check(self, *killed: Line) -> None:
-        """Assert that each record was done once in each epoch, and read twice only if somebody died with it."""
+        """Assert that each record was done once in each epoch, and read twice only if a worker died with it."""
         done = Counter((line.what, line.record) for line in self.lines if line.what.startswith("done"))
         both = [(f"done-in-{epoch}", record) for epoch in (1, 2) for record in range(self.num_records)]
         assert done == Counter(both), self.story()
@@ -168,7 +168,7 @@ def test_a_killed_driver_loses_nothing_and_hands_out_nothing_twice(start: Callab
     job = start(30)
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
     job.kill_driver()
-    job.open_gate(0)  # it reports to nobody
+    job.open_gate(0)  # it reports to no driver
     job.take_over()
     job.wait_for(lambda: len(job.read_by(0)) > 8, "worker 0 goes on with the new driver")
     job.open_gate()
@@ -213,15 +213,13 @@ def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(s
     job.open_gate()
     result = job.finish()
     job.check(killed)
-    assert any("there is work left" in event["reason"] for event in result.of_kind("started")), job.story()
+    assert any("work is left" in event["reason"] for event in result.of_kind("started")), job.story()
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 @pytest.mark.soak
-def test_records_of_loaders_are_worked_off_once_each_whoever_is_killed(
-    start: Callable[..., Job], start_method: str
-) -> None:
+def test_records_of_loaders_are_processed_once_each_after_a_kill(start: Callable[..., Job], start_method: str) -> None:
     # 61 records: the last task and the last batch are short, and batches run across tasks.
     program = (str(launch.__file__), str(PROGRAMS / "elasticdl/handed.py"))
     job = start(61, start_method, program=program)

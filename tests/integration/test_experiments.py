@@ -173,7 +173,7 @@ def test_plain_commands(server: Server) -> None:
     stopped = wait_for_end(admin, waits)
     assert stopped["stage"] == "stopped", stopped["reason"]
     assert read_log(admin, waits).splitlines()[-1] == "saved"
-    # A clone goes on to know where it came from, and takes other parameters.
+    # A clone continues to know where it came from, and takes other parameters.
     body = {"parameters": {"x": 2}}
     clone = admin.post(f"jobs/{fails['id']}/clone", body, 201)
     assert (clone["parent"], clone["definition"]) == (fails["id"], fails["definition"])

@@ -97,7 +97,7 @@ def test_a_program_finds_what_a_new_interpreter_finds(
     assert want[0] == 7
 
 
-def test_the_end_of_a_program_is_told_as_popen_tells_it(folder: Path) -> None:
+def test_the_end_of_a_program_is_reported_as_popen_reports_it(folder: Path) -> None:
     (folder / "wait.py").write_text("import signal; signal.pause()")
     with (folder / "out").open("w+b") as out:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}

@@ -150,7 +150,7 @@ def check_attack(platform: Platform) -> tuple[int, int]:
     assert set(about["capabilities"]) == {"0" * 16}
     assert (about["no_new_privs"], about["mode"], about["token"]) == ("1", "0o600", None)
     uid_of_ben = (platform.home / "jobs" / victim / "work").stat().st_uid
-    # Links lead nowhere, and what it wrote about its processes ended nobody else's.
+    # Links lead nowhere, and what it wrote about its processes ended no processes of others.
     for path in ("checkpoints/step-00000009.legato", "work/shadow"):
         assert platform.admin.http.get(f"jobs/{attack}/files/{path}").status_code == 404
     assert platform.server.pid == server

@@ -1,4 +1,4 @@
-"""Real workers that are silent: a busy one is left alone, one that hangs is replaced, and the result is the same."""
+"""Real workers that are silent: a busy one is not replaced, one that hangs is, and the result is the same."""
 
 from __future__ import annotations
 
@@ -80,16 +80,20 @@ def starvation() -> Iterator[Starvation]:
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_that_holds_pythons_lock_is_left_alone_and_one_that_is_stopped_is_replaced(
+def test_a_worker_that_holds_pythons_lock_is_not_replaced_and_one_that_is_stopped_is(
     stage: Stage, reference: Reference
 ) -> None:
     want = reference.of("text.py")
     plan = [
         Act(both(at_step(2), with_members(2)), hold("compute", 1), "one computes with Python's lock held"),
         Act(both(marked("hold-compute"), after_event("note", "worker 1 is silent")), release, "it may go on"),
-        Act(after_event("note", "worker 1 is heard again"), hold("sleep", 0), "rank 0 sleeps with Python's lock held"),
+        Act(
+            after_event("note", "worker 1 answers again after"),
+            hold("sleep", 0),
+            "rank 0 sleeps with Python's lock held",
+        ),
         Act(both(marked("hold-sleep"), after_event("note", "worker 0 is silent")), release, "it may go on"),
-        Act(after_event("note", "worker 0 is heard again"), freeze(1), "one is stopped"),
+        Act(after_event("note", "worker 0 answers again after"), freeze(1), "one is stopped"),
         Act(two_again, nothing, "both train"),
     ]
     result = stage.run("text.py", workers=(1, 2, 2), plan=plan, heartbeat_limit_s=0.5)
@@ -100,12 +104,12 @@ def test_a_worker_that_holds_pythons_lock_is_left_alone_and_one_that_is_stopped_
 
 @pytest.mark.soak
 @pytest.mark.timeout(180)
-def test_a_worker_without_cpu_is_left_alone(stage: Stage, reference: Reference, starvation: Starvation) -> None:
+def test_a_worker_without_cpu_is_not_replaced(stage: Stage, reference: Reference, starvation: Starvation) -> None:
     want = reference.of("text.py")
     plan = [
         Act(both(at_step(2), with_members(2)), starvation.begin, "one gets no CPU"),
-        Act(after_event("note", "is left alone"), starvation.end, "it gets some again"),
-        Act(after_event("note", "is heard again"), nothing, "it is heard"),
+        Act(after_event("note", "Legato does not replace it"), starvation.end, "it gets some again"),
+        Act(after_event("note", "answers again after"), nothing, "it is heard"),
     ]
     result = stage.run("text.py", workers=(1, 2, 2), plan=plan, heartbeat_limit_s=0.5, limit_s=150.0)
     result.check(want, finishers=2)

@@ -268,7 +268,7 @@ def wait_for_news(running: Platform) -> None:
 
 
 def is_quiet(running: Platform) -> bool:
-    """Whether nothing can happen any more unless somebody asks for it."""
+    """Whether nothing can happen any more unless a user asks for it."""
     return all(stage in (*ENDED, "paused") for stage, *_ in look(running))
 
 

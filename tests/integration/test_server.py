@@ -69,12 +69,12 @@ def submit(ask: Asker, tmp_path: Path, want: int = 201) -> str:
 
 
 def hurry(tmp_path: Path) -> None:
-    """Let the program come to its end: all that shall happen to its server has happened."""
+    """Let the program come to its end: everything that the test does to its server has happened."""
     (tmp_path / "slow").unlink()
 
 
 def num_steps(home: Path, job: str) -> int:
-    """How many steps are written down, without asking anybody."""
+    """How many steps are written down, without asking a server."""
     file = home / "jobs" / job / "ledger.jsonl"
     return len(file.read_bytes().splitlines()) if file.exists() else 0
 
@@ -107,7 +107,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
     server.start()
     ask = Asker(server)
     job = submit(ask, tmp_path)
-    # Whoever runs the server is logged in on its machine, without a token copied anywhere.
+    # The user who runs the server is logged in on its machine, without a token copied anywhere.
     environment = {**os.environ, "LEGATO_HOME": str(home), "XDG_CONFIG_HOME": str(tmp_path / "none")}
     environment["PYTHONPATH"] = str(ROOT / "src")
     listed = subprocess.run(
@@ -123,7 +123,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
         first = [next(messages) for _ in range(3)]
         assert server.stop() == 0
         first += list(messages)
-    assert server.told[-1] == "Legato has stopped. Jobs train on; the next start finds them."
+    assert server.told[-1] == "Legato has stopped. Jobs keep training; the next start finds them."
     assert not (home / "server.json").exists()
     assert "end" not in {message["event"] for message in first}, "the job has not ended, only the server"
     assert pids <= pids_of(home), "driver and workers run on"
@@ -213,13 +213,13 @@ def test_another_server_takes_over(new_server: NewServer, tmp_path: Path, weight
         answers_only.start()
         secret = first.secret
         ask = Asker(answers_only, secret)
-        wait_until(lambda: "leading" in ready(first), "nobody decides")
+        wait_until(lambda: "leading" in ready(first), "no server decides")
         assert "following" in ready(second) and "following" in ready(answers_only)
         job = submit(ask, tmp_path)
         ask.wait(f"jobs/{job}", trains)
         pids = pids_of(first.home)
         first.kill()
-        wait_until(lambda: "leading" in ready(second), "nobody takes over")
+        wait_until(lambda: "leading" in ready(second), "no server takes over")
         assert pids <= pids_of(first.home)
         hurry(tmp_path)
         check_done(ask, first.home, job, weights)
@@ -251,4 +251,4 @@ def test_a_second_server_on_the_same_directory_is_refused(new_server: NewServer)
     assert told["url"] == server.url
     server.kill()
     server.start()
-    assert Asker(server, server.secret).get("me")["name"] == "admin", "a killed one keeps nobody out"
+    assert Asker(server, server.secret).get("me")["name"] == "admin", "a killed one does not keep others out"

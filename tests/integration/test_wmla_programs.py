@@ -37,7 +37,7 @@ _TIMES = re.compile(r"\[[^]]*\]|Timestamp: \d+")
 
 
 class Job:
-    """A program of `programs/wmla` as it lies in a job, and the same one trained alone."""
+    """A program of `programs/wmla` as it is in a job, and the same one trained alone."""
 
     def __init__(self, stage: Stage, name: str, data: Path, *args: str) -> None:
         self.stage = stage
@@ -70,7 +70,7 @@ class Job:
         assert [line for line in lines if line.startswith(marks)] == [line for line in told if line.startswith(marks)]
         ends = [number for number, line in enumerate(lines) if line.startswith("--------END TRAINING: ")]
         assert len(ends) == 1 and "completed epoch " in lines[ends[0]]
-        # What the program prints stands there too, in its place and once; what a worker says of itself does not.
+        # What the program prints is there too, in its place and once; what a worker says of itself does not.
         words = [number for number, line in enumerate(lines) if line.startswith("sha256 ")]
         assert len(words) == 1 and words[0] > ends[0]
         assert not [line for line in lines if line.startswith(("Timestamp ", "batches :", "PULL_FAILED"))]
@@ -110,7 +110,7 @@ def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
     ]
     result = job.run(plan=plan)
     result.check(job.want, finishers=2)
-    # The submission asks for 1 worker, unless it says otherwise: whose step is larger is told, once.
+    # The submission asks for 1 worker, unless it says otherwise: whose step is larger gets a notice, once.
     (told,) = [event for event in result.of_kind("note") if "Each step trains" in event["reason"]]
     assert told["level"] == "warning" and "the submission asks for 1 worker" in told["reason"]
     job.check_logs()

@@ -1,4 +1,4 @@
-"""A Keras model comes to the same weights, to the bit, whoever trained it and whoever died meanwhile."""
+"""A Keras model comes to the same weights, to the bit, whichever workers trained it or died meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TensorFlow program by the command, which grows from 1 to 4 workers and shrinks to 2, and by REST, left alone."""
+"""A TensorFlow program by the command, which grows from 1 to 4 workers and shrinks to 2, and by REST, undisturbed."""
 
 from __future__ import annotations
 

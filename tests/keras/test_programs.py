@@ -36,7 +36,7 @@ NEEDS_KERAS_2 = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None,
 
 
 class Job:
-    """A program as it lies in a job, and the same one trained alone."""
+    """A program as it is in a job, and the same one trained alone."""
 
     def __init__(self, stage: Stage, name: str, *args: str) -> None:
         self.stage = stage
@@ -128,7 +128,7 @@ def test_a_transitional_program_runs_with_the_helper_that_it_brings(stage: Stage
     assert names == ["model_epoch_1.keras", "model_epoch_2.keras", "model_epoch_final.keras"]
 
 
-def test_a_program_of_keras_2_is_told_what_to_change(stage: Stage) -> None:
+def test_the_error_of_a_keras_2_program_says_what_to_change(stage: Stage) -> None:
     ended = Job(stage, "old").train_alone(TF_USE_LEGACY_KERAS="0")
     assert ended.returncode == 1
     assert "Adam(lr=0.01)" in ended.stderr and "Argument(s) not recognized" in ended.stderr

@@ -219,7 +219,7 @@ def test_a_model_that_is_not_built_and_draws_by_itself(keras: Any, tf: Any) -> N
     assert found[0] == found[1]
 
 
-def test_a_loss_that_depends_on_nothing_is_told(keras: Any, tf: Any) -> None:
+def test_a_loss_that_depends_on_nothing_is_reported(keras: Any, tf: Any) -> None:
     with pytest.raises(ProgramError, match="No weight got a gradient"):
         Trained(dense(keras), Samples(*classes()), lambda y, _: tf.cast(y, tf.float32) * 0.0, "sgd")
 

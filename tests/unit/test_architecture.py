@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "legato"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PACKAGES = {str(file.parent.relative_to(SOURCE)) for file in SOURCE.rglob("__init__.py")} - {"."}
-# What stands on the path of users' programs: packages of other systems, by their names.
+# What is on the path of users' programs: packages of other systems, by their names.
 FOREIGN = "compat/elasticdl/site/"
 
 

@@ -79,7 +79,7 @@ def test_figures_beside_those_of_another_system_say_how_many_times_longer_it_too
     assert "| **0 of 12** | - | 3 of 7 | - |" in shown
 
 
-def test_a_job_that_begins_anew_is_seen():
+def test_a_job_that_restarts_is_seen():
     commits = {step: (float(step), 3) for step in range(1, 10)}
     blow = elasticdl.Blow(9.5, 1)
     went_on = {**commits, **{step: (step + 1.0, 2) for step in range(10, 14)}}
@@ -89,7 +89,7 @@ def test_a_job_that_begins_anew_is_seen():
     assert told == "after the death of worker 1 it restarted from scratch"
 
 
-def test_what_could_not_be_measured_is_told():
+def test_what_could_not_be_measured_is_reported():
     result = step_time_result(1.0, None)
     result["failures"] = ["the machine caught fire"]
     assert "Not measured: the machine caught fire" in report.render(result)
@@ -109,7 +109,7 @@ def peers_result(*rows):
     return {**step_time_result(1.0, None), "name": "peers", "rows": list(rows)}
 
 
-def test_a_peer_that_is_not_installed_is_told(monkeypatch):
+def test_a_peer_that_is_not_installed_is_reported(monkeypatch):
     monkeypatch.setattr(peers, "_rows", lambda *_: iter([{"peer": "torchrun"}]))
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda _: None)
     told = []

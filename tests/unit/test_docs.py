@@ -129,7 +129,7 @@ def test_options_in_prose_are_read() -> None:
     assert list(typed_commands(told)) == [["run", "--workers", "2"], ["logs", "JOB", "--training"]]
 
 
-def test_defaults_are_told_as_they_are() -> None:
+def test_defaults_are_documented_as_they_are() -> None:
     command = dict(commands())["run"]
     told = {
         line.split("|")[1].strip().split("`")[1]: line.split("|")[3] for line in CLI.splitlines() if "| `--" in line
@@ -225,7 +225,7 @@ def test_every_public_name_is_documented() -> None:
     assert [name for name in [*trainer, *callback] if not re.search(rf"\b{name}\(", API)] == []
 
 
-def test_who_loads_and_what_becomes_of_the_history_is_told() -> None:
+def test_loading_and_the_fate_of_the_history_are_documented() -> None:
     assert "no loading threads" in section(API, "## Recipes")
     assert "joins late" in section(API, "## Trainer") and "after a resume" in section(API, "## Trainer")
 

@@ -40,7 +40,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         command: one line.
-        code: SHA-256 of uploaded code. None: the program lies in ``directory`` on the machines.
+        code: SHA-256 of uploaded code. None: the program is in ``directory`` on the machines.
         distributed: ``single``, ``static`` or ``elastic``.
         min_nodes: it runs with at least so many, or waits. A node is one slot.
     """

@@ -116,7 +116,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
                 command line.
             arguments: of the script, or of the function; or the other words.
             code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-                directory if it lies in there, else the script's own folder; of a command line the present directory; of
+                directory if it is in there, else the script's own folder; of a command line the present directory; of
                 a function nothing but itself.
             directory: on the machines, in which the script lies and runs; nothing is uploaded then.
             key: the same submission with the same key makes one job, however often it is sent. None: this call is one

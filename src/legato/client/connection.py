@@ -54,7 +54,7 @@ class Line:
 
     Args:
         server: where it is, and the token for it.
-        patience_s: how long to go on trying when the server cannot be reached, or asks to come again.
+        patience_s: how long to continue trying when the server cannot be reached, or asks to come again.
         first_patience_s: the same until it has answered once. None: the same. Small where a user waits at a
             terminal: an address that is wrong is not worth waiting for.
         answer_limit_s: how long one try may take.
@@ -183,8 +183,8 @@ class Line:
                 was_lost = was_lost or is_sent
                 if is_sent and not is_repeatable:
                     raise Unavailable(
-                        f"The answer of the server at {self.server.url} was lost: {_tell(error)}. It is not known "
-                        "whether it was done; look before you repeat it."
+                        f"The answer of the server at {self.server.url} was lost: {_tell(error)}. Legato does not know "
+                        "whether the server did it; check before you repeat it."
                     ) from error
                 self._outage.miss()
                 tries.wait(self._describe(error), error)
@@ -235,7 +235,7 @@ class Line:
         Args:
             path: as of `send`.
             params: of the query.
-            last_id: go on after the message with this id.
+            last_id: continue after the message with this id.
 
         Raises:
             LegatoError: the server refuses, cannot be reached for too long, or is not understood.

@@ -42,7 +42,7 @@ def list_files(line: Line, job: str, path: str = "", *, is_recursive: bool = Fal
         line: to the server.
         job: its id.
         path: from the top of what the job shows.
-        is_recursive: what lies in folders too.
+        is_recursive: what is in folders too.
     """
     params = {"path": path or None, "recursive": "true" if is_recursive else None}
     return line.ask(Files, "GET", f"/jobs/{job}/files", params=params)
@@ -72,7 +72,7 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
     wanted = [(file, _place(to, PurePosixPath(file.path).relative_to(base))) for file in files]
     if not wanted:
         raise UsageError(
-            f"Cannot download '{path or '.'}': there is no file in it. Look at 'legato download JOB --list'."
+            f"Cannot download '{path or '.'}': it contains no file. To list the files: legato download JOB --list"
         )
     there = [target for _, target in wanted if target.exists()]
     if there and not is_overwriting:
@@ -86,7 +86,7 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
             if mark is not None:
                 mark.write_text(_MARKED)
         except OSError as error:
-            raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Mend that and repeat.") from error
+            raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Fix that and repeat.") from error
     return [target for _, target in wanted]
 
 
@@ -109,7 +109,7 @@ def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) ->
         to.parent.mkdir(parents=True, exist_ok=True)
         _fetch(line, f"/code/{quote(sha256, safe='')}/archive", to)
     except OSError as error:
-        raise UsageError(f"Cannot write '{to}': {error.strerror or error}. Mend that and repeat.") from error
+        raise UsageError(f"Cannot write '{to}': {error.strerror or error}. Fix that and repeat.") from error
     return to
 
 
@@ -135,7 +135,7 @@ def _walk(line: Line, job: str, path: str) -> Iterator[File]:
 def _find_mark(folder: Path) -> Path | None:
     """Return where the mark belongs that a file in this folder makes: into the topmost folder that is new or empty.
 
-    None: the folder was there, with something in it, or lies in one that is marked.
+    None: the folder was there, with something in it, or is in one that is marked.
     """
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     if not new and any(folder.iterdir()):

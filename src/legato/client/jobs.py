@@ -165,7 +165,7 @@ class Job:
         """Yield what happened to the job, the oldest first.
 
         Args:
-            follow: go on until the job has ended.
+            follow: continue until the job has ended.
             after: begin after the event with this ``seq``. None: with the oldest one that is kept.
         """
         if follow:
@@ -201,7 +201,7 @@ class Job:
         """Yield what the job wrote, line by line.
 
         Args:
-            follow: go on until the job has ended; lines of different workers come as they are written.
+            follow: continue until the job has ended; lines of different workers come as they are written.
             worker: of this one only. None: of all.
             driver: the log of its driver instead.
             tail: so many lines of each log from its end. None: all.
@@ -264,7 +264,7 @@ class Job:
         return make_frame(self.series(*names, steps=False))
 
     def files(self, path: str = "", *, recursive: bool = False) -> Listing[File]:
-        """Return what lies in a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000 entries."""
+        """Return what is in a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000 entries."""
         return Listing(list_files(self._line, self.id, path, is_recursive=recursive).items)
 
     def checkpoints(self) -> Listing[Checkpoint]:
@@ -300,7 +300,7 @@ class Job:
         return self._act("pause", lambda now: now.stage in ("pausing", "paused"))
 
     def resume(self) -> Job:
-        """Let it go on where it was paused."""
+        """Let it continue where it was paused."""
         return self._act("resume", lambda now: now.stage in ("queued", "starting", "running"))
 
     def stop(self, now: bool = False) -> Job:

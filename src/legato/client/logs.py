@@ -41,7 +41,7 @@ class FoundLine(msgspec.Struct, frozen=True, kw_only=True):
         log: in which it stands; ``worker-N`` or ``driver``.
         offset: of its first byte.
         time: when it was written. None: it was not noted.
-        level: ``debug``, ``info``, ``warning`` or ``error``. None: none stands in it.
+        level: ``debug``, ``info``, ``warning`` or ``error``. None: none is in it.
         text: without its end; of a very long line its beginning.
     """
 
@@ -98,7 +98,7 @@ def search_logs(line: Line, job: str, logs: Sequence[str], contains: str, level:
 
 
 def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
-    """Yield what stands in logs now; of several logs in order of time, as far as that was noted.
+    """Yield what is in logs now; of several logs in order of time, as far as that was noted.
 
     Args:
         line: to the server.

@@ -95,11 +95,11 @@ def explain_absence(folder: Path, name: str) -> str:
                 f"'{parent}' was made by 'legato download', and such folders are not uploaded. Go into it and submit "
                 f"from there, or delete '{parent / DOWNLOAD_MARK}'."
             )
-    return f"{IGNORE_FILE} leaves it out. Take it out of there."
+    return f"{IGNORE_FILE} excludes it. Remove it there."
 
 
 def pack_files(files: Mapping[str, bytes]) -> Packed:
-    """Pack files that lie in no folder.
+    """Pack files that are in no folder.
 
     Args:
         files: their contents, by name.

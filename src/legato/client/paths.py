@@ -38,6 +38,6 @@ def name_path(what: str, name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise NotFound(
-            f"There is no {what} '{name}': names have letters, digits, '.', '_' and '-'. Look at its spelling."
+            f"There is no {what} '{name}': names have letters, digits, '.', '_' and '-'. Check the spelling."
         )
     return f"{_PATHS[what]}/{name}"

@@ -80,7 +80,7 @@ class PeopleCalls:
     # ------------------------------------------------------------ tokens
 
     def log_in(self, user: str, password: str, name: str = "login", *, device: str | None = None) -> NewToken:
-        """Return a new token for a name and a password. This client goes on without it.
+        """Return a new token for a name and a password. This client continues without it.
 
         Args:
             user: who logs in.
@@ -126,7 +126,7 @@ class PeopleCalls:
     def link_to_console(self) -> ConsoleLink:
         """Make a link to the web console. It logs the browser in as you, once, within an hour."""
         made = self._line.ask(Code, "POST", "/session/links", is_repeatable=False)
-        # Behind '#': browsers send it to no server, so it stands in no log.
+        # Behind '#': browsers send it to no server, so it is in no log.
         return ConsoleLink(url=f"{self._line.server.url}/#/welcome?code={made.code}", expires_at=made.expires_at)
 
     # ------------------------------------------------------------ for admins

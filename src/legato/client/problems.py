@@ -61,6 +61,7 @@ def _make_foreign(response: httpx.Response, url: str) -> LegatoError:
         return Unavailable(f"The server at {url} cannot answer now (HTTP {status}). Try again later.")
     what = "Something between here and it may answer in its place" if status >= 500 else "It may be no Legato server"
     return ServerError(
-        f"The server at {url} answers with HTTP {status} and nothing that is understood here. {what}; look whether "
+        f"The server at {url} answers with HTTP {status} and nothing that this client understands. {what}; check "
+        "whether "
         "the address is right."
     )

@@ -14,7 +14,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
 class Message(NamedTuple):
-    """One message. ``id``: where to go on after it; None: as before."""
+    """One message. ``id``: where to continue after it; None: as before."""
 
     event: str
     data: str

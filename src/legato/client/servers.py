@@ -134,7 +134,7 @@ def read_known(file: Path) -> KnownServers:
         return KnownServers()
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError(f"Cannot read '{file}': {why}. Make it a file that you may read, or move it away.") from error
+        raise UsageError(f"Cannot read '{file}': {why}. Make it readable for you, or move it away.") from error
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"Cannot read '{file}', where 'legato login' keeps servers and tokens: {error}. Correct it, or delete it "
@@ -161,7 +161,9 @@ def write_known(known: KnownServers, file: Path) -> None:
                 Path(scratch).unlink()
             raise
     except OSError as error:
-        raise UsageError(f"Cannot write '{file}': {error}. Make room or mend its rights, and log in again.") from error
+        raise UsageError(
+            f"Cannot write '{file}': {error}. Make room or correct its permissions, and log in again."
+        ) from error
 
 
 # ---------------------------------------------------------------- which one is meant

@@ -85,7 +85,7 @@ def prepare(
         arguments: of the script, in order; or of the function; or the other words.
         options: as `JobOptions`.
         code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-            directory if it lies in there, else the script's own folder; of a command line the present directory; of a
+            directory if it is in there, else the script's own folder; of a command line the present directory; of a
             function nothing but itself.
         directory: on the machines, in which the script lies and runs; nothing is uploaded then.
 

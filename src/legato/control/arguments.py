@@ -36,7 +36,7 @@ def split_line(field: str, line: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
-        raise BadField(field, f"The {field} cannot be split into words: {error}. Close what was opened.") from error
+        raise BadField(field, f"The {field} cannot be split into words: {error}. Close all quotes.") from error
     if len(words) > _MAX_WORDS:
         raise BadField(field, f"The {field} has {len(words)} words. Give at most {_MAX_WORDS}.")
     return words
@@ -46,7 +46,7 @@ def split_command(line: str) -> tuple[str, ...]:
     """Return the words of a command, of which there is one at least. Errors as in `split_line`."""
     words = split_line("command", line)
     if not words or not words[0]:
-        raise BadField("command", "The command is empty. Write what is to be run, such as 'train.py --epochs 3'.")
+        raise BadField("command", "The command is empty. Write a command, such as 'train.py --epochs 3'.")
     return words
 
 
@@ -59,10 +59,10 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
             raise BadField(
                 "parameters",
                 f"'{name[:100]}' cannot name a parameter. Use 1 to 63 letters, digits, '_', '-' and '.', and begin "
-                "with a letter; the two dashes are put before it.",
+                "with a letter; Legato adds the two dashes.",
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadField("parameters", f"The parameter '{name}' is no finite number. Give it as a text.")
+            raise BadField("parameters", f"The parameter '{name}' is not a finite number. Pass it as a string.")
         if isinstance(value, str) and len(value) > _MAX_VALUE_LENGTH:
             raise BadField("parameters", f"The parameter '{name}' has more than {_MAX_VALUE_LENGTH} characters.")
 

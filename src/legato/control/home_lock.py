@@ -32,7 +32,7 @@ def claim_home(store: Store, home: Path, now: float) -> None:
         f"Cannot decide about the jobs of this store: their directories are in another home, with the id {known}, and "
         f"'{home}' has the id {own}. All servers that decide share one home, on one machine: name that one with the "
         f"setting home, or another store with database_url. If that home is lost for good, write {known} into "
-        f"{home / HOME_FILE}: jobs that ran there are then left alone until they are stopped."
+        f"{home / HOME_FILE}: the platform then does not touch jobs that ran there until they are stopped."
     )
 
 

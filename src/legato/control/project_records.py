@@ -71,7 +71,7 @@ class NewDefinition(RunSettings, frozen=True, kw_only=True):
     Args:
         framework: the name of what runs it.
         command: one line, split as a shell does and run without one.
-        code: SHA-256 of uploaded code. None: it lies in ``directory``.
+        code: SHA-256 of uploaded code. None: it is in ``directory``.
     """
 
     name: str

@@ -94,7 +94,7 @@ def check_may_act(doing: str, asker: Asker, whose: Collection[str] | None = None
         )
     if whose is not None and asker.role is Role.USER and asker.name not in whose:
         names = ", ".join(f"'{name}'" for name in dict.fromkeys(whose))
-        raise Forbidden(f"Cannot {doing} as '{asker.name}': that is for {names} and admins. Ask one of them.")
+        raise Forbidden(f"Cannot {doing} as '{asker.name}': only {names} and admins may. Ask one of them.")
 
 
 def check_is_admin(doing: str, asker: Asker) -> None:

@@ -14,7 +14,7 @@ from legato.core.errors import Conflict
 
 
 class Stage(enum.StrEnum):
-    """Where a job stands on the platform. Inside of one attempt the driver knows more: `legato.core.lifecycle`."""
+    """Where a job is on the platform. Inside of one attempt the driver knows more: `legato.core.lifecycle`."""
 
     QUEUED = "queued"  # waits for slots: for its first, after a retry, or paused by the policy
     STARTING = "starting"  # has slots; its driver and the first workers are on their way
@@ -81,7 +81,7 @@ _LEADS: Final[Mapping[Action, Mapping[Stage, Stage]]] = {
         _S.STARTING: _S.STOPPING,
         _S.RUNNING: _S.STOPPING,
         _S.PAUSING: _S.STOPPING,
-        _S.STOPPING: _S.STOPPING,  # once more, or at once now
+        _S.STOPPING: _S.STOPPING,  # again, or at once now
     },
     **{action: {stage: stage for stage in _GOES_ON} for action in (Action.RESIZE, Action.PRIORITIZE, Action.MOVE)},
     Action.LABEL: {stage: stage for stage in Stage},
@@ -132,9 +132,9 @@ def _remedy(action: Action, stage: Stage) -> str:
             return "A job that has ended cannot be resumed; clone it or submit it again."
         return "Wait until it is paused." if stage is _S.PAUSING else "Only a paused job can be resumed."
     if stage in ENDED:
-        return "There is nothing left to stop." if action is Action.STOP else "An ended job changes no more."
+        return "It has already ended." if action is Action.STOP else "A job that has ended cannot be changed."
     if stage is _S.STOPPING:
         return "Wait until it has ended."
     if stage is _S.PAUSED:
-        return "Resume it to go on."
+        return "Resume it first."
     return "Wait until it is paused."

@@ -49,7 +49,7 @@ class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
         max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
             with a checkpoint. None: any number.
         heartbeat_limit_s: a worker that is silent for this long is given up, unless its process computes or waits.
-        collective_limit_s: a worker that has neither computed nor got on for this long is given up.
+        collective_limit_s: a worker that has neither computed nor made progress for this long is given up.
         memory_bytes, num_cpus, must_limit: as of `legato.core.spec.JobSpec`. None: the platform's default.
         parameters: of the program, by name; handed to it behind its arguments.
         framework: the name of what runs it.
@@ -87,10 +87,12 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
     if not work.program or not work.program[0]:
         raise UsageError(f"{told}: there is no program. Name a Python script.")
     if has_code == (work.directory is not None):
-        raise UsageError(f"{told}: give either code to upload or a directory on the machines.")
+        raise UsageError(f"{told}: give either uploaded code or a directory on the nodes.")
     is_script = work.launcher is None
     if has_code and is_script and (Path(work.program[0]).is_absolute() or ".." in Path(work.program[0]).parts):
-        raise UsageError(f"{told}: the program '{work.program[0]}' lies outside the uploaded code. Name it relative.")
+        raise UsageError(
+            f"{told}: the program '{work.program[0]}' is outside of the uploaded code. Name it by a relative path."
+        )
     if work.directory is not None and not Path(work.directory).is_absolute():
         raise UsageError(f"{told}: the directory '{work.directory}' is not absolute. Give it from the root.")
     check_data(work.data, f"{told}: the")
@@ -105,7 +107,7 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
             raise UsageError(f"{told}: '{variable[:100]}' cannot name a variable. Use letters, digits and '_'.")
     odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
     if odd:
-        raise UsageError(f"{told}: the variable {odd[0]} is the driver's to set. Choose another name.")
+        raise UsageError(f"{told}: the variable {odd[0]} is reserved for the driver. Choose another name.")
     check_parameters(work.parameters)
     check_most_workers(work, told, max_workers)
     _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
@@ -117,7 +119,7 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
     if most is not None and max_workers > most:
         raise LayoutError(
             f"{told}: max_workers={max_workers} is above {most}, with which it was submitted: its program divides each "
-            f"step by that number, and more workers would have nothing to compute. Give {most} or fewer, or submit it "
+            f"step by that number, and more workers would have no work. Give {most} or fewer, or submit it "
             "again with more."
         )
 
@@ -135,8 +137,8 @@ def check_resize(job: Job, work: Work) -> None:
     if work.launcher is None or job.is_elastic or job.stage not in HOLDING:
         return
     raise UsageError(
-        f"Cannot resize job '{job.name}': its workers have begun together, and a program of the framework "
-        f"'{work.framework}' cannot change how many they are. Pause it, resize it, and resume it."
+        f"Cannot resize job '{job.name}': its workers started together, and a program of the framework "
+        f"'{work.framework}' cannot change their number. Pause it, resize it, and resume it."
     )
 
 
@@ -174,14 +176,15 @@ def check_places(
     seen = "" if user is None else f" that the system user {user.uid}, as whom the job runs, can see"
     match missing:
         case "directory":
-            raise UsageError(f"{told}: there is no directory '{directory}' on {machine}{seen}. Name one that is there.")
+            raise UsageError(f"{told}: there is no directory '{directory}' on {machine}{seen}. Name an existing one.")
         case "program":
             raise UsageError(
-                f"{told}: there is no program '{program}' in its directory{seen}. Name the script as it lies there."
+                f"{told}: there is no program '{program}' in its directory{seen}. Name the script by its path in that "
+                "directory."
             )
         case "data":
             raise BadField(
-                "data", f"{told}: there is no data directory '{data}' on {machine}{seen}. Name one that is there."
+                "data", f"{told}: there is no data directory '{data}' on {machine}{seen}. Name an existing one."
             )
 
 
@@ -194,7 +197,7 @@ def _look_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
 def find_bounds(job: Job, num_slots: int) -> tuple[int, int]:
     """Return the minimum and the maximum of workers that a driver is given along with so many slots.
 
-    The slots of a job may lie outside its own bounds: a user has changed those since the slots were decided, or its
+    The slots of a job may be outside its own bounds: a user has changed those since the slots were decided, or its
     step has fewer micro-batches than its minimum. The driver gets the job's own bounds when the slots have followed.
     """
     return min(job.min_workers, num_slots), max(job.max_workers, num_slots)

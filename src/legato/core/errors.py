@@ -9,7 +9,7 @@ LegatoError
 │   ├── JobNotFound              no such job, or it is not running
 │   ├── JobDriven                another driver has the job
 │   ├── NotFound                 no such thing on the platform, or it is not the asker's to see
-│   ├── Conflict                 it does not fit how things stand now
+│   ├── Conflict                 it conflicts with the current state
 │   │   ├── StaleVersion         it was changed since the asker read it
 │   │   ├── InFlight             the same request is being answered at this moment
 │   │   └── UnreadableRow        this release cannot read its row in the store
@@ -78,11 +78,11 @@ class JobDriven(UsageError):
 
 
 class NotFound(UsageError):
-    """There is no such thing on the platform, or the asker may not see it."""
+    """It does not exist on the platform, or the user may not see it."""
 
 
 class Conflict(UsageError):
-    """What was asked for does not fit how things stand now."""
+    """The request conflicts with the current state."""
 
 
 class StaleVersion(Conflict):

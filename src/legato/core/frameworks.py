@@ -49,7 +49,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         words: of the command line.
-        files: names of the files of the uploaded code. None: the program lies in a directory on the machines.
+        files: names of the files of the uploaded code. None: the program is in a directory on the machines.
         distributed: how many workers there are.
         max_nodes: workers at most.
         user: who runs it.
@@ -132,7 +132,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
 
     >>> check_in_code("a.py", ["b/a.py"])
     Traceback (most recent call last):
-    legato.core.errors.BadField: The script 'a.py' is not in the code. Did you mean 'b/a.py'? Name it as it lies there.
+    legato.core.errors.BadField: The script 'a.py' is not in the code. Did you mean 'b/a.py'? Name it by its path there.
     """
     if name in files:
         return
@@ -141,7 +141,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
     near = sorted(file for file in files if file.rpartition("/")[2] == base)
     near = near or difflib.get_close_matches(name, sorted(files), 1)
     if near:
-        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Name it as it lies there.")
+        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Name it by its path there.")
     shown = ", ".join(sorted(files)[:_NUM_SHOWN])
     more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
-    raise BadField("command", f"{told}, which has: {shown}{more}. Name it as it lies there.")
+    raise BadField("command", f"{told}, which has: {shown}{more}. Name it by its path there.")

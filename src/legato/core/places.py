@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# A path begins where no other one goes on, and a folder's name ends where no longer name begins.
+# A path begins where no other one continues, and a folder's name ends where no longer name begins.
 _BEFORE = r"(?:(?<![\w./~-])|(?<=://))"
 _AFTER = r"(?![\w.~-])"
 
@@ -20,7 +20,7 @@ def move_paths(value: Any, moves: Mapping[str, str]) -> Any:
 
     Args:
         value: text, or lists and mappings of such; other values stay as they are.
-        moves: old folder → new folder, both absolute. Those that have not moved are passed over.
+        moves: old folder → new folder, both absolute. Those that have not moved are skipped.
 
     >>> move_paths({"data": "/old/data", "path": "/lib:/old/x", "n": 3, "other": "/older"}, {"/old": "/new"})
     {'data': '/new/data', 'path': '/lib:/new/x', 'n': 3, 'other': '/older'}

@@ -57,7 +57,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         grace_s: from the request to leave until the worker is killed. 10: one step and the exit.
         stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
         start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
-        collective_limit_s: a worker that has neither computed nor got on for this long is fenced, and workers that
+        collective_limit_s: a worker that has neither computed nor made progress for this long is fenced, and workers
+        that
             have waited for one another for this long are connected again. 1800: longer than a healthy program waits
             for a disk or a network.
         form_patience_s: once a worker is warm, the first view waits this long for the others. 10: all start together
@@ -166,7 +167,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_same_job(self, other: JobSpec) -> bool:
-        """Whether workers of one can go on as workers of the other: how it began does not matter to them any more."""
+        """Whether workers of one can continue as workers of the other; how the job began does not matter."""
         return msgspec.structs.replace(other, resume=self.resume) == self
 
     def check_num_workers(self, num_workers: int) -> None:
@@ -222,7 +223,7 @@ def parse_guest(text: str) -> GuestSpec:
     options = dict(word.split("=", 1) for word in words if "=" in word)
     if not _GUEST.fullmatch(entry) or len(options) != len(words):
         raise UsageError(
-            f"Cannot read the guest '{text}'. Write MODULE:FUNCTION, and options behind it, each once: "
+            f"Cannot read the plugin '{text}'. Write MODULE:FUNCTION, followed by options, each once: "
             "'my.guest:make size=4'."
         )
     return GuestSpec(entry=entry, options=options)

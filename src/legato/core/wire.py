@@ -97,7 +97,7 @@ class Progress(Message, frozen=True):
         epoch: of the last step, from 0.
         loss: mean loss of the last step, None if the program does not tell it.
         num_samples: samples of all these steps; 0 if they are nothing new: said again after a resume, or for the phase.
-        resumed: the job went on from a checkpoint of ``last_step``.
+        resumed: the job continued from a checkpoint of ``last_step``.
         num_steps: all steps of the job if known, else None.
         num_epochs: likewise.
         phase: ``train`` or ``evaluate``.
@@ -126,7 +126,7 @@ class Metrics(Message, frozen=True):
 
 
 class Saved(Message, frozen=True):
-    """A checkpoint stands on disk."""
+    """A checkpoint is on disk."""
 
     step: int
     path: str

@@ -61,7 +61,7 @@ class Words(msgspec.Struct, frozen=True):
         text: what it says; any characters.
         size: in pixels.
         anchor: what of it is at ``at``.
-        role: its colour's; or a colour as ``#rrggbb`` where it stands on a filled area.
+        role: its colour's; or a colour as ``#rrggbb`` where it is on a filled area.
     """
 
     at: tuple[float, float]

@@ -123,7 +123,7 @@ class Connections:
         try:
             line.waiting.put_nowait(message)
         except asyncio.QueueFull:
-            _log.warning("Worker %d does not read what it is sent; its connection is dropped", worker)
+            _log.warning("Worker %d does not read its messages; the driver closes its connection", worker)
             line.cut()
 
     def beat(self, num_metrics: int) -> None:
@@ -144,7 +144,7 @@ class Connections:
         if not is_client and worker is None:
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
         if request.path not in ("/worker", "/client"):
-            return connection.respond(http.HTTPStatus.NOT_FOUND, "There are /worker and /client.\n")
+            return connection.respond(http.HTTPStatus.NOT_FOUND, "The paths are /worker and /client.\n")
         if request.path == "/client" and not is_client:
             return connection.respond(http.HTTPStatus.FORBIDDEN, "The token of a worker cannot command the job.\n")
         if request.path == "/worker" and worker is None and not self._admits_old_workers:

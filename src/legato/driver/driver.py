@@ -172,11 +172,11 @@ class Driver:
         left = journal if journal is not None and journal.outcome is None and journal.snapshot is not None else None
         running = await self._engine.running() if left is not None else {}
         if self._asked is None and left is None:
-            raise JobNotFound(f"Cannot take over job '{name}': no unfinished job of this name is known here.")
+            raise JobNotFound(f"Cannot take over job '{name}': this machine has no unfinished job of this name.")
         if self._asked is not None and running and left is not None and not self._asked.is_same_job(left.spec):
             raise UsageError(
                 f"Cannot run job '{name}': {len(running)} workers of an earlier job of this name, with other settings, "
-                f"still run without a driver. 'legato attach {name}' takes them over; else they end in a while."
+                f"still run without a driver. 'legato attach {name}' adopts them; otherwise they end after a minute."
             )
         adopting = left is not None and (self._asked is None or bool(running))
         spec = left.spec if left is not None and adopting else self._asked
@@ -392,7 +392,7 @@ class Driver:
         try:
             self._directory.write_journal(journal)
         except OSError as error:
-            # Without the journal only a new driver is at a loss; the job at hand goes on.
+            # Without the journal only a new driver is at a loss; the job at hand continues.
             _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
 
     def _call_engine(self, worker: int, call: Callable[[], Awaitable[None]]) -> None:

@@ -56,9 +56,9 @@ def note_failed(job: JobFacts, worker: Worker, failed: Failed) -> None:
         worker.farewell = "refused"
         give_up_slot(job, worker, "refused", reason, failed.traceback)
     elif job.ending and not trained and not job.tail and not _needs_all(job):
-        job.record("failed", f"{reason} (it took no part any more)", worker, "warning", failed.traceback)
+        job.record("failed", f"{reason} (it was no longer part of the job)", worker, "warning", failed.traceback)
     elif others_train and not trained:
-        give_up_slot(job, worker, "failed", f"{reason} (before it joined; the others go on)", failed.traceback)
+        give_up_slot(job, worker, "failed", f"{reason} (before it joined; the others continue)", failed.traceback)
     else:
         fail(job, f"the program failed in {reason}", failed.exit_code or 1, failed.traceback, worker)
 
@@ -67,7 +67,7 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
     """Start no worker in this worker's slot again; the job continues with the other workers."""
     if worker.slot not in job.wanted:
         # A leaver's slot is not the job's to give up: what it was wanted for later is another matter.
-        job.record(kind, f"{reason}; slot {worker.slot} was not wanted any more", worker, "warning", detail or None)
+        job.record(kind, f"{reason}; the job gives slot {worker.slot} up", worker, "warning", detail or None)
         return
     job.wanted.discard(worker.slot)
     job.given_up.add(worker.slot)
@@ -80,7 +80,7 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
     job.record(kind, f"{reason}; {told}", worker, "error", detail or None)
     left = len(job.wanted)
     if left < job.spec.min_workers and not job.ending:
-        fail(job, f"{left} workers are left to want, below the minimum of {job.spec.min_workers}: {reason}")
+        fail(job, f"{left} workers can be started, below the minimum of {job.spec.min_workers}: {reason}")
 
 
 def _find_spare(job: JobFacts) -> int | None:
@@ -170,7 +170,7 @@ def conclude(job: JobFacts) -> None:
     if job.state is JobState.FAILING:
         _end(job, JobState.FAILED, job.end_reason)
     elif job.closed and _needs_all(job) and (missing := _missing_ends(job)):
-        fail(job, f"{missing}; it trains nothing with Legato, so each of its workers has to come to its end")
+        fail(job, f"{missing}; it trains nothing with Legato, so each worker must run to the end")
         _end(job, JobState.FAILED, job.end_reason)
     elif job.closed:
         _end_succeeded(job)
@@ -189,7 +189,7 @@ def _start_tail(job: JobFacts) -> None:
         job.tail = True
         job.resume = True
         job.current = job.recovering = job.broken_since = None
-        job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
+        job.start(free[0], "rank 0 did not reach the end of the program; one worker runs the end again")
 
 
 def _needs_all(job: JobFacts) -> bool:
@@ -209,7 +209,7 @@ def _missing_ends(job: JobFacts) -> str:
 
 
 def _last_word(worker: Worker) -> str:
-    return worker.history[-1].partition(": ")[2] if worker.history else "nothing is known of it"
+    return worker.history[-1].partition(": ")[2] if worker.history else "its end is unknown"
 
 
 def _end_succeeded(job: JobFacts) -> None:
@@ -218,7 +218,7 @@ def _end_succeeded(job: JobFacts) -> None:
     # Of workers that ended while no driver heard it nothing is known, but that they were in a view.
     if told and not any(told) and job.current is None and job.spec.guest is None:
         alone = f"each of its {len(told)} workers" if len(told) > 1 else "its worker"
-        reason += f", but never called legato.elastic: {alone} ran all of it by itself, and Legato saved nothing"
+        reason += f", but never called legato.elastic: {alone} ran the whole program, and Legato saved nothing"
         job.record("note", reason, level="warning")
     if job.unsaved_step is None:
         _end(job, JobState.SUCCEEDED, reason)
@@ -238,7 +238,7 @@ def _end_stopped(job: JobFacts) -> None:
 
 def _tell_missing_checkpoint(job: JobFacts, step: int) -> str:
     newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
-    return f"no checkpoint of step {step} was written, {newest}: its events and logs may tell why"
+    return f"no checkpoint of step {step} was written, {newest}: its events and logs may say why"
 
 
 def _end(job: JobFacts, state: JobState, reason: str) -> None:

@@ -59,7 +59,7 @@ class StopAsked(msgspec.Struct, frozen=True):
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """A plugin's work got on.
+    """A plugin's work made progress.
 
     Args:
         is_left: whether there is some left that only workers can do.

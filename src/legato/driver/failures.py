@@ -13,7 +13,7 @@ from legato.driver.job import AWAY, JobFacts, Worker
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # By these a worker ends through no fault of its program, so another one is started.
 _MISFORTUNES = {
-    EXIT_LOST_LINK: "its link to the driver failed; its log tells why",
+    EXIT_LOST_LINK: "its connection to the driver failed; its log says why",
     EXIT_UNSTARTED: "no process could be started for it",
 }
 _FIRST_REST_S = 1.0  # doubled with each death in a row
@@ -25,10 +25,10 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
         blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _MISFORTUNES
         if blamed and job.state is not JobState.FAILING:
-            told = reason or f"exited with code {exit_code} without saying why; its log may tell"
+            told = reason or f"exited with code {exit_code} without a reason; its log may have one"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
         elif exit_code == EXIT_REFUSED and not job.ending:
-            give_up_slot(job, worker, "refused", f"worker {worker.number} says that it was refused")
+            give_up_slot(job, worker, "refused", f"worker {worker.number} reports that it was refused")
     was_failed = worker.phase is WorkerPhase.FAILED
     worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code, reason))
     if job.state is JobState.FAILING or was_failed or exit_code == EXIT_REFUSED:
@@ -99,7 +99,7 @@ def give_up(job: JobFacts, number: int, reason: str) -> None:
 
 
 def note_worked(job: JobFacts, *, is_left: bool, by: int | None) -> None:
-    """A plugin's work got on: who did some of it is forgiven what went wrong in its slot."""
+    """A plugin's work made progress: who did some of it is forgiven what went wrong in its slot."""
     job.work_left = is_left
     if by in job.workers:
         job.deaths.pop(job.workers[by].slot, None)
@@ -145,5 +145,5 @@ def _count_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool 
         give_up_slot(job, worker, "failed", reason)
     else:
         if not is_explained and job.best_step > 0 and job.spec.checkpoint_every is None and job.saved_step is None:
-            reason += "; without checkpoint_every the job begins at step 0 whenever all its workers are lost: set it"
+            reason += "; the job has no checkpoint_every, so it starts at step 0 when all its workers are lost"
         fail(job, f"{reason}. See the workers' logs")

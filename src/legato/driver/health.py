@@ -4,11 +4,11 @@ A worker that is silent is not lost for that: a program may hold Python's lock f
 to do than it can. So the engine is asked about its process, and the answers decide:
 
 - stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
-- busy: left alone for as long as it is;
-- neither, so it only waits: fenced when it has not got on for ``collective_limit_s``; one that trains alone is only
+- busy: not replaced while it is busy;
+- neither, so it only waits: fenced after ``collective_limit_s`` without progress; one that trains alone is only
   warned of as long as its heartbeats come and no worker is ready to join, because no other worker waits for it;
 - its heartbeats do not say whether it waits for others, because it is of an earlier release: fenced when no worker of
-  its view has got on or computed for twice that time. After once that time such workers give up by themselves;
+  its view has made progress or computed for twice that time. After once that time such workers give up by themselves;
 - the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
 """
 
@@ -62,15 +62,16 @@ def is_silent(job: JobFacts, worker: Worker) -> bool:
 
 
 def describe_spared(job: JobFacts, worker: Worker) -> str:
-    """Say why a silent worker is left alone."""
+    """Say why a silent worker is not touched."""
     told = f"worker {worker.number} is silent for {job.now - worker.last_heard:.1f} s, but its process"
     if _is_busy(job, worker) or worker.evidence.state == "running":
         return (
-            f"{told} computes, so it is left alone. Either the machine is overloaded, or a library that the program "
-            "calls holds Python's lock (the GIL) for so long"
+            f"{told} computes, so Legato does not replace it. Either the machine is overloaded, or a library that the "
+            "program "
+            "calls holds Python's lock (the GIL) that long"
         )
     limit_s = job.spec.collective_limit_s
-    return f"{told} is there and waits for something; it is given up if it does not get on within {limit_s:g} s"
+    return f"{told} is alive and waits for something; it is given up if it makes no progress within {limit_s:g} s"
 
 
 def find_deadlock(job: JobFacts) -> str | None:
@@ -85,7 +86,7 @@ def find_deadlock(job: JobFacts) -> str | None:
 
 
 def _view_rested_s(job: JobFacts) -> float:
-    """Return for how long no member of the view in force has got on or computed."""
+    """Return for how long no member of the view in force has made progress or computed."""
     latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
     return job.now - max(latest, job.in_force_since)
 
@@ -96,7 +97,8 @@ def describe_rest(job: JobFacts, worker: Worker) -> str | None:
     if rested_s is None or not _is_alone(job) or rested_s < job.spec.collective_limit_s:
         return None
     return (
-        f"worker {worker.number} has got no further for {rested_s:.0f} s and uses no CPU. It is left alone, because no "
+        f"worker {worker.number} has made no progress for {rested_s:.0f} s and uses no CPU. Legato does not replace "
+        "it, because no "
         "other worker waits for it: it may sleep, or wait for a slow disk. If its program hangs, stop the job. This "
         "warning comes after collective_limit_s (--collective-limit)"
     )
@@ -104,7 +106,7 @@ def describe_rest(job: JobFacts, worker: Worker) -> str | None:
 
 def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     spec, evidence = job.spec, worker.evidence
-    how = "has no connection and is" if worker.away else "is"
+    how = "is not connected and is" if worker.away else "is"
     told = f"{how} silent for {job.now - worker.last_heard:.1f} s"
     if job.now - evidence.taken_at > spec.heartbeat_limit_s / 2:
         return told
@@ -128,14 +130,14 @@ def _judge_rest(job: JobFacts, worker: Worker) -> str | None:
         if rested_s < 2 * limit_s:
             return None
         return (
-            f"has got no further for {rested_s:.0f} s, as all workers of its view; it is of an earlier release of "
+            f"has made no progress for {rested_s:.0f} s, as all workers of its view; it is of an earlier release of "
             "Legato, which does not say whether it waits for others: its program hangs"
         )
     if rested_s < limit_s:
         return None
     return (
-        f"has got no further for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs. If "
-        "it waits for so long on purpose, give the job a higher collective_limit_s (--collective-limit)"
+        f"has made no progress for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs. If "
+        "it waits that long on purpose, raise the job's collective_limit_s (--collective-limit)"
     )
 
 
@@ -158,7 +160,7 @@ def _is_busy(job: JobFacts, worker: Worker) -> bool:
 
 
 def _may_be_stuck(job: JobFacts, worker: Worker) -> bool:
-    """Whether a worker is to get on: it is in the view in force of a job that trains.
+    """Whether a worker should make progress: it is in the view in force of a job that trains.
 
     One that still enters the view, or receives the state in it, counts as well: all others wait for it, and no
     operation between workers has a time limit of its own.

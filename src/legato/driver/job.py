@@ -40,7 +40,7 @@ class Worker:
             whether it does, as workers of an earlier release never do.
         got_on_at: when it last said anything but that it lives.
         evidence: what is known of its process.
-        is_spared: it is silent for longer than a worker may be, and is left alone because its process is healthy.
+        is_spared: it is silent for longer than a worker may be, and is not touched because its process is healthy.
         rest_told: the ``got_on_at`` since which it has only waited, as its user was warned; None: there was no warning.
     """
 

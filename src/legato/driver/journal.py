@@ -86,7 +86,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         spec: the job.
         token: clients show it, and may command the job; the tokens of workers are made from it.
-        attempt: which life of the job this is; a job that was stopped and goes on begins another.
+        attempt: which life of the job this is; a job that was stopped and continues begins another.
         snapshot: of the membership.
         outcome: None while the job runs, or its driver died.
         has_worker_tokens: False: an earlier release began this attempt, and its workers show the token of clients.
@@ -299,7 +299,7 @@ class JobDirectory:
     def set_aside_records(self) -> None:
         """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.
 
-        Its checkpoints above all: if this run loses all its workers, it must not go on from another run's.
+        Its checkpoints above all: if this run loses all its workers, it must not continue from another run's.
         """
         for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints, self.guest):
             if kept.exists():
@@ -314,13 +314,13 @@ def refuse_other_checkpoints(spec: JobSpec) -> None:
     """Raise UsageError if a directory that the user chose holds checkpoints of some other run."""
     if spec.checkpoint_dir is not None and any(Path(spec.checkpoint_dir).glob("step-*.legato")):
         raise UsageError(
-            f"Cannot start job '{spec.name}' afresh: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
-            "Go on from them with --resume, or choose another --checkpoint-dir."
+            f"Cannot start job '{spec.name}' from scratch: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
+            "Resume from them with --resume, or choose another --checkpoint-dir."
         )
 
 
 PLATFORM_JOB: Final = re.compile(r"j-[0-9a-z]{10}")
-"""What a platform calls its jobs, which may lie in the same folder."""
+"""What a platform calls its jobs, which may be in the same folder."""
 
 
 def find_jobs_directory(home: Path | None = None) -> Path:
@@ -334,7 +334,7 @@ def find_jobs_directory(home: Path | None = None) -> Path:
 def explain_home_error(error: OSError) -> str | None:
     """Return a sentence about a file of ours that cannot be read or written; None if the error is about another file.
 
-    Its path lies in the home, or is a parent that could not be made.
+    Its path is in the home, or is a parent that could not be made.
     """
     home = find_jobs_directory().parent
     if not isinstance(error.filename, str) or not error.strerror:

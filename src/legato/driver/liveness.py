@@ -1,4 +1,4 @@
-"""Whether a worker's process gets on, as samples of it say together. Pure: time and samples come in.
+"""Whether a worker's process makes progress, judged by samples of it. Pure: time and samples come in.
 
 CPU time is counted by the system in ticks, and a process that only waits still uses a little, for its heartbeats and
 for threads that wait for Python's lock. So a process counts as busy when it used a fair share of a window of time, or
@@ -57,7 +57,7 @@ class Evidence:
         self._num_samples += 1
         self._num_running += vital.state == "running"
         span_s = now - self._begun_at
-        # It is less than before when a process of the session has ended, which is getting on too.
+        # It is less than before when a process of the session has ended, which is making progress too.
         used_s = abs(vital.cpu_s - self._begun_cpu_s)
         if used_s >= max(MIN_CPU_S, MIN_SHARE * span_s):
             self.busy_at = now

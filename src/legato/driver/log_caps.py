@@ -76,7 +76,7 @@ class LogCaps:
                 self._warn(complaint)
             for path in sorted(self._linked - told):
                 self._warn(
-                    f"{path} has a second name elsewhere (a hard link), so nothing is dropped of it and it may grow "
+                    f"{path} has a second name elsewhere (a hard link), so Legato does not shorten it and it may grow "
                     f"beyond log_max_bytes={self._max_bytes}; remove the other name"
                 )
             told |= self._linked

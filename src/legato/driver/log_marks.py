@@ -81,7 +81,7 @@ class LogMarks:
 
 
 def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
-    r"""Return what was written, in order of time; lines that cannot be read, such as a torn one, are passed over.
+    r"""Return what was written, in order of time; lines that cannot be read, such as a torn one, are skipped.
 
     The program of the job may have written anything there: what is very long or very much is left out.
 

@@ -209,7 +209,9 @@ class Membership:
         if stalled_s > 0:
             health.forgive(job, stalled_s)
             job.record(
-                "note", f"the driver itself slept for {stalled_s:.1f} s; no worker is fenced for it", level="warning"
+                "note",
+                f"the driver itself was paused for {stalled_s:.1f} s; it fences no worker for that",
+                level="warning",
             )
         for number, vital in vitals.items():
             if number in job.workers:
@@ -235,7 +237,7 @@ class Membership:
         if rendezvous == job.rendezvous:
             return
         job.rendezvous = rendezvous
-        job.record("note", "the store died; new views use another one", level="warning")
+        job.record("note", "the process of the store died; new views use another one", level="warning")
         view = job.current
         if view is not None and job.recovering is not None and job.unprepared(view):
             job.torn = f"the store died while view {view.number} was being connected"
@@ -313,12 +315,12 @@ class Membership:
         job.move(JobState.FORMING, reason)
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
         job.held = frozenset()
-        # Another program may lie there by now, with other steps.
+        # Another program may be there by now, with other steps.
         job.num_micro_batches = None
         job.step = 0
         if lost:
             job.resume = True
-            job.record("resumed", f"{reason}: going on from the newest checkpoint, or from the start", level="warning")
+            job.record("resumed", f"{reason}: resuming from the newest checkpoint, or from the start", level="warning")
         for worker in job.where(lambda worker: worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM)):
             job.welcome(worker)  # it received its order to resume or not before this happened
 
@@ -338,7 +340,7 @@ class Membership:
             not_needed = job.state is JobState.FINISHING and job.current is not None and not job.tail
             idle = worker.coming or (worker.phase is WorkerPhase.WARM and (is_late or not job.in_view(worker)))
             if idle and (not_needed or worker.slot not in job.wanted):
-                dismiss(job, worker, "the training ends" if not_needed else "not wanted any more")
+                dismiss(job, worker, "the training ends" if not_needed else "not needed any more")
 
     def _await_leavers(self) -> None:
         """Give the workers that the view in force left behind their time to go."""
@@ -354,7 +356,7 @@ class Membership:
         job = self.job
         if job.state is JobState.FINISHING and job.work_left and job.current is None:
             for slot in filter(job.is_bereft, job.startable()):
-                job.start(slot, "others have finished, but there is work left")
+                job.start(slot, "others have finished, but work is left")
         if job.ending or job.state is JobState.ADOPTING:
             return
         for slot in job.startable():
@@ -364,13 +366,13 @@ class Membership:
         job = self.job
         last = max((worker.number for worker in job.workers.values() if worker.slot == slot), default=None)
         if last is not None and job.workers[last].farewell not in _LEFT_ON_REQUEST:
-            return f"in place of worker {last}, which is gone"
+            return f"in place of worker {last}, which died"
         return "the job grows" if job.last_view else "the job begins"
 
     # ------------------------------------------------------------ adoption
 
     def _conclude_adoption(self) -> None:
-        """Go on when every running worker has reported, or was fenced for not reporting."""
+        """Continue when every running worker has reported, or was fenced for not reporting."""
         job, snapshot = self.job, self._adopted
         assert snapshot is not None
         if job.where(lambda worker: worker.phase is WorkerPhase.STARTING):

@@ -29,10 +29,10 @@ def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
         if isinstance(message, wire.Hello):
             what = f"worker {number} is {worker.phase}" if worker else f"there is no worker {number} in this job"
-            job.out.append(Send(number, wire.Refused(reason=f"{what}: it may not take part")))
+            job.out.append(Send(number, wire.Refused(reason=f"{what}: the driver refuses it")))
         return
     if worker.is_spared:
-        job.record("note", f"worker {number} is heard again after {job.now - worker.last_heard:.1f} s", worker)
+        job.record("note", f"worker {number} answers again after {job.now - worker.last_heard:.1f} s", worker)
     worker.last_heard = job.now
     worker.away = worker.is_spared = False
     if not isinstance(message, wire.Heartbeat):
@@ -61,7 +61,7 @@ def brief(job: JobFacts, worker: Worker) -> None:
     if worker.has_state and job.state is JobState.HOLDING:
         job.send(worker, wire.Hold(save=False, reason="waiting for more workers"))
     if job.state in (JobState.STOPPING, JobState.FAILING) or worker.farewell == "dismissed":
-        job.send(worker, wire.Stop(reason=job.stopping or job.end_reason or "not wanted any more"))
+        job.send(worker, wire.Stop(reason=job.stopping or job.end_reason or "not needed any more"))
 
 
 def _follow_switch(job: JobFacts, view_number: int) -> None:
@@ -84,7 +84,7 @@ def _hear_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
     _catch_up(job, worker, hello)
     brief(job, worker)
     if fresh and worker.phase is WorkerPhase.JOINING:
-        job.record("joining", f"worker {worker.number} is up on {worker.host}", worker)
+        job.record("joining", f"worker {worker.number} has started on {worker.host}", worker)
 
 
 def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:

@@ -48,7 +48,7 @@ class Refuse(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The job cannot go on."""
+    """The job cannot continue."""
 
     reason: str
 
@@ -121,7 +121,7 @@ def describe_refusal(number: int, difference: str) -> str:
     >>> describe_refusal(2, "its CPU capability is 'AVX2', the job's is 'AVX512'").split(". ")[-1]
     'Start the job with --cpu-capability and an instruction set that all machines have'
     """
-    told = f"worker {number} runs something else than the others: {difference}"
+    told = f"worker {number} runs something different from the others: {difference}"
     if any(f"its {part} is" in difference for part in _OF_PROCESSOR):
         told += ". Start the job with --cpu-capability and an instruction set that all machines have"
     return told
@@ -176,11 +176,11 @@ def _decide_recovery(job: JobFacts, loss: str) -> Change | None:
             return None
         return StartOver(lost=any(worker.view for worker in job.members()), reason=f"{loss}; no worker has the state")
     if len(survivors) >= _num_needed(job):
-        return Recover(tuple(worker.member for worker in survivors), f"{loss}; {_count(survivors)} going on")
+        return Recover(tuple(worker.member for worker in survivors), f"{loss}; continuing with {_count(survivors)}")
     joining = [worker for worker in _warm(job) if worker not in survivors]
     if len(survivors) + len(joining) >= _num_needed(job):
         members = tuple(worker.member for worker in (*survivors, *joining))
-        return Recover(members, f"{loss}; {_count(survivors)} going on with {len(joining)} new")
+        return Recover(members, f"{loss}; continuing with {_count(survivors)} and {len(joining)} new")
     numbers = frozenset(worker.number for worker in survivors)
     if numbers == job.held:
         return None

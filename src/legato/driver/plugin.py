@@ -65,7 +65,7 @@ class JobPlugin(Protocol):
     """Something that lives in a driver's process. All calls come on the driver's event loop."""
 
     async def open(self) -> None:
-        """Begin, or go on where the plugin of an earlier driver stopped.
+        """Begin, or continue where the plugin of an earlier driver stopped.
 
         Raises:
             UsageError: it cannot; the job does not start.
@@ -89,7 +89,7 @@ class JobPlugin(Protocol):
         ...
 
     async def close(self) -> None:
-        """End. Called once, also if the job goes on with another driver."""
+        """End. Called once, also if the job continues with another driver."""
         ...
 
 
@@ -162,7 +162,7 @@ class PluginHost:
             try:
                 await self._plugin.close()
             except Exception:  # noqa: BLE001 -- the job is over, or another driver has it
-                _log.exception("The plugin of job '%s' did not end well", self._spec.name)
+                _log.exception("The plugin of job '%s' failed at its end", self._spec.name)
 
     def note(self, job: JobFacts) -> None:
         """Tell the plugin who is there, if that has changed."""

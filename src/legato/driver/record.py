@@ -143,8 +143,8 @@ class Records:
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
         """Write down the first commit of each step.
 
-        Where the job went on from a checkpoint, its steps were committed before, perhaps with no driver to hear of it.
-        In an empty ledger they are another job's. A report without samples repeats steps on purpose.
+        Where the job continued from a checkpoint, its steps were committed before, perhaps with no driver to hear of
+        it. In an empty ledger they are another job's. A report without samples repeats steps on purpose.
 
         Returns:
             How many steps were new, and what is wrong: a worker reported steps that it had reported before.
@@ -205,7 +205,7 @@ class Records:
 
     def _write(self, path: Path, line: Any) -> None:
         if len(self._waiting) >= _MAX_WAITING_LINES:
-            self._count_lost(1, "the disk does not keep up")
+            self._count_lost(1, "the disk is too slow")
             return
         self._waiting.append((path, msgspec.json.encode(line) + b"\n"))
         self._ready.set()

@@ -38,12 +38,13 @@ class Meter:
     def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
         """Take in a report of which ``num_new`` steps were new.
 
-        A job that went back to a checkpoint reports old steps: they show where it is but not how fast it gets on.
+        A job that went back to a checkpoint reports old steps: they show where it is but not how fast it makes
+        progress.
         ``is_planned``: its view is that of a planned change.
         """
         evaluates = progress.phase != _TRAINS or (self.last is not None and self.last.phase != _TRAINS)
         if self.from_step is None:
-            # Without samples: where the checkpoint is from which the job goes on.
+            # Without samples: where the checkpoint is from which the job continues.
             self.from_step = progress.first_step - 1 if progress.num_samples else progress.last_step
         if self.last is None or (progress.view, progress.last_step) >= (self.last.view, self.last.last_step):
             self.last = progress

@@ -95,7 +95,7 @@ class Engine(Protocol):
         ...
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Say whether the processes of workers get on, as far as the system tells it; others are missing."""
+        """Say whether the processes of workers make progress, as far as the system tells it; others are missing."""
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:

@@ -211,7 +211,7 @@ class JobGroup:
                     return
             time.sleep(_KILL_PAUSE_S)
         if failure is not None:
-            raise LegatoError(f"Cannot end what a job has left behind: {failure}. End it by hand.") from failure
+            raise LegatoError(f"Cannot end the leftover processes of a job: {failure}. End it by hand.") from failure
         raise LegatoError(
             f"Processes {', '.join(map(str, left[:10]))} of a job that has ended cannot be killed; they may wait for a "
             "disk. End them by hand."
@@ -324,7 +324,7 @@ def tell_oom_nearby(num_killed: int) -> str:
     """Describe the death of a worker that was killed where the kernel does not say why, only that it killed some."""
     processes = "1 process" if num_killed == 1 else f"{num_killed} processes"
     return (
-        f"killed by SIGKILL, it is not known by whom. While it ran, the kernel killed {processes} of this machine "
+        f"killed by SIGKILL by an unknown process. While it ran, the kernel killed {processes} of this machine "
         "because memory was used up, perhaps this one: 'dmesg' names them"
     )
 

@@ -83,7 +83,7 @@ class FakeMachine:
         self._hanging.add(worker)
 
     def examine(self, worker: int) -> Vital:
-        """Say whether a worker's process gets on."""
+        """Say whether a worker's process makes progress."""
         if worker not in self._pid_of:
             return Vital("gone", 0.0)
         return Vital("stopped" if worker in self._hanging else "waiting", 0.0)

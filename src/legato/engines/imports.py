@@ -16,7 +16,7 @@ _MAX_BYTES: Final = 16 * 2**20
 def imported_packages(program: Path) -> tuple[str, ...]:
     """Return the installed modules that a script names in its imports, each once; none if it cannot be read.
 
-    Modules that lie beside the script are left out: they may be edited while the job runs. So are installed ones of
+    Modules that are beside the script are left out: they may be edited while the job runs. So are installed ones of
     their names, which the script does not mean.
     """
     try:

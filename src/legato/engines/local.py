@@ -126,7 +126,7 @@ class LocalEngine:
         wished: what it also imports, unless forking would not be safe then: the program's packages.
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
         limits: what the job may use of this machine.
-        user: as whom the warm parent and the workers run. They write into a folder of their own, and what stands there
+        user: as whom the warm parent and the workers run. They write into a folder of their own, and what is there
             is not trusted. None: as the user of this process.
     """
 
@@ -266,7 +266,7 @@ class LocalEngine:
         return dict(self._running)
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Say whether the processes of workers get on.
+        """Say whether the processes of workers make progress.
 
         This reads the system's own account of them and asks no other process: a warm parent that is stopped, or is
         being replaced, takes no evidence away.
@@ -579,7 +579,7 @@ class LocalEngine:
         self._events.put_nowait(None)
 
     async def _replace_parent(self) -> None:
-        """Start another warm parent after this one has died: it takes over the workers, which go on."""
+        """Start another warm parent after this one has died: it takes over the workers, which continue."""
         if not self._ready.is_set():
             self._num_failed_starts += 1
         self._ready.clear()

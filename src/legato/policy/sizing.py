@@ -21,7 +21,7 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     """Set share, target and refusal of every claim.
 
     A floor that its queue cannot use, because a minimum or a useful size does not fit into it, is lent: what was used
-    is set aside, and all is dealt out once more. Every round sets less aside, so there are few.
+    is set aside, and all is dealt out again. Every round sets less aside, so there are few.
     """
     floors = usable_floors(pool.claims, pool.queues, pool.capacity)
     divisions = ranks(pool.claims, rules.policy)

@@ -55,7 +55,7 @@ class Standing(enum.StrEnum):
 
     WAITING = "waiting"  # has no workers yet
     RUNNING = "running"
-    RESIZING = "resizing"  # a change of its workers is under way: it is left alone
+    RESIZING = "resizing"  # a change of its workers is under way: it is not touched
     PAUSED = "paused"  # by the policy, its state saved; it resumes by itself
 
 
@@ -130,7 +130,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Verb(enum.StrEnum):
     """What a decision does to a job."""
 
-    START = "start"  # it has no slots and gets some; one that was paused goes on
+    START = "start"  # it has no slots and gets some; one that was paused continues
     GROW = "grow"
     SHRINK = "shrink"
     KEEP = "keep"

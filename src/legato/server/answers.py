@@ -35,7 +35,7 @@ _PUBLISHED: Final[Mapping[str, str]] = {
 }
 """Names of records in the published description, where they differ: programs are generated from it, so names stay."""
 
-_kinds: dict[str, Any] = {}  # of records that routes give, by what stands in their place until all are known
+_kinds: dict[str, Any] = {}  # of records that routes give, by what is in their place until all are known
 
 
 class Answer(Response):

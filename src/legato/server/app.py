@@ -106,7 +106,7 @@ async def _refuse_unknown(request: Request) -> None:
     known = [field.alias for field in route.dependant.query_params]
     for name in request.query_params:
         if name not in known:
-            told = f"It takes {', '.join(sorted(known))}" if known else "It takes none"
+            told = f"It takes {', '.join(sorted(known))}" if known else "It has no query parameters"
             raise UsageError(f"Cannot use the request: its path takes no '{name[:100]}' in the query. {told}.")
 
 

@@ -90,7 +90,7 @@ class Authenticator:
         wait_s = self._refused.take(address, now)
         if wait_s is not None:
             raise too_many(
-                "This address shows too many tokens that are not valid. Wait, and log in again if yours has ended.",
+                "This address has sent too many invalid tokens. Wait, and log in again if your token has expired.",
                 wait_s,
             )
         try:
@@ -107,7 +107,7 @@ class Authenticator:
         # By user, not by token: a user may have many of these.
         wait_s = self._of_user.take(user, now)
         if wait_s is not None:
-            raise too_many("You ask more often than one user may. Wait, and ask for more at once.", wait_s)
+            raise too_many("You send requests faster than one user may. Wait, and request more items at once.", wait_s)
 
     def begin_request(self, address: str) -> Callable[[], None]:
         """Count a request of an address until it is known whose it is; return what ends that.
@@ -118,8 +118,7 @@ class Authenticator:
         end = self._at_address.begin(address)
         if end is None:
             raise too_many(
-                f"This address has {self._max_of_address} requests open for which it is not known who asks. Wait until "
-                "some have ended.",
+                f"This address has {self._max_of_address} unauthenticated requests open. Wait until some have ended.",
                 _AGAIN_S,
             )
         return end
@@ -132,9 +131,7 @@ class Authenticator:
         """
         end = self._at_user.begin(user)
         if end is None:
-            raise too_many(
-                f"'{user}' has {self._max_of_user} requests open already. Wait until some have ended.", _AGAIN_S
-            )
+            raise too_many(f"'{user}' has {self._max_of_user} requests open. Wait until some have ended.", _AGAIN_S)
         return end
 
     def forget(self) -> None:

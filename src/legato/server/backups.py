@@ -198,7 +198,7 @@ class _Entry(NamedTuple):
     Args:
         path: of it. It is opened by its last part alone, inside of its folder.
         name: from the home on.
-        folder: the open folder that it lies in.
+        folder: the open folder that it is in.
         about: what it is. A program may put something else there at any moment, which is left out then.
         held: it is open already, so that it is copied even if it is deleted meanwhile.
     """

@@ -44,13 +44,13 @@ class Body(BaseModel):
         for text in _find_texts(given):
             if "\0" in text or _HALF.search(text) is not None:
                 # Databases and files cannot hold it.
-                raise ValueError("there is a zero, or half of a character, in a text; leave it out")
+                raise ValueError("a string contains a zero byte or half of a character; remove it")
         if isinstance(given, dict):
             unknown = [name for name in given if name not in cls.model_fields]
             if len(unknown) > _MAX_UNKNOWN:
                 # Not an error for each of them: thousands take as long as thousands of requests.
                 told = ", ".join(f"'{name[:50]}'" for name in unknown[:3])
-                raise ValueError(f"there are {len(unknown)} fields that are not known here, such as {told}")
+                raise ValueError(f"there are {len(unknown)} unknown fields, such as {told}")
         return given
 
 
@@ -73,7 +73,7 @@ def _as_tuple(value: Any) -> Any:
 
 def _as_texts(value: Any) -> Any:
     if isinstance(value, list) and sum(not isinstance(item, str) for item in value) > _MAX_UNKNOWN:
-        raise ValueError("most of its items are no texts")  # not an error for each of them
+        raise ValueError("most of its items are not strings")  # not an error for each of them
     return _as_tuple(value)
 
 
@@ -197,7 +197,7 @@ class Resize(Body):
     @model_validator(mode="after")
     def _says_something(self) -> Resize:
         if self.min_workers is None and self.max_workers is None:
-            raise ValueError("neither min_workers nor max_workers is given; give one of them")
+            raise ValueError("min_workers or max_workers is required")
         return self
 
 
@@ -225,7 +225,7 @@ class NewSession(Body):
     def _is_one_way(self) -> NewSession:
         ways = [way is not None for way in (self.user, self.token, self.code)]
         if ways.count(True) != 1 or (self.user is None) != (self.password is None):
-            raise ValueError("give user and password, or token, or code; and one of these alone")
+            raise ValueError("send exactly one of: user and password, token, or code")
         return self
 
 
@@ -252,7 +252,7 @@ class UserPatch(Body):
     @model_validator(mode="after")
     def _says_something(self) -> UserPatch:
         if self.role is None and self.is_disabled is None:
-            raise ValueError("neither role nor is_disabled is given; give one of them")
+            raise ValueError("role or is_disabled is required")
         return self
 
 

@@ -67,7 +67,7 @@ class Feed:
                 else:
                     await self._read_new(self._last)
             except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
-                _log.exception("events could not be read")
+                _log.exception("the server could not read events")
             # What comes close together is read at once, not each by itself.
             await asyncio.sleep(_GATHER_S)
 

@@ -25,8 +25,8 @@ class OwnScripts:
     name: str = "legato"
     title: str = "Legato"
     description: str = (
-        "A Python script. With legato.elastic or the Trainer it can grow and shrink. Any other script is run "
-        "completely by each worker."
+        "A Python script. With legato.elastic or the Trainer it can grow and shrink. Each worker runs "
+        "any other script from start to end."
     )
     distributed: Sequence[DistributedName] = ("single", "static", "elastic")
 
@@ -50,9 +50,10 @@ class PlainCommands:
     name: str = "command"
     title: str = "Command"
     description: str = (
-        "Any command, run without a shell where its code lies, once in each node. Several nodes find one another by "
-        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. It does not grow or shrink, and saves by "
-        "itself what it wants to keep."
+        "Any command, run without a shell in the directory of its code, once per node. Several nodes find one another "
+        "by "
+        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. It does not grow or shrink, and must save "
+        "its own state."
     )
     distributed: Sequence[DistributedName] = ("single", "static")
 
@@ -106,13 +107,13 @@ class Offered:
             return self.find(name)
         except BadField as error:
             raise Conflict(
-                f"Cannot run training definition '{definition}': this server offers its framework '{name}' no more. "
+                f"Cannot run training definition '{definition}': this server no longer offers its framework '{name}'. "
                 "See the setting compat."
             ) from error
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the file of a command that must lie in its code; None: there is none, as far as one can see.
+    """Return the file of a command that must be in its code; None: there is none, as far as one can see.
 
     >>> _find_script(["bash", "train.sh", "--x"]), _find_script(["./train"]), _find_script(["nvidia-smi", "-L"])
     ('train.sh', './train', None)

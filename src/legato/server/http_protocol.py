@@ -25,7 +25,7 @@ _MIN_BODY_BYTES_PER_S: Final = 500
 _MAX_PIPELINED: Final = 8
 """Requests of a connection that wait for the one before them. Browsers and our client send none so."""
 _UNREAD_LIMIT_S: Final = 300.0
-"""A client that reads nothing of its answer for so long is gone. A pager that stands still is one too."""
+"""A client that reads nothing of its answer for that long is gone. A pager that stands still is one too."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(
                 Problem(
                     "unavailable",
-                    "There are too many connections, and each of them is being answered. Try again in a moment.",
+                    "The server has too many connections. Try again in a moment.",
                     headers={"Retry-After": "5"},
                 )
             )
@@ -211,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread = self.loop.call_later(_UNREAD_LIMIT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Continue: the client has read."""
         self._read_again()
         super().resume_writing()
 
@@ -240,8 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= _MAX_PIPELINED:
             self._too_much = Problem(
                 "too-many-requests",
-                f"More than {_MAX_PIPELINED} requests wait on this connection for the one before them. Send the next "
-                "one when an answer has come.",
+                f"More than {_MAX_PIPELINED} requests wait on this connection. Send the next one after an answer.",
                 headers={"Retry-After": "1"},
             )
             raise _TooMuch
@@ -321,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(
             Problem(
                 "too-slow",
-                f"The {what} of the request did not come within {limit_s:g} s. Look at the connection, and send it "
+                f"The {what} of the request did not come within {limit_s:g} s. Check the connection, and send it "
                 "again.",
             )
         )
@@ -330,7 +329,7 @@ class BoundedProtocol(HttpToolsProtocol):
         limits = self._limits
         return Problem(
             "head-too-large",
-            f"The head of a request may have {limits.head_bytes} bytes and {limits.head_fields} fields. Send less, "
+            f"The request header may have {limits.head_bytes} bytes and {limits.head_fields} fields. Send less, "
             "such as fewer cookies, or send a long query as a body.",
         )
 

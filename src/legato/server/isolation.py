@@ -55,7 +55,7 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
         return
     told = f"Cannot start with run_jobs_as={mode}"
     if sys.platform != "linux":
-        raise UsageError(f"{told}: only Linux can do that. Take run_jobs_as=server.")
+        raise UsageError(f"{told}: only Linux supports that. Set run_jobs_as=server.")
     _check_capabilities(told)
     os.umask(_OTHERS)  # the store and whatever else this process makes is its user's alone
     close_home(settings.home_path)
@@ -175,7 +175,7 @@ def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
     if found.pw_uid in (_ROOT, os.geteuid()):
         raise UsageError(
             f"{told}: jobs of '{owner}' would run as the system user '{name}', which can do all that the server can. "
-            "Let the operator name another in the setting job_users."
+            "The operator must choose another one in the setting job_users."
         )
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return JobUser(uid=found.pw_uid, gid=found.pw_gid, groups=groups, name=name, home=found.pw_dir)
@@ -199,7 +199,8 @@ def _check_capabilities(told: str) -> None:
     missing = [name for name, number in _NEEDED.items() if not had >> number & 1]
     if missing:
         raise UsageError(
-            f"{told}: user {os.geteuid()} has not the capabilities {', '.join(missing)}. Run the server as root, or "
+            f"{told}: user {os.geteuid()} does not have the capabilities {', '.join(missing)}. Run the server as root, "
+            "or "
             f"give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities (AmbientCapabilities= in a "
             "unit of systemd)."
         )

@@ -47,7 +47,7 @@ class Lines(Generic[T]):
     """Reads lines of one kind, of any number of files, for any number of threads.
 
     Args:
-        kind: of a line. What is no such line is passed over.
+        kind: of a line. What is no such line is skipped.
         number_of: the number of a line.
     """
 

@@ -55,12 +55,12 @@ def check_definition(new: NewDefinition, framework: Framework, files: Collection
         UsageError: they do not fit together.
     """
     if (new.code is None) == (new.directory is None):
-        raise BadField("code", "Give either code to upload or a directory on the machines.")
+        raise BadField("code", "Give either uploaded code or a directory on the nodes.")
     told = f"'{framework.name}' runs {' or '.join(framework.distributed)}"
     if new.distributed not in framework.distributed:
         raise BadField("distributed", f"The framework {told}, not {new.distributed}. Choose one of these.")
     if new.distributed is Distributed.SINGLE and (new.min_nodes, new.max_nodes) != (1, 1):
-        raise BadField("max_nodes", "A definition that is single has 1 node. Make it static or elastic for more.")
+        raise BadField("max_nodes", "A single definition has 1 node. For more, make it static or elastic.")
     if new.distributed is Distributed.STATIC and new.min_nodes != new.max_nodes:
         raise BadField(
             "min_nodes", "A static definition has exactly max_nodes. Leave min_nodes out, or make it elastic."
@@ -225,7 +225,7 @@ def run_by(new: CheckedJob, framework: Framework, files: Collection[str] | None,
         UsageError: with the labels of the framework it has too many.
     """
     if not new.spec.get("program"):
-        raise BadField("program", "There is no program. Give the words of a command line.")
+        raise BadField("program", "The program is empty. Give the words of a command line.")
     distributed = _name_distributed(new, framework)
     if distributed not in framework.distributed:
         told = " or ".join(framework.distributed)

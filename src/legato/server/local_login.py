@@ -119,7 +119,7 @@ async def keep_local_login(
                 renewed = clock()
                 await asyncio.to_thread(login.renew, now + renewed - began)
         except (LegatoError, OSError) as error:
-            _log.warning("the system user of the server could not be logged in on this machine", error=str(error))
+            _log.warning("the server could not log its own system user in on this machine", error=str(error))
 
 
 def write_private(path: Path, text: str) -> None:

@@ -42,7 +42,7 @@ _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) ")
 
 
 class Level(enum.StrEnum):
-    """How much a line matters, as far as that stands in it."""
+    """How much a line matters, as far as that is in it."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -59,7 +59,7 @@ class FoundLine(msgspec.Struct, frozen=True):
     Args:
         offset: of its first byte.
         time: when it was written, as far as that was noted; seconds since 1970.
-        level: None: none stands in it.
+        level: None: none is in it.
         text: as it was written, without its end; what is beyond 4000 characters is left out.
     """
 
@@ -70,7 +70,7 @@ class FoundLine(msgspec.Struct, frozen=True):
 
 
 class FoundLines(msgspec.Struct, frozen=True):
-    """Lines of a log. ``after``: go on from this byte, also where nothing was found; None: its end was reached."""
+    """Lines of a log. ``after``: continue from this byte, also where nothing was found; None: its end was reached."""
 
     items: tuple[FoundLine, ...]
     after: int | None
@@ -179,7 +179,7 @@ def _find_level(head: str) -> Level | None:
 
 
 def _judge_before(file: BinaryIO, after: int) -> _Judge:
-    """Return the judge for the lines from a byte on: whether they are of a traceback stands in those before."""
+    """Return the judge for the lines from a byte on: whether they are of a traceback is in those before."""
     judge = _Judge()
     first = max(after - _MAX_LINE_BYTES, 0)
     file.seek(first)

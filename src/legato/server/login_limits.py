@@ -46,7 +46,7 @@ class LoginLimits:
         """Count an attempt of an address, before it is known for whom.
 
         Returns:
-            None: it may go on. Else the seconds until another one may; then only known devices and secrets go on.
+            None: it may continue. Else the seconds until another one may; then only known devices and secrets continue.
         """
         return self._addresses.take(address, now)
 

@@ -215,7 +215,7 @@ class Reader:
         return told
 
     def _read_one(self, log: str, at: int, end: int, *, is_last: bool) -> Addition | None:
-        """Return what stands in a log from one byte up to another, at most a part of it; None if nothing is to tell."""
+        """Return what is in a log from one byte up to another, at most a part of it; None if nothing is to tell."""
         if end <= at:
             return None
         try:
@@ -308,7 +308,7 @@ def read_place(text: str) -> Place:
         elif is_log(log) and number.isascii() and number.isdecimal() and int(number) <= _MAX_OFFSET:
             positions[log] = int(number)
         else:
-            raise Problem("bad-request", "Cannot read 'Last-Event-ID': give the id of a message as it came.")
+            raise Problem("bad-request", "Cannot read 'Last-Event-ID': send the id of a message unchanged.")
     return Place(positions, quiet_until)
 
 

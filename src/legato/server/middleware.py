@@ -183,7 +183,7 @@ def explain_error(error: Exception, request_id: str, path: str) -> Problem:
     """Return the problem that an error is; one that is our own mistake is written down whole."""
     problem = describe_error(error)
     if problem.status == 500:
-        _log.error("a request could not be answered", request=request_id, path=path, exc_info=error)
+        _log.error("the server could not answer a request", request=request_id, path=path, exc_info=error)
     return problem
 
 
@@ -233,7 +233,8 @@ def check_host(headers: Headers, known: Collection[str]) -> None:
     if host not in known and "*" not in known:
         raise Problem(
             "wrong-host",
-            f"The server is not known by the name '{host[:100]}'. Use one of its own, or let its operator add this one "
+            f"The server is not known by the name '{host[:100]}'. Use one of its names, or ask its operator to add "
+            "this one "
             "to the setting allowed_hosts.",
         )
 
@@ -242,7 +243,10 @@ def check_origin(headers: Headers) -> None:
     """Raise Problem if a browser sent the request from a page that is not the server's own."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
-        raise Problem("wrong-origin", f"Pages of '{origin[:100]}' may not ask here. Use a page of this server.")
+        raise Problem(
+            "wrong-origin",
+            f"Pages of '{origin[:100]}' may not send requests to this server. Use a page of this server.",
+        )
 
 
 def _without_port(host: str) -> str:

@@ -70,7 +70,7 @@ class ServerPlugins:
                 for other, whose in taken:
                     if whose != plugin.name and (prefix.startswith(other) or other.startswith(prefix)):
                         raise UsageError(
-                            f"Cannot take the plugin '{plugin.name}': its path '{prefix}' is in the way of '{other}' "
+                            f"Cannot load the plugin '{plugin.name}': its path '{prefix}' conflicts with '{other}' "
                             f"of {whose}. Leave one of them out of the setting compat."
                         )
                 taken.append((prefix, plugin.name))

@@ -113,7 +113,7 @@ def describe_error(error: Exception) -> Problem:
     if isinstance(error, HTTPException):
         return _describe_http(error)
     if isinstance(error, ClientDisconnect):
-        return Problem("bad-request", "The connection ended before the body did. Send it again.")
+        return Problem("bad-request", "The connection closed before the whole body arrived. Send it again.")
     for kind, name in _OF_ERRORS:
         if isinstance(error, kind):
             headers = {"unauthenticated": {"WWW-Authenticate": "Bearer"}, "in-flight": {"Retry-After": "1"}}
@@ -127,12 +127,12 @@ def _describe_unexpected(error: Exception) -> Problem:
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return Problem(
             "no-space",
-            f"The server cannot write this down: {error.strerror}. Nothing was kept of it. Let its operator make room, "
-            "and send it again.",
+            f"The server cannot store this: {error.strerror}. Nothing was stored. The operator must make room; "
+            "then send it again.",
             headers={"Retry-After": "30"},
         )
     return Problem(
-        "internal", "The server made a mistake. Its log has the story under this request_id; please report it."
+        "internal", "Internal error. The server's log has the details under this request_id; please report it."
     )
 
 
@@ -141,7 +141,7 @@ def _describe_http(error: HTTPException) -> Problem:
     detail = {
         "bad-request": "Cannot read the body: it is not JSON, or not in UTF-8. Send one JSON object.",
         "not-found": "There is no such path. 'GET /api/v1/openapi.json' lists all.",
-        "method-not-allowed": "The path is there, but not with this method. See 'Allow'.",
+        "method-not-allowed": "This path does not support this method. See the header 'Allow'.",
     }.get(name, str(error.detail))
     return Problem(name, detail, headers=error.headers)
 

@@ -35,7 +35,7 @@ class Figures:
         )
         self._elapsed = Histogram(
             "legato_request_seconds",
-            "From a request to the end of its answer; of streams, how long they were open.",
+            "Time from a request to the end of its answer; for streams, how long they were open.",
             ["method", "route"],
             registry=self._registry,
         )
@@ -79,7 +79,7 @@ class _Platform:
             of_store = []
         yield GaugeMetricFamily("legato_store_up", "1 if the store answers.", value=float(bool(of_store)))
         yield CounterMetricFamily(
-            "legato_store_errors", "How often the store could not be used.", value=self._store.num_errors
+            "legato_store_errors", "Number of failed uses of the store.", value=self._store.num_errors
         )
         yield GaugeMetricFamily("legato_followers", "Open streams of events and logs.", value=self._num_followers())
         yield from self._describe_rounds()
@@ -93,9 +93,9 @@ class _Platform:
         counted.add_metric(["done"], pulse.num_done)
         counted.add_metric(["failed"], pulse.num_failed)
         yield counted
-        told = "Seconds of whole rounds."
+        told = "Duration of complete rounds in seconds."
         yield SummaryMetricFamily("legato_round_seconds", told, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
-        told = "When the last whole round ended, in seconds since 1970; 0: there was none, or another server decides."
+        told = "End of the last complete round, in seconds since 1970; 0: there was none, or another server decides."
         yield GaugeMetricFamily("legato_last_round_time_seconds", told, value=pulse.done_at or 0.0)
         told = "Messages that could not be sent to drivers."
         yield CounterMetricFamily("legato_failed_calls", told, value=pulse.num_failed_calls)
@@ -105,7 +105,7 @@ class _Platform:
         for state in TROUBLED:
             drivers.add_metric([state], pulse.drivers[state])
         yield drivers
-        told = "What the last round left as it is, because it cannot deal with it; the log says why."
+        told = "Objects that the last round could not handle and left unchanged; the log says why."
         left_out = GaugeMetricFamily("legato_left_out", told, labels=["kind"])
         for kind in ("job", "queue", "slot"):
             left_out.add_metric([kind], pulse.left_out[kind])
@@ -120,7 +120,7 @@ class _Platform:
         usable = [slot for slot in self._store.pool.list_slots() if slot.unusable_since is None]
         held = {allocation.slot: allocation for allocation in self._store.pool.list_open()}
         leaving = sum(1 for allocation in held.values() if allocation.release_asked_at is not None)
-        slots = GaugeMetricFamily("legato_slots", "Slots by what they do.", labels=["state"])
+        slots = GaugeMetricFamily("legato_slots", "Slots by state.", labels=["state"])
         slots.add_metric(["held"], len(held) - leaving)
         slots.add_metric(["leaving"], leaving)
         slots.add_metric(["free"], sum(1 for slot in usable if slot.id not in held))

@@ -33,10 +33,10 @@ class Range(NamedTuple):
 def read_range(said: str | None, num_bytes: int) -> Range | None:
     """Return which bytes of a file are wanted; None: all of them.
 
-    What is no single range of bytes is passed over, as the standard has it.
+    What is no single range of bytes is skipped, as the standard has it.
 
     Raises:
-        Problem: no byte of the file lies in the range.
+        Problem: no byte of the file is in the range.
 
     >>> read_range("bytes=2-", 10), read_range("bytes=-3", 10), read_range("lines=1-2", 10)
     (Range(first=2, end=10), Range(first=7, end=10), None)
@@ -54,7 +54,7 @@ def read_range(said: str | None, num_bytes: int) -> Range | None:
     if wanted.first >= wanted.end:
         raise Problem(
             "range-not-satisfiable",
-            f"No byte of the file lies in the range: it has {num_bytes} bytes.",
+            f"The range is outside of the file, which has {num_bytes} bytes.",
             headers={"Content-Range": f"bytes */{num_bytes}"},
         )
     return wanted
@@ -71,7 +71,7 @@ def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool, b
         begin: the file is sent as if it began with this byte.
 
     Raises:
-        Problem: no byte of the file lies in the range.
+        Problem: no byte of the file is in the range.
     """
     try:
         about = os.fstat(file.fileno())

@@ -41,7 +41,7 @@ class Restored(NamedTuple):
 
     Args:
         num_jobs: all jobs.
-        num_going_on: those that go on when a server starts.
+        num_going_on: those that continue when a server starts.
         created_at: when the store was read; seconds since 1970.
         still_run: processes on this machine that work for jobs of the home that was backed up.
     """
@@ -137,7 +137,7 @@ def _check_home(home: Path) -> None:
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise UsageError(
             f"Cannot restore to '{home}': it is not empty. Name a directory that does not exist yet, or move this one "
-            "away; nothing is ever restored over a platform."
+            "away; Legato never restores over an existing platform."
         )
     if not home.parent.is_dir():
         raise UsageError(f"Cannot restore to '{home}': there is no directory '{home.parent}'. Make it first.")
@@ -160,11 +160,11 @@ def _check_file(tar: tarfile.TarFile, file: Path, tell: Callable[[int], None]) -
     """Return what a backup says of itself, after its checksum was found right."""
     members = tar.getmembers()
     if not members or members[0].name != ABOUT:
-        raise UsageError(f"Cannot restore {file}: it is no backup of Legato.")
+        raise UsageError(f"Cannot restore {file}: it is not a backup of Legato.")
     about = decode(_read(tar, members[0]), About)
     if about.format != FORMAT:
         raise UsageError(
-            f"Cannot restore {file}: Legato {about.version} made it in a newer form than this version reads. Install "
+            f"Cannot restore {file}: Legato {about.version} made it in a format that this version cannot read. Install "
             "that version."
         )
     last = members[-1]
@@ -193,7 +193,7 @@ def _opened(file: Any, path: Path) -> Iterator[tarfile.TarFile]:
     try:
         tar = tarfile.TarFile(fileobj=file)
     except tarfile.ReadError:
-        raise UsageError(f"Cannot restore {path}: it is no backup of Legato.") from None
+        raise UsageError(f"Cannot restore {path}: it is not a backup of Legato.") from None
     with tar:
         yield tar
 
@@ -216,7 +216,7 @@ def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -
         is_second = member.name in written or (member.name in made and not member.isdir())
         if not is_known or is_second or (folder not in made and top != STORE):
             # Nothing is ever written by way of a link.
-            raise tarfile.ReadError(f"'{member.name[:200]}' is not in a folder of its own")
+            raise tarfile.ReadError(f"'{member.name[:200]}' is not in a job's folder")
         if member.isdir():
             made.add(member.name)
             folders.append(member)

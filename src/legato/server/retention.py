@@ -35,11 +35,11 @@ async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
             try:
                 await asyncio.to_thread(part, services)
             except FencedOut:
-                _log.info("another server decides now, and takes away what is too old")
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the other part and the server go on
+                _log.info("another server decides now, and deletes old data")
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the other part and the server continue
                 expected = isinstance(error, LegatoError | OSError)
                 _log.warning(
-                    "what jobs have left could not be taken away; it is tried again",
+                    "old data of jobs could not be deleted; the server tries again",
                     part=part.__name__,
                     error=str(error),
                     exc_info=not expected,
@@ -79,7 +79,7 @@ def end_hidden(services: Services) -> None:
 
     Such a number is one user's alone and nothing else runs with it. So while that user has no job that may have
     processes, every process with it is left behind. One that has just begun may belong to a job that begins now. Jobs
-    of another platform of this machine, which may use the same numbers by mistake, are left alone.
+    of another platform of this machine, which may use the same numbers by mistake, are not touched.
 
     Raises:
         StoreError: the store cannot be used.
@@ -96,7 +96,7 @@ def end_hidden(services: Services) -> None:
         return _is_of_another_platform(pid, uid, home)
 
     for uid, num_killed in kill_all_of(idle, _HIDDEN_S, is_spared).items():
-        _log.warning("processes that a user's jobs had left behind were ended", user=idle[uid], processes=num_killed)
+        _log.warning("leftover processes of a user's jobs were killed", user=idle[uid], processes=num_killed)
 
 
 def _is_of_another_platform(pid: int, uid: int, home: Path) -> bool:
@@ -124,7 +124,7 @@ def _delete_jobs(root: Path, purged: Purged) -> None:
     for job in purged.jobs:
         assert is_job_id(job), f"{job} becomes part of a path"
         delete_directory(root / job)
-    _log.info("what was too old was taken away", jobs=len(purged.jobs), uploads=len(purged.uploads))
+    _log.info("old data were deleted", jobs=len(purged.jobs), uploads=len(purged.uploads))
 
 
 def delete_directory(directory: Path) -> None:
@@ -144,7 +144,7 @@ def delete_directory(directory: Path) -> None:
         done = subprocess.run(["rm", "-rf", "--", str(directory)], stderr=subprocess.PIPE, check=False)
         failures += done.stderr.decode(errors="replace").splitlines()[:1]
     if failures:
-        _log.warning("files of a job that was taken away cannot be deleted", job=directory.name, error=failures[0])
+        _log.warning("files of a deleted job cannot be deleted", job=directory.name, error=failures[0])
 
 
 def _before(now: float, days: float | None) -> float | None:

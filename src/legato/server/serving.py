@@ -136,7 +136,7 @@ def serve(
         for line in _greet(settings, url, devices, told, is_open=is_open, is_local=local is not None):
             say(line)
         asyncio.run(_run(settings, store, sockets, devices, plugins, local))
-        say("Legato has stopped. Jobs train on; the next start finds them.")
+        say("Legato has stopped. Jobs keep training; the next start finds them.")
 
 
 def _check_limits(settings: Settings) -> None:
@@ -147,7 +147,8 @@ def _check_limits(settings: Settings) -> None:
         is_wanted = support.check(settings.limits) is not None
         say = _log.warning if is_wanted else _log.info
         say(
-            "memory, CPU and processes of jobs cannot all be limited here: jobs that ask for a limit are refused",
+            "Legato cannot limit memory, CPU and processes of jobs on this machine: it refuses jobs that ask for a "
+            "limit",
             can_limit=sorted(support.places),
             why=support.why_not,
         )
@@ -227,7 +228,7 @@ def make_link(store: Store, url: str, now: float) -> str:
         now: seconds since 1970.
     """
     made = store.tokens.create_code(Asker(_ADMIN, Role.ADMIN), now, expires_at=now + LINK_S)
-    # Behind '#': browsers send it to no server, so it stands in no log.
+    # Behind '#': browsers send it to no server, so it is in no log.
     return f"{url}/#/welcome?code={made.code}"
 
 
@@ -346,7 +347,7 @@ async def _serve_until_stopped(
     def note_end(task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             _log.critical(
-                "a part of the server has ended by itself; it stops", part=task.get_name(), exc_info=task.exception()
+                "a part of the server has failed; the server stops", part=task.get_name(), exc_info=task.exception()
             )
             stop()
 
@@ -389,19 +390,19 @@ def _begin_local(local: LocalLogin) -> None:
     try:
         local.renew(time.time())
     except (LegatoError, OSError) as error:
-        # Not without it: others log in as ever.
-        _log.warning("the system user of the server could not be logged in on this machine", error=str(error))
+        # Not without it: others log in as before.
+        _log.warning("the server could not log its own system user in on this machine", error=str(error))
 
 
 def _tell_first(first: NewToken, link: str) -> Iterator[str]:
-    yield "This is its first start. It has one user, 'admin', with a token for a day, which is shown this once:"
+    yield "First start. The platform has one user, 'admin'. Its token is valid for a day and is shown only now:"
     yield f"  {first.secret}"
     yield "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):"
     yield f"  {link}"
 
 
 def _tell_file(file: Path) -> Iterator[str]:
-    yield f"This is its first start. It has one user, 'admin'. A token for a day and a link are in '{file}', which only"
+    yield f"First start. The platform has one user, 'admin'. A token for a day and a link are in '{file}', which only"
     yield "this system user can read. Delete it when you have logged in, and set a password: legato users password"
 
 
@@ -415,7 +416,7 @@ def _greet(
     is_local: bool = False,
 ) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
-    yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
+    yield f"Legato {legato.__version__} answers at {url}, with {slots}; all its files are in {settings.home_path}"
     yield from first
     if devices and is_open and settings.run_jobs_as == "server":
         yield _WARNING

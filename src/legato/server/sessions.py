@@ -27,7 +27,8 @@ _SAFE: Final = ("GET", "HEAD")
 _MAX_TOKEN_LENGTH: Final = 256
 _PURPOSE: Final = b"legato csrf"
 _HOW: Final = (
-    "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' does of a password."
+    "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' makes one from a "
+    "password."
 )
 
 
@@ -55,7 +56,7 @@ def read_shown(scope: Any) -> Shown:
     kind, _, secret = headers.get("authorization", "").partition(" ")
     secret = secret.strip()
     if not secret:
-        raise Unauthenticated(f"Cannot tell who asks: there is no token. {_HOW}")
+        raise Unauthenticated(f"Cannot authenticate: the token is missing. {_HOW}")
     if kind.lower() != "bearer":
         raise _no_token()
     return Shown(_check_token(secret), by_cookie=False)
@@ -79,7 +80,7 @@ def check_csrf(method: str, headers: Headers, shown: Shown) -> None:
     if not hmac.compare_digest(given.encode(), make_csrf(shown.secret).encode()):
         raise Problem(
             "wrong-origin",
-            f"Asked by cookie, a request with {method[:20]} needs the header '{CSRF_HEADER}' with the value of 'csrf' "
+            f"With a cookie, a request with {method[:20]} needs the header '{CSRF_HEADER}' with the value of 'csrf' "
             "in the answer of 'GET /api/v1/session'. Load the page again.",
         )
 
@@ -129,4 +130,4 @@ def _check_token(secret: str) -> str:
 
 
 def _no_token() -> Unauthenticated:
-    return Unauthenticated(f"Cannot tell who asks: what was sent is no token. {_HOW}")
+    return Unauthenticated(f"Cannot authenticate: this is not a token. {_HOW}")

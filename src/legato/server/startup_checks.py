@@ -61,8 +61,8 @@ def open_home(home: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"Cannot keep anything in '{home}': {error.strerror or error}. Make it a directory that this user may "
-            "write, or name another with the setting home."
+            f"Cannot write to '{home}': {error.strerror or error}. Make it a directory that this user can "
+            "write to, or name another with the setting home."
         ) from error
 
 
@@ -166,7 +166,7 @@ def listen(settings: Settings) -> list[socket.socket]:
             sockets.append(_bind(family, address))
     except socket.gaierror as error:
         raise UsageError(
-            f"Cannot listen on {where}: '{host}' is no address or name of a host ({error.strerror}). Change the "
+            f"Cannot listen on {where}: '{host}' is not a host name or address ({error.strerror}). Change the "
             "setting host."
         ) from None
     except OSError as error:

@@ -76,14 +76,14 @@ class _Stream(StreamingResponse):
 
 
 async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """End where the store cannot be read: who connects again goes on there."""
+    """End where the store cannot be read: who connects again continues there."""
     try:
         async for message in messages:
             yield message
             # Sending does not wait, so only now can we notice that the reader is gone.
             await asyncio.sleep(0)
     except StoreError as error:
-        _log.warning("a stream was ended, because the store cannot be read", error=str(error))
+        _log.warning("a stream ended, because the server cannot read the store", error=str(error))
 
 
 class Watch:

@@ -90,7 +90,7 @@ class CodeRoom:
             if found != sha256:
                 raise UsageError(
                     f"Cannot take the upload: its {num_bytes} bytes have the SHA-256 {found}, not {sha256}. "
-                    "It was cut off on the way, or the name is wrong. Upload it again."
+                    "The upload was cut off, or the name is wrong. Upload it again."
                 )
             yield archive
         finally:
@@ -102,8 +102,8 @@ class CodeRoom:
         if num_bytes > self._max_bytes:
             raise Problem(
                 "too-large",
-                f"The upload has more than {self._max_bytes} bytes. Name what the program does not need in "
-                ".legatoignore, and keep data elsewhere; or let the operator raise upload_max_bytes.",
+                f"The upload has more than {self._max_bytes} bytes. List files that the program does not need in "
+                ".legatoignore, and keep data elsewhere; or ask the operator to raise upload_max_bytes.",
             )
 
     def unpack(self, archive: Path) -> Path:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Skipping(selectors.DefaultSelector):
-    """Looks for input as ever, but lets the clock jump where it would wait."""
+    """Looks for input as before, but lets the clock jump where it would wait."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -95,7 +95,7 @@ class MadeUpDrivers:
         return found
 
     async def close(self) -> None:
-        """Let go of them; they go on."""
+        """Let go of them; they continue."""
 
     def _find(self, job: str, attempt: int) -> Life | None:
         life = self.lives.get(job)
@@ -112,7 +112,7 @@ class MadeUpDrivers:
         self._refused[job] = num_starts
 
     def hang(self, job: str) -> None:
-        """Have a job's driver answer nothing any more, while everything goes on."""
+        """Have a job's driver answer nothing any more, while everything continues."""
         self.lives[job].hang()
 
     def wake(self, job: str) -> None:

@@ -15,7 +15,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         driver_s: from the start of a driver until it answers.
         start_s: from the start of a worker's process until it takes part. 3: an import of torch, and a warm-up.
-        resize_s: all workers pause for so long whenever their number changes.
+        resize_s: all workers pause for that long whenever their number changes.
         drain_s: from the request to leave until the process is gone.
         checkpoint_s: to write one, when a job is asked to end.
         away_limit_s: workers without a driver for this long save and end.

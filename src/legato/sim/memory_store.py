@@ -160,7 +160,7 @@ class MemoryLoopStore:
         self._ask(Action.PAUSE, job)
 
     def resume(self, job: str) -> None:
-        """Have a paused job go on."""
+        """Have a paused job continue."""
         self._ask(Action.RESUME, job)
 
     def stop(self, job: str, *, now: bool = False) -> None:
@@ -194,7 +194,7 @@ class MemoryLoopStore:
         self._on_news()
 
     def break_slot(self, slot: str, reason: str) -> None:
-        """Have a slot be unusable until it is mended."""
+        """Have a slot be unusable until it is repaired."""
         self.slots[slot] = _replace(self.slots[slot], unusable_since=self._clock(), unusable_reason=reason)
         self._on_news()
 

@@ -49,7 +49,7 @@ class Stat(NamedTuple):
 
 
 class Vital(NamedTuple):
-    """Whether a process gets on, as the system sees it. Its session is it and the processes that it has started.
+    """Whether a process makes progress, as the system sees it. Its session is it and the processes that it has started.
 
     Args:
         state: ``stopped`` by a signal or a debugger; ``gone``; else ``running`` if a thread of its session computes or
@@ -93,7 +93,7 @@ def is_alive(pid: int, start_time: int, user: int | None = None) -> bool:
 
 
 def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
-    """Say whether processes get on that each lead a session of their own.
+    """Say whether processes that each lead a session make progress.
 
     Args:
         leaders: what to call each of them → its number and start time.
@@ -240,9 +240,9 @@ def kill_all_of(
     """Kill all processes of users of the system, whatever they do not to be found.
 
     Args:
-        users: by number; no process of theirs is to go on.
-        min_age_s: processes that began later than so many seconds ago are left alone.
-        is_spared: of a process and its user: it is left alone.
+        users: by number; no process of theirs is to continue.
+        min_age_s: processes that began later than so many seconds ago are not touched.
+        is_spared: of a process and its user: it is not touched.
 
     Returns:
         How many were killed, by user; users without any are left out.

@@ -42,10 +42,10 @@ class Arrivals:
             HTTPException: there are so many already; 429 if they are all of this user, else 503.
         """
         if self._open[user] >= self._most_of_one:
-            told = f"'{user}' is sending {self._open[user]} {self._what} at once already. Wait until one has ended."
+            told = f"'{user}' is already sending {self._open[user]} {self._what} at once. Wait until one has ended."
             raise HTTPException(429, told, _AGAIN)
         if self._open.total() >= self._most:
-            told = f"The server receives {self._most} {self._what} at once already. Try again in a moment."
+            told = f"The server already receives {self._most} {self._what} at once. Try again in a moment."
             raise HTTPException(503, told, _AGAIN)
         self._open[user] += 1
         try:
@@ -68,6 +68,6 @@ async def read_promptly(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            told = f"No byte of what was sent came for {IDLE_LIMIT_S:g} s. Look at the connection, and send it again."
+            told = f"The client sent no byte for {IDLE_LIMIT_S:g} s. Check the connection, and send it again."
             raise HTTPException(408, told, {"Connection": "close"}) from None
         yield chunk

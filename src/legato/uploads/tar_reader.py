@@ -50,7 +50,7 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
     packing = tell_packing(file)
     if packing is not None:
         raise UnpackingError(
-            f"{told}: it is {packing}, which is not unpacked here. Pack a tar file, with gzip or without: "
+            f"{told}: it is {packing}, which Legato does not unpack. Pack a tar file, with gzip or without: "
             "tar -czf NAME.tar.gz FOLDER"
         )
     is_packed = file.read(len(_GZIP)) == _GZIP
@@ -75,7 +75,7 @@ def tell_packing(content: IO[bytes]) -> str | None:
     r"""Return how a file is packed, if not as a tar file, plain or with gzip; None: it is no such file.
 
     Args:
-        content: of the file; stands at its beginning afterwards.
+        content: of the file; is at its beginning afterwards.
 
     >>> import io
     >>> tell_packing(io.BytesIO(b"PK\x03\x04...")), tell_packing(io.BytesIO(b"import torch"))

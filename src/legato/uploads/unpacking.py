@@ -92,7 +92,7 @@ def unpack(archive: Path, target: Path, caps: Caps) -> int:
                 f"Cannot unpack the upload: it is damaged or encrypted ({error}). Pack it again."
             ) from error
         if writer.num_files == 0:
-            raise UnpackingError("Cannot unpack the upload: there is no file in it. Pack the folder of your program.")
+            raise UnpackingError("Cannot unpack the upload: it contains no file. Pack the folder of your program.")
         scratch.rename(target)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -143,7 +143,7 @@ class _Writer:
             if self.total_bytes > self._caps.total_bytes:
                 self._refuse(entry.name, f"all files together are larger than {self._caps.total_bytes} bytes")
             if self.total_bytes > max(self._caps.ratio * self._packed_bytes, _MIN_MEASURED_BYTES):
-                self._refuse(entry.name, f"more than {self._caps.ratio:g} bytes come out of each byte")
+                self._refuse(entry.name, f"more than {self._caps.ratio:g} bytes are unpacked from each byte")
             file.write(chunk)
 
     def _check_name(self, name: str) -> list[str]:
@@ -153,7 +153,7 @@ class _Writer:
         if ".." in parts:
             self._refuse(name, "its name leads out of the folder")
         if len(parts) > self._caps.depth:
-            self._refuse(name, f"more than {self._caps.depth} folders lie inside one another")
+            self._refuse(name, f"folders are nested more than {self._caps.depth} deep")
         for part in parts:
             try:
                 too_long = len(part.encode()) > _MAX_NAME_BYTES

@@ -251,7 +251,7 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
         (("experiments", "create", "X", "--project", "P", "-d", "None"), "has no training definition 'None'"),
         (("experiments", "run", "X"), "There is no experiment 'X'"),
         (("projects", "change", "P"), "no change is given"),
-        (("projects", "create", "P"), "has a project of this name already"),
+        (("projects", "create", "P"), "already has a project of this name"),
         (("ps", "--project", "Q"), "There is no project 'Q'"),
     ],
     ids=lambda given: "-".join(given)[:50] if isinstance(given, tuple) else None,

@@ -143,9 +143,9 @@ def test_a_name_means_the_newest_job_of_ones_own_else_the_newest_that_one_may_se
 def test_code_is_for_those_who_sent_it_or_have_a_job_with_it(store: Store) -> None:
     sha256 = "a" * 64
     store.uploads.note(sha256, 10, ANN, NOW)
-    with pytest.raises(NotFound, match=r"of yours\. Upload it first"):
+    with pytest.raises(NotFound, match=r"You have not uploaded the code .*\. Upload it first"):
         store.jobs.submit(make_job(code=sha256), BEN, NOW)
-    with pytest.raises(NotFound, match=r"of yours\. Upload it first"):
+    with pytest.raises(NotFound, match=r"You have not uploaded the code .*\. Upload it first"):
         store.uploads.get(sha256, BEN)
     assert store.uploads.get(sha256, ADMIN).used_at == NOW, "who may not use it does not keep it from being purged"
     lent = store.jobs.submit(make_job(code=sha256), ADMIN, NOW).job
@@ -191,7 +191,7 @@ def test_the_same_request_makes_one_job(store: Store) -> None:
     first = store.jobs.submit(make_job(), ANN, NOW, RequestKey("k", "a"))
     again = store.jobs.submit(make_job(), ANN, NOW + 9, RequestKey("k", "a"))
     assert (first.is_new, again.is_new, again.job) == (True, False, first.job)
-    with pytest.raises(KeyReused, match="came before with another request"):
+    with pytest.raises(KeyReused, match="was used for another request"):
         store.jobs.submit(make_job(), ANN, NOW, RequestKey("k", "b"))
     # Keys are each user's own.
     assert store.jobs.submit(make_job(), BEN, NOW, RequestKey("k", "a")).is_new
@@ -201,11 +201,11 @@ def test_the_same_request_makes_one_job(store: Store) -> None:
 def test_a_request_in_flight_is_not_begun_again(store: Store) -> None:
     key = RequestKey("k", "a")
     assert store.requests.claim("ann", key, NOW) is None
-    with pytest.raises(InFlight, match="is being answered"):
+    with pytest.raises(InFlight, match="is still in progress"):
         store.requests.claim("ann", key, NOW + 59)
     with pytest.raises(KeyReused):
         store.requests.claim("ann", RequestKey("k", "b"), NOW + 59)
-    # Whoever had it is dead.
+    # Its owner is dead.
     assert store.requests.claim("ann", key, NOW + 61) is None
     store.requests.settle("ann", key, "answer", NOW + 62)
     assert store.requests.claim("ann", key, NOW + 63) == "answer"
@@ -267,7 +267,7 @@ def test_pause_resume_and_stop(store: Store) -> None:
     job = store.jobs.submit(make_job(), ANN, NOW).job
     paused = store.jobs.pause(job.id, ANN, NOW + 1)
     assert (paused.stage, paused.version, paused.reason) == (Stage.PAUSED, 2, "'ann' asked to pause it")
-    with pytest.raises(Conflict, match=r"Cannot pause job 'mnist': it is paused\. Resume it to go on"):
+    with pytest.raises(Conflict, match=r"Cannot pause job 'mnist': it is paused\. Resume it first"):
         store.jobs.pause(job.id, ANN, NOW)
     assert store.jobs.resume(job.id, ANN, NOW + 2).stage is Stage.QUEUED
     running = start(store, lease.fence, store.jobs.get(job.id), (slots[0],), NOW + 3)
@@ -289,7 +289,7 @@ def test_pause_resume_and_stop(store: Store) -> None:
         store.jobs.stop(job.id, EYE, NOW + 5, stop_now=True)
     stopped = write(store, lease.fence, stopping, NOW + 6, stage=Stage.STOPPED, reason="as asked", closed=(slots[0],))
     assert (stopped.ended_at, stopped.num_slots) == (NOW + 6, 0)
-    with pytest.raises(Conflict, match="There is nothing left to stop"):
+    with pytest.raises(Conflict, match="It has already ended"):
         store.jobs.stop(job.id, ANN, NOW)
     (attempt,) = store.jobs.read_attempts(job.id)
     assert (attempt.started_at, attempt.ended_at, attempt.outcome, attempt.reason) == (
@@ -324,7 +324,7 @@ def test_what_a_job_may_have_changes_live(store: Store) -> None:
         store.jobs.change(job.id, JobPatch(), BEN, NOW)
     assert store.jobs.change(job.id, JobPatch(queue="lab"), ADMIN, NOW).queue == "lab"
     store.jobs.stop(job.id, ANN, NOW)
-    with pytest.raises(Conflict, match=r"it was stopped\. An ended job changes no more"):
+    with pytest.raises(Conflict, match=r"it was stopped\. A job that has ended cannot be changed"):
         store.jobs.change(job.id, JobPatch(priority=1), ANN, NOW)
     assert store.jobs.change(job.id, JobPatch(labels={}), ANN, NOW).labels == {}
 
@@ -430,7 +430,7 @@ def test_events_are_followed_and_seen_by_those_who_may(store: Store) -> None:
 
 
 def test_who_follows_events_misses_none(store: Store) -> None:
-    """A reader that goes on from the last number it saw, while many write, sees every number once and in order."""
+    """A reader that continues from the last number it saw, while many write, sees every number once and in order."""
     begin = store.events.read_last_seq()
     done = threading.Event()
     seen: list[int] = []

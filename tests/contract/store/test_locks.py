@@ -21,7 +21,7 @@ from legato.control.store.submit import check_may_use_queue, insert_jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import StaleVersion
 
-BLOCKED_S = 0.3  # whoever has not come through by then waits for the lock
+BLOCKED_S = 0.3  # a thread that has not finished by then waits for the lock
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_a_job_that_is_being_changed(store: Store) -> None:
     assert store.jobs.get(job.id).priority == 5000
 
 
-def test_a_lease_under_which_somebody_writes(store: Store) -> None:
+def test_a_lease_under_which_a_server_writes(store: Store) -> None:
     lease, _ = make_pool(store, 1)
     store.loop.give_up_lease(lease, NOW)
     with held_up(store, lambda: store.loop.take_lease("other", NOW, 10)) as (transaction, outcome):
@@ -67,7 +67,7 @@ def test_a_lease_under_which_somebody_writes(store: Store) -> None:
     assert outcome[0].fence == 2
 
 
-def test_a_queue_into_which_somebody_submits(store: Store) -> None:
+def test_a_queue_into_which_a_user_submits(store: Store) -> None:
     store.queues.put(Queue(name="lab"), ADMIN, NOW)
     with held_up(store, lambda: store.queues.delete("lab", ADMIN, NOW)) as (transaction, outcome):
         check_may_use_queue(transaction, "submit", "lab", ANN)

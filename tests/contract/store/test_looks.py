@@ -1,4 +1,4 @@
-"""What the platform looks like in numbers: jobs by stage, what is in each queue, and which jobs somebody may see."""
+"""Figures of the platform: jobs by stage, what is in each queue, and which jobs a user may see."""
 
 from __future__ import annotations
 

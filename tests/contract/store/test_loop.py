@@ -287,7 +287,7 @@ def test_decisions_that_say_the_same_are_kept_once(store: Store) -> None:
     assert store.jobs.read_decisions(job.id, limit=1) == kept[:1]
 
 
-def test_whoever_leaves_is_counted(store: Store) -> None:
+def test_a_worker_that_leaves_is_counted(store: Store) -> None:
     lease, slots = make_pool(store, 4)
     job = start(store, lease.fence, store.jobs.submit(make_job(max_workers=4), ANN, NOW).job, tuple(slots[:4]))
     for closed in ((slots[0],), (slots[1], slots[2]), (slots[3],)):
@@ -429,7 +429,7 @@ def test_tokens_of_logins_go_soon_after_their_end_and_others_stay(store: Store) 
     assert purge(NOW + 100) == set(ends)
     assert purge(NOW + 101) == set(ends) - {"revoked"}
     assert purge(NOW + 8 * 3600 + 1) == {"live", "week", "year"}
-    # Whoever shows an old one that was to last is told that it was revoked, as long as jobs are kept.
+    # A user with an old token without an end reads that it was revoked, as long as jobs are kept.
     assert purge(1e12) == {"week", "year"}
 
 

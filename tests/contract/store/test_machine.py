@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         wanted = change(job, stage=stage, **{verb: tuple(sorted(slots)) for verb, slots in sets.items()})
         if stale:
             wanted = change(job, stage=stage, granted=tuple(sorted(granted)))
-            # Somebody else moves the job between the loop's reading and its writing.
+            # Another server moves the job between the loop's reading and its writing.
             self.user_asks(index, "stop")
         outcome: list[tuple[str, ...]] = []
         before = self.store.jobs.get(job.id)

@@ -139,13 +139,13 @@ def test_other_urls_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == [], "what is refused leaves nothing behind"
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"Cannot make the store .*/legato\.db: (File exists|Not a directory)"):
         open_store(f"sqlite:///{tmp_path}/file/legato.db")
 
 
-def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
+def test_a_missing_database_is_reported_without_the_password() -> None:
     with pytest.raises(StoreError, match="Cannot use the store") as caught:
         open_store("postgresql://ann:geheim@127.0.0.1:1/legato")
     assert "geheim" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What is told of a job that stays in its stage: its reason and an event, and nothing that a user's change rests on."""
+"""Reports of a job that stays in its stage: its reason and an event, and no change of its version."""
 
 from __future__ import annotations
 

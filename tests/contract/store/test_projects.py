@@ -157,7 +157,7 @@ def test_a_job_outlives_what_it_came_from(store: Store, project: Project) -> Non
 def test_code_stays_as_long_as_a_definition_names_it(store: Store, project: Project) -> None:
     lease, _ = make_pool(store, 1)
     store.uploads.note(CODE, 10, ANN, NOW)
-    with pytest.raises(NotFound, match="no uploaded code"):
+    with pytest.raises(NotFound, match="not uploaded the code"):
         store.uploads.get(CODE, BEN)
     one = define(store, project, code=CODE, directory=None)
     assert store.uploads.get(CODE, BEN).sha256 == CODE, "ben is in the project"
@@ -177,7 +177,7 @@ def test_several_jobs_come_all_or_none(store: Store, project: Project) -> None:
     with pytest.raises(NotFound):
         store.jobs.submit_runs(new, ANN, NOW)
     new = [make_run(experiment, one), make_run(experiment, one)]
-    with pytest.raises(Conflict, match="0 jobs of 'ann' wait already, and 1 may"):
+    with pytest.raises(Conflict, match="0 jobs of 'ann' are already queued, and 1 may"):
         store.jobs.submit_runs(new, ANN, NOW, max_queued=1)
     assert store.jobs.count() == 0
     made, is_new = store.jobs.submit_runs(new, ANN, NOW, RequestKey("k", "a"))
@@ -205,7 +205,7 @@ def test_however_many_experiments_are_listed_the_store_asks_as_often(store: Stor
     assert (found["0"].runs, found["4"].runs) == ((made[1].id,), ())
 
 
-def test_the_newest_runs_of_each_experiment_are_told(
+def test_the_newest_runs_of_each_experiment_are_listed(
     store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(experiments, "_NUM_RUNS", 2)
@@ -272,10 +272,10 @@ def test_who_may_not(store: Store, project: Project) -> None:
     one = define(store, project)
     with pytest.raises(Forbidden, match="which changes nothing"):
         store.projects.create(NewProject(name="x"), EYE, NOW)
-    with pytest.raises(Forbidden, match="that is for 'ann' and admins"):
+    with pytest.raises(Forbidden, match="only 'ann' and admins may"):
         store.definitions.change(one.id, Naming(name="x"), BEN, NOW)
-    with pytest.raises(BadField, match="there is no user 'nobody'"):
-        store.projects.change(project.id, ProjectPatch(members=("nobody",)), ANN, NOW)
+    with pytest.raises(BadField, match="there is no user 'zoe'"):
+        store.projects.change(project.id, ProjectPatch(members=("zoe",)), ANN, NOW)
     store.projects.change(project.id, ProjectPatch(members=()), ANN, NOW)
     with pytest.raises(NotFound):
         store.definitions.find(one.id, BEN)
@@ -283,7 +283,7 @@ def test_who_may_not(store: Store, project: Project) -> None:
         store.definitions.delete(one.id, BEN, NOW)
 
 
-def test_names_are_taken_once_whoever_is_faster(store: Store, project: Project) -> None:
+def test_of_two_simultaneous_users_one_gets_the_name(store: Store, project: Project) -> None:
     one = define(store, project)
     outcomes: list[str] = []
 

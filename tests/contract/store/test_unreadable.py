@@ -157,7 +157,7 @@ async def see_others_run(platform: Platform, bad: Job, column: str, bad_value: s
         await platform.run_until((other, Stage.SUCCEEDED))
         assert platform.loop.pulse.num_failed == 0 and not platform.drivers.clashes
         check_shown(platform, bad, column)
-        told = [line for line in logs if line["event"] == "a round leaves something out"]
+        told = [line for line in logs if line["event"] == "a round leaves objects out"]
         assert [(line["kind"], line["name"]) for line in told] == [("job", bad.id)], column
         assert f"column '{column}'" in told[0]["error"]
         assert 'legato_left_out{kind="job"} 1.0' in scrape(platform)
@@ -166,7 +166,7 @@ async def see_others_run(platform: Platform, bad: Job, column: str, bad_value: s
 
 
 def check_shown(platform: Platform, bad: Job, column: str) -> None:
-    """See why in all that users look at; and that nobody changes the job."""
+    """See why in all that users look at; and that no user changes the job."""
     seen = ADMIN if column in ("owner", "queue") else ANN
     found = platform.store.jobs.get(bad.id)
     assert found.reason.startswith("its row ") and f"column '{column}'" in found.reason

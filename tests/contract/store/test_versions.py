@@ -1,4 +1,4 @@
-"""The version of what lists of jobs show: whatever changes one of them, for whomever, changes it."""
+"""The version of what lists of jobs show: whatever changes one of them for any user changes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def people(store: Store) -> None:
 
 
 def look(store: Store) -> list[Any]:
-    """All that anybody may be shown."""
+    """All that any user may see."""
     return [store.jobs.list(sees_only=who, limit=1000).items for who in (None, "ann", "ben")]
 
 

@@ -35,7 +35,7 @@ ELOG = "".join(
 MODEL = os.urandom(100_000)
 
 Turn = Callable[[], None]
-"""Lets the world go on by one stroke, where a user's program would sleep."""
+"""Lets the world continue by one stroke, where a user's program would sleep."""
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_a_single_file_arrives(do: Do, console: Console) -> None:
     assert console.platform.get(f"jobs/{job}/spec")["program"] == [names.LAUNCHER, "_submitted_code/train/train.py"]
 
 
-def test_options_without_effect_are_told_once(do: Do) -> None:
+def test_options_without_effect_are_reported_once(do: Do) -> None:
     done = do("--exec-start", "PyTorch", "--numWorker", "3", "--numPs", "1", *SUBMIT[2:])
     assert done.code == 0
     assert "Notice: --numPs is ignored" in done.err and "more than one worker" in done.err
@@ -163,7 +163,7 @@ def test_refusals_say_what_to_do(words: tuple[str, ...], told: str, do: Do) -> N
 
 
 @pytest.mark.parametrize("console", [{"upload_max_bytes": 2**16, "upload_max_file_bytes": 2**16}], indirect=True)
-def test_a_directory_that_is_too_large_is_told_with_the_cap(do: Do) -> None:
+def test_a_directory_that_is_too_large_is_reported_with_the_limit(do: Do) -> None:
     Path("mnist/data.bin").write_bytes(os.urandom(4 * 2**20))
     done = do(*SUBMIT)
     assert done.code == dlicmd.REFUSED, done.err

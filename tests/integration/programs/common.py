@@ -134,7 +134,7 @@ def _arm(step: int) -> None:
 
 
 def _hold(how: str) -> None:
-    """Hang: with Python's lock held, computing or asleep, while the test wants it; or for ever without the lock."""
+    """Hang: with Python's lock held, computing or asleep, while the test wants it; or forever without the lock."""
     if how == "lock":
         lock = threading.Lock()
         lock.acquire()

@@ -1,4 +1,4 @@
-"""Trains slowly as long as it is told, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S WHILE]``.
+"""Trains slowly, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S WHILE]``.
 
 Every step lasts for STEP_S seconds at least as long as the file WHILE exists; then nothing holds it back.
 """

@@ -143,7 +143,7 @@ def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str,
     directory.guest.mkdir(parents=True)
     last = structs.replace(first, environment={"SIZE": "4"})
     directory.write_journal(JobJournal(spec=last, token="", outcome=Outcome("stopped", 0, "Ctrl-C")))
-    # Nothing was trained, so there is no checkpoint: what the guest keeps is what to go on from.
+    # Nothing was trained, so there is no checkpoint: what the guest keeps is what to continue from.
     for options in ([], ["--resume"]):
         call("run", "--name", "alpha", *options, script)
         again = driven["spec"]
@@ -157,7 +157,7 @@ def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str,
 @pytest.mark.parametrize("guest", ["", "module", "module:", "a:b size", "a:b size=1 size=2", "a b:c"])
 def test_a_guest_that_cannot_be_read(script: str, guest: str) -> None:
     code, _, err = call("run", "--guest", guest, script)
-    assert (code, "Cannot read the guest" in err, "Write MODULE:FUNCTION" in err) == (2, True, True)
+    assert (code, "Cannot read the plugin" in err, "Write MODULE:FUNCTION" in err) == (2, True, True)
 
 
 def test_fewer_workers_to_start_with(script: str, driven: dict[str, Any]) -> None:
@@ -224,14 +224,14 @@ def test_a_job_that_runs_already_is_not_said_to_go_on(
 
 
 @pytest.mark.parametrize("command", [["run", "SCRIPT"], ["attach", "alpha"]])
-def test_a_home_that_cannot_be_used_is_told_in_one_sentence(command: list[str], script: str, home: Path) -> None:
+def test_a_home_that_cannot_be_used_is_reported_in_one_sentence(command: list[str], script: str, home: Path) -> None:
     home.write_text("a file where a directory should be")
     code, out, err = call(*[script if part == "SCRIPT" else part for part in command])
     assert (code, out) == (2, "")
     assert "LEGATO_HOME" in err and str(home) in err and err.count("\n") == 1
 
 
-def test_a_home_on_a_read_only_disk_is_told_before_anything_starts(
+def test_a_home_on_a_read_only_disk_is_reported_before_anything_starts(
     script: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str, mode: int = 0o777) -> None:

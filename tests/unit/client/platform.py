@@ -1,4 +1,4 @@
-"""A platform in memory that speaks docs/rest.md, and loses answers and connections when it is told to."""
+"""A platform in memory that speaks docs/rest.md, and loses answers and connections on request to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fault = Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response]
 
 
 class Time:
-    """Time that passes only when somebody waits."""
+    """Time that passes only when a caller waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -186,7 +186,7 @@ class Platform:
         return [f"{request.method} {request.url.raw_path.decode()}" for request in self.requests]
 
     def lose_answer(self) -> None:
-        """The next request is done, and nobody hears of it."""
+        """The next request is done, and its answer is lost."""
 
         def fault(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
             do()
@@ -223,7 +223,9 @@ class Platform:
                 return httpx.Response(200, json={"version": "0.1.0", "api": ["v1"]})
             assert path.startswith("/api/v1/"), path
             if request.headers.get("authorization") != f"Bearer {TOKEN}" and not path.endswith("/login"):
-                raise Refused("unauthenticated", 401, "Cannot tell who asks: the token is unknown. Log in.")
+                raise Refused(
+                    "unauthenticated", 401, "Cannot authenticate: this server does not know the token. Log in."
+                )
             return self._find(request, path.removeprefix("/api/v1"))
         except Refused as problem:
             return tell(problem)
@@ -287,7 +289,7 @@ class Platform:
                 raise Refused("key-reused", 422, "The key came with another request.")
             return self._show(self.jobs[made])
         if said.get("code") is not None and said["code"] not in self.code:
-            raise Refused("not-found", 404, "There is no uploaded code. Upload it first.")
+            raise Refused("not-found", 404, "You have not uploaded the code. Upload it first.")
         if said.get("queue", "default") not in self.queues:
             raise Refused("not-found", 404, f"There is no queue '{said['queue']}'.")
         if said.get("max_workers", 1) < 1:
@@ -391,7 +393,7 @@ class Platform:
     # ------------------------------------------------------------ what jobs leave
 
     def _tell_logs(self, request: httpx.Request) -> httpx.Response:
-        """Tell all that stands in the workers' logs, as a stream that ends."""
+        """Tell all that is in the workers' logs, as a stream that ends."""
         tail = request.url.params.get("tail")
         told = []
         for log, text in self.logs.items():

@@ -149,10 +149,10 @@ def test_the_same_key_makes_one_job(client: Client, platform: Platform, project:
         ([print], {"framework": "command"}, "a function with framework 'command'"),
         (["bash", "train.sh"], {"framework": "command", "code": "nowhere"}, "'nowhere'"),
         (["link.py"], {}, r"is a link.*\.legatoignore"),
-        (["ignored.py"], {}, r"'ignored.py': .legatoignore leaves it out"),
+        (["ignored.py"], {}, r"'ignored.py': .legatoignore excludes it"),
     ],
 )
-def test_what_cannot_be_submitted_is_told(
+def test_what_cannot_be_submitted_is_reported(
     client: Client, project: Path, arguments: list[Any], options: dict[str, Any], want: str
 ) -> None:
     if arguments == ["link.py"]:
@@ -164,7 +164,7 @@ def test_what_cannot_be_submitted_is_told(
         client.submit(*arguments, **options)
 
 
-def test_nobody_sends_a_home_directory_by_mistake(
+def test_no_home_directory_is_sent_by_mistake(
     client: Client, platform: Platform, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(project))
@@ -235,7 +235,7 @@ def test_a_function_of_another_python_is_refused_there(client: Client, platform:
     assert "made by Python 3.7" in done.stderr
 
 
-def test_a_function_that_cannot_be_sent_is_told(client: Client, tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_sent_is_reported(client: Client, tmp_path: Path) -> None:
     with (tmp_path / "data").open("w") as stream:
         with pytest.raises(UsageError, match=r"Cannot send function 'write'.*Open files"):
             client.submit(stream.write, "x")
@@ -290,7 +290,7 @@ def test_waiting_until_it_ends(client: Client, platform: Platform) -> None:
     platform.waited = lambda: (end := next(ends)) and platform.move(job.id, *end)
     assert job.wait() is job
     assert (job.stage, job.exit_code, platform.time.now) == ("succeeded", 0, 3.0)
-    # From before the first look on, so that nothing is missed in between; what is old wakes nobody.
+    # From before the first look on, so that nothing is missed in between; an old event wakes no waiter.
     asked = [asked.partition("events?")[2] for asked in platform.asked() if "events?" in asked]
     assert asked == ["after=now&limit=1", *[f"after={after}&limit=500&wait=30.0" for after in (2, 2, 2)]]
     assert client.job(job.id).wait(timeout_s=0).stage == "succeeded"
@@ -416,7 +416,7 @@ def test_changes(client: Client, platform: Platform) -> None:
         client.job(platform.add_job(2)["id"]).set(queue="day")
 
 
-def test_what_somebody_else_changed_is_not_overwritten(client: Client, platform: Platform) -> None:
+def test_a_change_of_another_user_is_not_overwritten(client: Client, platform: Platform) -> None:
     platform.add_job()
     mine, theirs = client.job("mnist"), client.job("mnist")
     theirs.set(priority=9000)
@@ -502,7 +502,7 @@ def test_what_is_not_there_and_what_is_empty(job: Job, platform: Platform, tmp_p
     with pytest.raises(NotFound, match="no file 'work/nothing'"):
         job.download(tmp_path, "work/nothing")
     platform.files.clear()
-    with pytest.raises(UsageError, match="no file in it"):
+    with pytest.raises(UsageError, match="it contains no file"):
         job.download(tmp_path)
 
 
@@ -532,7 +532,7 @@ def test_a_download_goes_on_where_it_broke(job: Job, platform: Platform, tmp_pat
 
 
 @pytest.mark.parametrize("num_bytes", [100, 5000])
-def test_a_file_that_changes_while_it_is_downloaded_is_begun_anew(
+def test_a_file_that_changes_while_it_is_downloaded_is_downloaded_again(
     job: Job, platform: Platform, tmp_path: Path, num_bytes: int
 ) -> None:
     def change(request: httpx.Request, do: Any) -> httpx.Response:
@@ -603,7 +603,7 @@ def test_no_file_is_written_outside(job: Job, platform: Platform, tmp_path: Path
     assert [path.name for path in tmp_path.rglob("*")] == ["to"]
 
 
-def test_a_place_that_cannot_be_written_is_told(job: Job, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported(job: Job, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="Cannot write"):
         job.download(tmp_path / "file", "work/train.py")

@@ -105,7 +105,7 @@ def test_a_request_that_is_being_answered_is_repeated(platform: Platform) -> Non
 def test_what_must_not_be_done_twice_is_not_sent_twice(platform: Platform) -> None:
     client = platform.client()
     platform.lose_answer()
-    with pytest.raises(errors.Unavailable, match=r"was lost.*not known whether it was done"):
+    with pytest.raises(errors.Unavailable, match=r"was lost.*not know whether the server did it"):
         client.add_token("ci")
     assert len(platform.tokens) == 1
     platform.say("unavailable", 503)
@@ -180,20 +180,20 @@ def test_a_problem_is_an_error_of_the_house(platform: Platform, name: str, statu
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])
-def test_what_is_no_legato_server_is_told(status: int) -> None:
+def test_another_kind_of_server_is_reported(status: int) -> None:
     answer = httpx.MockTransport(lambda _: httpx.Response(status, text="<html>Welcome</html>"))
     line = Line(Server(url=URL, token="t"), transport=answer)
     with pytest.raises(errors.ServerError, match="address"):
         line.ask(Me, "GET", "/me")
 
 
-def test_an_answer_of_another_form_is_told_in_one_sentence() -> None:
+def test_an_answer_of_another_form_is_reported_in_one_sentence() -> None:
     line = Line(Server(url=URL, token="t"), transport=httpx.MockTransport(lambda _: httpx.Response(200, json={})))
     with pytest.raises(errors.ServerError, match=r"is not understood.*missing required field `name`.*too old"):
         line.ask(Me, "GET", "/me")
 
 
-def test_new_fields_of_a_newer_server_are_passed_over() -> None:
+def test_new_fields_of_a_newer_server_are_ignored() -> None:
     told = {"name": "a", "role": "user", "shoe": 41}
     line = Line(Server(url=URL, token="t"), transport=httpx.MockTransport(lambda _: httpx.Response(200, json=told)))
     assert line.ask(Me, "GET", "/me") == Me(name="a", role="user")

@@ -49,7 +49,7 @@ def test_a_file_that_cannot_be_read_says_what_to_do(file: Path) -> None:
         find_server(environment={}, file=file)
     file.unlink()
     file.mkdir()
-    with pytest.raises(UsageError, match=f"Cannot read '{file}': Is a directory. Make it a file"):
+    with pytest.raises(UsageError, match=f"Cannot read '{file}': Is a directory. Make it readable"):
         find_server(environment={}, file=file)
 
 

@@ -79,7 +79,7 @@ def on_a_platform(story: Callable[[Platform], Coroutine[Any, Any, None]], **opti
 # ---------------------------------------------------------------- it cannot be started
 
 
-def test_a_start_that_fails_is_told_at_once_tried_with_growing_pauses_and_given_up() -> None:
+def test_a_start_that_fails_is_reported_at_once_retried_with_growing_pauses_and_given_up() -> None:
     async def story(platform: Platform) -> None:
         job = platform.submit()
         platform.world.drivers.refuse(job, FOR_EVER)
@@ -106,7 +106,7 @@ def test_a_job_that_may_be_tried_again_is() -> None:
         await platform.wait(300.0, job)
         found = platform.job(job)
         assert (found.stage, found.attempt, found.num_retries) == (Stage.RUNNING, 2, 1)
-        assert any(reason.startswith(f"tries again (1 of 1): {WHY.format(job)}") for reason in platform.moves)
+        assert any(reason.startswith(f"is retried (1 of 1): {WHY.format(job)}") for reason in platform.moves)
         assert found.reason == "its workers train"
 
     on_a_platform(story)
@@ -140,7 +140,7 @@ def test_what_was_never_started_is_stopped_and_paused_at_once() -> None:
         platform.world.store.pause(first)
         await platform.wait(3.0)
         assert platform.job(first).stage is Stage.PAUSED
-        assert platform.job(first).reason == "asked to pause; nothing had been started"
+        assert platform.job(first).reason == "asked to pause; it had not started"
         platform.world.store.resume(first)
         await platform.wait(5.0)
         assert platform.job(first).stage is Stage.STARTING
@@ -256,7 +256,7 @@ def test_a_slow_start_that_is_not_wanted_any_more_starts_nothing(*, ends: bool) 
 # ---------------------------------------------------------------- it dies, or is silent
 
 
-def test_a_driver_that_dies_whenever_it_is_started_is_given_up_and_leaves_nobody() -> None:
+def test_a_driver_that_dies_at_each_start_is_given_up_and_leaves_no_worker() -> None:
     async def story(platform: Platform) -> None:
         job, drivers = platform.submit(), platform.world.drivers
 
@@ -281,7 +281,7 @@ def test_a_driver_that_dies_whenever_it_is_started_is_given_up_and_leaves_nobody
     on_a_platform(story)
 
 
-def test_a_driver_that_dies_once_is_started_at_once_and_that_is_told() -> None:
+def test_a_driver_that_dies_once_is_restarted_at_once_and_that_is_reported() -> None:
     async def story(platform: Platform) -> None:
         job = platform.submit()
         await platform.wait(10.0, job)
@@ -298,7 +298,7 @@ def test_a_driver_that_dies_once_is_started_at_once_and_that_is_told() -> None:
     on_a_platform(story)
 
 
-def test_a_driver_that_does_not_answer_is_told_of_until_it_does() -> None:
+def test_a_driver_that_does_not_answer_is_reported_until_it_does() -> None:
     async def story(platform: Platform) -> None:
         job = platform.submit()
         await platform.wait(10.0)
@@ -372,7 +372,7 @@ def test_a_driver_that_cannot_be_killed_is_killed_now_and_then() -> None:
 # ---------------------------------------------------------------- it is nowhere
 
 
-def test_a_job_that_ran_and_is_not_known_here_is_left_alone_until_it_is_stopped() -> None:
+def test_a_job_that_ran_and_was_not_found_is_not_touched_until_it_is_stopped() -> None:
     async def story(platform: Platform) -> None:
         job = platform.submit()
         await platform.wait(10.0)
@@ -380,7 +380,7 @@ def test_a_job_that_ran_and_is_not_known_here_is_left_alone_until_it_is_stopped(
         await platform.wait(5.0)
         found = platform.job(job)
         assert found.stage is Stage.RUNNING
-        assert "; but its driver is not known here: its directory lies in another home, or was deleted." in found.reason
+        assert "; but its driver was not found: the job's directory is in another home, or was deleted." in found.reason
         assert len(platform.starts) == 1, "it may train on elsewhere, and must not be started twice"
         platform.world.store.pause(job)
         await platform.wait(5.0)
@@ -395,7 +395,7 @@ def test_a_job_that_ran_and_is_not_known_here_is_left_alone_until_it_is_stopped(
         await platform.wait(3.0)
         found = platform.job(job)
         assert (found.stage, found.exit_code) == (Stage.STOPPED, 130)
-        assert found.reason == "asked to stop; its driver was not known here and is given up"
+        assert found.reason == "asked to stop; its driver was not found and is given up"
 
     on_a_platform(story)
 
@@ -413,7 +413,7 @@ def test_a_clock_that_is_set_back_keeps_no_driver_from_being_started() -> None:
     assert silent.after(DriverState.SILENT, 0.0).tell(report, 10.0) is not None
 
 
-def test_what_cannot_be_ended_may_be_tried_for_ever() -> None:
+def test_ending_leftover_processes_is_retried_forever() -> None:
     """A process that does not even die when it is killed is tried again each minute, for days."""
     trouble, now = Trouble(), 0.0
     for _ in range(2000):

@@ -40,7 +40,7 @@ def stage_of(world: World, job: Any) -> Stage:
     return world.store.get(job.id).stage
 
 
-def test_a_job_whose_spec_nobody_understands_fails_and_keeps_nobody_waiting() -> None:
+def test_a_job_with_an_unreadable_spec_fails_and_no_other_job_waits_for_it() -> None:
     async def story(world: World) -> None:
         bad = world.submit(make_plan("bad"))
         good = world.submit(make_plan("good"))
@@ -249,7 +249,7 @@ def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> Non
             found = function(*arguments)
             if function == world.store.write:
                 await asyncio.sleep(11.0)
-                # The other one decides, and its lease may even have ended by the time that the first one goes on.
+                # The other one decides, and its lease may even have ended by the time that the first one continues.
                 world.store.stop(job.id)
                 assert await other.round()
                 await asyncio.sleep(11.0)

@@ -1,4 +1,4 @@
-"""The machine's clock is set back by an hour: nobody waits for that hour to pass again. On a made-up platform."""
+"""The machine's clock is set back by an hour: no job waits for that hour to pass again. On a made-up platform."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_growth_that_waits_for_its_moment_comes_at_that_moment() -> None:
         while platform.num_slots(short):
             await platform.wait(0.5)
         await platform.wait(1.5)
-        assert platform.num_slots(long) == 1, "it waits for a while, in case that somebody else comes"
+        assert platform.num_slots(long) == 1, "it waits for a while, in case that another worker comes"
         platform.offset_s = 0.0
         await platform.wait(6.0)
         assert platform.num_slots(long) == 2
@@ -78,7 +78,7 @@ def test_a_job_that_was_resized_lately_may_be_resized_again() -> None:
     on_a_platform(story)
 
 
-def test_how_far_a_job_is_goes_on_being_told() -> None:
+def test_progress_is_still_reported() -> None:
     async def story(platform: Platform) -> None:
         job = platform.submit("job", 1, 10**6)
         await platform.wait(20.0)

@@ -61,8 +61,12 @@ def test_each_action_is_a_legal_move_or_a_sentence(action: Action, stage: Stage)
             "Cannot resume job 'x': it has failed. A job that has ended cannot be resumed; clone it or submit it again.",  # noqa: E501
         ),
         (Action.PAUSE, Stage.STOPPING, "Cannot pause job 'x': it is being stopped. Wait until it has ended."),
-        (Action.STOP, Stage.SUCCEEDED, "Cannot stop job 'x': it has succeeded. There is nothing left to stop."),
-        (Action.RESIZE, Stage.STOPPED, "Cannot resize job 'x': it was stopped. An ended job changes no more."),
+        (Action.STOP, Stage.SUCCEEDED, "Cannot stop job 'x': it has succeeded. It has already ended."),
+        (
+            Action.RESIZE,
+            Stage.STOPPED,
+            "Cannot resize job 'x': it was stopped. A job that has ended cannot be changed.",
+        ),
     ],
 )
 def test_sentences(action: Action, stage: Stage, told: str) -> None:

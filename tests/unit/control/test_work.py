@@ -55,7 +55,7 @@ def test_more_workers_than_a_program_can_use_are_refused() -> None:
     [
         ({"program": ()}, "there is no program. Name a Python script."),
         ({"program": ("",)}, "there is no program. Name a Python script."),
-        ({"directory": None}, "give either code to upload or a directory on the machines."),
+        ({"directory": None}, "give either uploaded code or a directory on the nodes."),
         ({"directory": "d"}, "the directory 'd' is not absolute. Give it from the root."),
         ({"data": "d"}, "the data directory 'd' is not absolute. Give it from the root."),
         ({"seed": -1}, "seed=-1 is below 0. Give a whole number of at least 0."),
@@ -63,7 +63,7 @@ def test_more_workers_than_a_program_can_use_are_refused() -> None:
         ({"environment": {"": "x"}}, "'' cannot name a variable. Use letters, digits and '_'."),
         (
             {"environment": {"LEGATO_TOKEN": "x"}},
-            "the variable LEGATO_TOKEN is the driver's to set. Choose another name.",
+            "the variable LEGATO_TOKEN is reserved for the driver. Choose another name.",
         ),
         ({"max_run_s": 0}, "max_run_s=0 is not above 0. Give it in seconds, or leave it out."),
         ({"num_micro_batches": 0}, "num_micro_batches=0 is below 1. Leave it out if unknown."),
@@ -77,7 +77,7 @@ def test_what_could_never_run_is_refused(fields: dict[str, Any], want: str) -> N
 
 @pytest.mark.parametrize("program", ["/etc/passwd", "../train.py", "a/../../b.py"])
 def test_a_program_lies_in_its_code(program: str) -> None:
-    with pytest.raises(UsageError, match="lies outside the uploaded code"):
+    with pytest.raises(UsageError, match="is outside of the uploaded code"):
         check(has_code=True, program=(program,))
 
 

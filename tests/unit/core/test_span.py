@@ -1,4 +1,4 @@
-"""The canonical tree: whoever computes which leaves, the sum has the same bits."""
+"""The canonical tree: whichever worker computes which leaves, the sum has the same bits."""
 
 from __future__ import annotations
 

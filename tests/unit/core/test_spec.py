@@ -1,4 +1,4 @@
-"""What a job may ask for, and how it is told what it may not."""
+"""What a job may ask for, and the errors for what it may not."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_incumbents_keep_their_order_and_joiners_come_last(
 
 
 @given(workers)
-def test_nothing_changes_when_nobody_comes_or_goes(current: list[int]) -> None:
+def test_nothing_changes_when_no_worker_joins_or_leaves(current: list[int]) -> None:
     assert list(next_members(members(current), set(), [])) == members(current)
 
 
@@ -47,5 +47,5 @@ def test_a_view_is_agreed_only_by_all_and_only_forward(current: int, votes: list
         assert agreed > current
 
 
-def test_nobody_votes_for_nothing() -> None:
+def test_an_empty_vote_gives_nothing() -> None:
     assert agreed_view([], current=0) is None

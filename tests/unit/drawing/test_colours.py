@@ -1,4 +1,4 @@
-"""Jobs that are there together can be told apart, by everybody."""
+"""Every user can distinguish simultaneous jobs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def seen(colour: str, sight: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_colours_are_told_apart_by_those_who_see_fewer(sight: str) -> None:
+def test_colours_can_be_distinguished_by_colour_blind_users(sight: str) -> None:
     for one, other in itertools.combinations(PALETTE, 2):
         assert math.dist(seen(one, sight), seen(other, sight)) > TELLING_DISTANCE, (one, other)
 

@@ -60,7 +60,7 @@ def any_panels(draw: st.DrawFn) -> Panel:
 
 @settings(deadline=None)
 @given(st.lists(any_panels(), min_size=1, max_size=2), st.text(), st.booleans())
-def test_whatever_is_told_the_picture_is_sound(panels: list[Panel], title: str, by_the_clock: bool) -> None:
+def test_the_picture_is_valid_for_all_texts(panels: list[Panel], title: str, by_the_clock: bool) -> None:
     picture = draw_timeline(panels, title=title, by_the_clock=by_the_clock)
     root = ET.fromstring(to_svg(picture))
     assert root.tag == f"{SVG}svg"
@@ -154,7 +154,7 @@ def test_a_job_has_one_colour_in_all_panels() -> None:
     assert len(styles) == 1
 
 
-def test_marks_are_told_in_order_and_the_rest_is_counted() -> None:
+def test_marks_are_listed_in_order_and_the_rest_is_counted() -> None:
     marks = [Mark(float(100 - number), f"what happened {number}") for number in range(MAX_TOLD + 3)]
     picture = draw_timeline([Panel(holdings=[hold("n/0", "a", 0.0, 100.0)], marks=marks)], title="t")
     told = [text for text in words(picture) if text.startswith("what")]

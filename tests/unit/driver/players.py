@@ -50,7 +50,7 @@ class Orchestra:
 
     async def until(self, test: Callable[[], bool], limit_s: float = 10.0) -> None:
         async with asyncio.timeout(limit_s):
-            while not test():  # noqa: ASYNC110 - the condition lies in several objects, some of them not ours
+            while not test():  # noqa: ASYNC110 - the condition is in several objects, some of them not ours
                 await asyncio.sleep(0.005)
 
     def members(self) -> list[Player]:

@@ -54,7 +54,7 @@ class Stage:
         self.running = asyncio.create_task(self.driver.run())
 
     async def drop_driver(self) -> None:
-        """Let the driver go as a crash does: without telling anybody."""
+        """Let the driver go as a crash does: without a message."""
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
 
@@ -155,7 +155,7 @@ def test_the_status_tells_what_the_last_planned_change_cost(tmp_path: Path) -> N
             await stage.until_training(2)
             planned = await commit_some()
             assert planned is not None
-            stage.machine.slots = 1  # nobody takes the place of who dies
+            stage.machine.slots = 1  # no worker replaces a dead one
             stage.machine.end(1, -9)
             await stage.until_training(1)
             assert await commit_some() == planned, "a death is no resize"
@@ -220,7 +220,7 @@ def test_a_start_that_the_engine_refuses_is_not_tried_again_at_once(tmp_path: Pa
             assert "the engine could not start or stop worker 1: Cannot use slot 1" in told[0]
             assert told[1] == "worker 1 died: exit code 71: no process could be started for it"
             status = stage.driver.status()
-            assert status["slots"]["in_use"] == [0], "nobody is started in its place yet"
+            assert status["slots"]["in_use"] == [0], "no worker is started in its place yet"
             stage.machine.slots = 2
             await stage.until_training(2)
             assert sorted(stage.machine.running) == [0, 2], "it was tried again once"
@@ -353,7 +353,7 @@ def test_a_lost_connection_is_no_death(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_workers_are_told_which_metrics_stand_on_disk(tmp_path: Path) -> None:
+def test_workers_learn_which_metrics_are_on_disk(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
@@ -492,7 +492,7 @@ def test_a_full_disk_costs_lines_and_not_the_job(tmp_path: Path, caplog: pytest.
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
-            # In one move: a driver that still has lines to write makes the file anew as soon as it is missing.
+            # In one move: a driver that still has lines to write makes the file again as soon as it is missing.
             full = tmp_path / "full"
             full.symlink_to("/dev/full")
             full.replace(stage.directory.events_file)

@@ -1,4 +1,4 @@
-"""A job's lock: one driver has it, and whoever only looks is in nobody's way."""
+"""A job's lock: one driver has it, and a process that only reads does not block it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> JobDirectory:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let time pass by sleeping alone; returns the moments at which somebody slept."""
+    """Let time pass by sleeping alone; returns the moments at which a caller slept."""
     slept: list[float] = []
     monkeypatch.setattr(journal.time, "monotonic", lambda: sum(slept))
     monkeypatch.setattr(journal.time, "sleep", slept.append)

@@ -27,7 +27,7 @@ def hang(world: World, process: ProcessState, *numbers: int) -> None:
 
 
 def be_stuck(world: World, *numbers: int, waiting: Sequence[int] = ()) -> None:
-    """Let programs stop getting on while their heartbeats come."""
+    """Let programs stop making progress while their heartbeats come."""
     for number in numbers:
         world.bodies[number].doing = "stuck"
     for number in waiting:
@@ -90,10 +90,10 @@ def test_a_worker_that_computes_in_silence_is_never_fenced_and_its_peers_wait() 
     world.calm(2000)
     assert not kinds(world, "fenced") and not kinds(world, "broken")
     (told,) = [record.reason for record in kinds(world, "note")]
-    assert "worker 1 is silent for 5.0 s, but its process computes, so it is left alone" in told
+    assert "worker 1 is silent for 5.0 s, but its process computes, so Legato does not replace it" in told
     world.bodies[1].hung = False
     world.check_at_peace()
-    assert "worker 1 is heard again after 2000" in kinds(world, "note")[-1].reason
+    assert "worker 1 answers again after 2000" in kinds(world, "note")[-1].reason
 
 
 @pytest.mark.parametrize("process", ["stopped", "gone"])
@@ -123,7 +123,7 @@ def test_a_silent_worker_that_only_waits_is_fenced_after_the_limit_for_that() ->
     hang(world, "waiting", 1)
     world.calm(58)
     assert not kinds(world, "fenced")
-    assert "waits for something; it is given up if it does not get on within 60 s" in kinds(world, "note")[0].reason
+    assert "waits for something; it is given up if it makes no progress within 60 s" in kinds(world, "note")[0].reason
     world.calm(4)
     assert "uses no CPU: it hangs" in kinds(world, "fenced")[0].reason
     world.check_at_peace()
@@ -160,7 +160,7 @@ def test_the_only_worker_of_a_job_may_sleep_for_longer_than_the_limit_and_its_us
     assert not kinds(world, "fenced") and not kinds(world, "broken")
     (told,) = kinds(world, "note")
     assert told.level == "warning"
-    assert "worker 0 has got no further for 6" in told.reason and "--collective-limit" in told.reason
+    assert "worker 0 has made no progress for 6" in told.reason and "--collective-limit" in told.reason
     world.bodies[0].doing = "training"
     world.check_at_peace()
     be_stuck(world, 0)
@@ -184,7 +184,7 @@ def test_a_worker_that_sleeps_while_another_waits_for_it_is_fenced_and_the_limit
     world.calm(70)
     (fenced,) = kinds(world, "fenced")
     assert fenced.worker == 1
-    assert "give the job a higher collective_limit_s (--collective-limit)" in fenced.reason
+    assert "raise the job's collective_limit_s (--collective-limit)" in fenced.reason
 
 
 def test_a_worker_that_hangs_is_fenced_although_it_is_found_running_now_and_then() -> None:
@@ -207,7 +207,7 @@ def test_all_workers_that_hang_are_fenced_and_the_job_begins_again_from_its_chec
     world.check_at_peace()
 
 
-def test_a_worker_that_computes_while_its_heartbeats_come_is_left_alone() -> None:
+def test_a_worker_that_computes_while_its_heartbeats_come_is_not_replaced() -> None:
     world = make_training(num_workers=2, collective_limit_s=60.0)
     be_stuck(world, 1, waiting=[0])
     for _ in range(100):
@@ -216,7 +216,7 @@ def test_a_worker_that_computes_while_its_heartbeats_come_is_left_alone() -> Non
     assert not kinds(world, "fenced") and not kinds(world, "broken")
 
 
-def test_a_worker_of_an_earlier_release_is_left_alone_while_another_one_computes() -> None:
+def test_a_worker_of_an_earlier_release_is_not_replaced_while_another_one_computes() -> None:
     world = make_training(num_workers=2, collective_limit_s=60.0)
     world.bodies[0].is_old = True
     be_stuck(world, 0, 1)

@@ -68,7 +68,7 @@ def test_the_oldest_part_goes_and_offsets_stay(job: JobDirectory) -> None:
         with path.open("rb") as file:
             file.seek(place)
             assert file.read(50) == b"line %044d\n" % (NUM_LINES - 10)
-        # Who holds it open goes on behind the end, and the next drop leaves one such line.
+        # Who holds it open continues behind the end, and the next drop leaves one such line.
         held.write(b"more\n")
     write(path, first=NUM_LINES)
     assert caps(job).drop() is None
@@ -94,7 +94,7 @@ def test_one_line_without_an_end_is_cut(job: JobDirectory) -> None:
     assert set(rest) == {ord("x")}
 
 
-def test_what_is_no_plain_log_is_left_alone(job: JobDirectory, tmp_path: Path) -> None:
+def test_what_is_no_plain_log_is_not_touched(job: JobDirectory, tmp_path: Path) -> None:
     other = tmp_path / "precious"
     write(other)
     content = other.read_bytes()
@@ -105,7 +105,7 @@ def test_what_is_no_plain_log_is_left_alone(job: JobDirectory, tmp_path: Path) -
     assert other.read_bytes() == content
 
 
-def test_what_takes_the_place_of_a_log_in_the_meantime_is_left_alone(
+def test_what_takes_the_place_of_a_log_in_the_meantime_is_not_touched(
     job: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(job.log_path(0))
@@ -123,7 +123,7 @@ def test_what_takes_the_place_of_a_log_in_the_meantime_is_left_alone(
     assert job.log_path(0).read_bytes() == content
 
 
-def test_a_log_with_a_second_name_is_left_alone_and_told_of_once(job: JobDirectory, tmp_path: Path) -> None:
+def test_a_log_with_a_second_name_is_not_shortened_and_reported_once(job: JobDirectory, tmp_path: Path) -> None:
     write(job.log_path(0))
     (tmp_path / "other").hardlink_to(job.log_path(0))
     told: list[str] = []
@@ -155,7 +155,7 @@ def test_a_log_with_a_second_name_is_left_alone_and_told_of_once(job: JobDirecto
     assert lines_left(job.log_path(0))[0] == b"line %044d" % 0
 
 
-def test_a_file_system_without_holes_is_told(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_holes_is_reported(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     write(job.log_path(0))
 
     def refuse(descriptor: int, num_bytes: int) -> None:
@@ -197,7 +197,7 @@ def test_every_reader_begins_where_the_log_begins(job: JobDirectory) -> None:
     assert shorten(job.path, entry).num_bytes == size - begin
 
 
-def test_a_system_without_holes_is_told_once(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_holes_is_reported_once(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     write(job.log_path(0))
     monkeypatch.setattr(log_caps.ctypes, "CDLL", lambda *_args, **_options: object())
     told = caps(job).drop()

@@ -27,7 +27,7 @@ def read(directory: JobDirectory) -> tuple[Stretch, ...]:
 def test_what_is_noted_puts_logs_in_order(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
     marks = LogMarks(directory, lambda: 0.0, lambda: 7.0)
-    marks.write()  # nobody has written yet, and there is no folder
+    marks.write()  # no worker has written yet, and there is no folder
     for worker, text in ((0, "a"), (1, "b"), (1, "c"), (0, "d")):
         append(directory, worker, text)
         marks.write()
@@ -47,13 +47,13 @@ def test_another_driver_goes_on(tmp_path: Path) -> None:
     assert read(directory) == (Stretch(0, 1), Stretch(1, 1))
 
 
-def test_a_log_that_was_begun_anew_has_its_new_place() -> None:
+def test_a_log_that_was_started_again_has_its_new_place() -> None:
     told = [b'{"time": 1, "ends": {"0": 9}}', b'{"time": 2, "ends": {"1": 5}}', b'{"time": 3, "ends": {"0": 4}}']
     assert read_marks(told) == (Stretch(1, 5), Stretch(0, 4))
     assert read_marks([b"", b"no", b'{"time": 1, "ends": {"x": 1}}', *told[:1]]) == (Stretch(0, 9),)
 
 
-def test_marks_that_a_program_wrote_hold_nobody_up() -> None:
+def test_marks_that_a_program_wrote_delay_no_reader() -> None:
     num = 60_000
     many = b'{"time": 1, "ends": {%s}}' % b",".join(b'"%d":9' % worker for worker in range(1, num))
     # If each of these looked at all before it, this test would not come to an end.

@@ -163,7 +163,7 @@ def test_events_of_a_job_that_began_again_tell_no_step_of_before() -> None:
     assert steps and all(step is None or step < job_of(world).best_step for step in steps), steps
 
 
-def test_a_suspended_driver_blames_nobody() -> None:
+def test_a_suspended_driver_blames_no_worker() -> None:
     world = make_training(num_workers=2)
     world.now += 60
     world.feed(events.Tick())
@@ -183,7 +183,7 @@ def test_a_stale_break_is_ignored() -> None:
     assert job_of(world).current.number == number  # type: ignore[union-attr]
 
 
-def test_a_break_without_a_death_is_mended_and_not_for_ever() -> None:
+def test_a_break_without_a_death_is_repaired_a_limited_number_of_times() -> None:
     world = make_training(num_workers=2)
     for _ in range(4):
         view = job_of(world).current
@@ -199,7 +199,7 @@ def test_a_break_without_a_death_is_mended_and_not_for_ever() -> None:
 
 
 def pass_time_without_rounds(world: World, seconds: float) -> None:
-    """Let everybody talk and nobody compute."""
+    """Let all workers talk and none compute."""
     for _ in range(int(seconds / TICK_S)):
         for body in list(world.bodies.values()):
             world.read(body)
@@ -208,7 +208,7 @@ def pass_time_without_rounds(world: World, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_first_view_that_somebody_cannot_connect_is_made_again(who: int) -> None:
+def test_a_first_view_that_a_worker_cannot_connect_is_made_again(who: int) -> None:
     world = make_world(num_workers=2)
     world.bodies[who].unlucky = True
     world.calm(5)
@@ -216,7 +216,7 @@ def test_a_first_view_that_somebody_cannot_connect_is_made_again(who: int) -> No
     assert "could not connect view 1: no such address" in kinds(world, "broken")[0].reason
 
 
-def test_a_first_view_that_breaks_before_anybody_has_the_state_is_made_again() -> None:
+def test_a_first_view_that_breaks_before_a_worker_has_the_state_is_made_again() -> None:
     world = make_world(num_workers=2)
     world.calm(TICK_S)
     view = job_of(world).current
@@ -239,7 +239,7 @@ def test_a_recovery_that_a_survivor_cannot_connect_is_made_again(who: int) -> No
     assert "the same workers try again" in kinds(world, "recovered")[1].reason
 
 
-def test_a_recovery_that_nobody_can_connect_ends_the_job_in_time() -> None:
+def test_a_recovery_that_no_worker_can_connect_ends_the_job_in_time() -> None:
     world = make_training(num_workers=2)
     world.break_view(world.bodies[0], job_of(world).current)  # type: ignore[arg-type]
     while job_of(world).state is JobState.TRAINING:
@@ -321,7 +321,7 @@ def test_a_suspended_driver_does_not_take_a_recovery_for_overdue() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_proposal_that_somebody_cannot_connect_is_made_again_and_less_and_less_often() -> None:
+def test_a_proposal_that_a_worker_cannot_connect_is_made_again_and_less_and_less_often() -> None:
     world = make_training(num_workers=2)
     world.feed(events.ScaleAsked(3, "test"))
     proposed_at = []
@@ -495,7 +495,9 @@ def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
     world.check_at_peace()
 
 
-@pytest.mark.parametrize(("exit_code", "told"), [(70, "its link to the driver failed"), (71, "no process could be")])
+@pytest.mark.parametrize(
+    ("exit_code", "told"), [(70, "its connection to the driver failed"), (71, "no process could be")]
+)
 def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -> None:
     world = make_training(num_workers=2)
     world.die(1, exit_code)
@@ -505,7 +507,7 @@ def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -
     assert slots_in_use(world) == {0, 1}
 
 
-def test_what_the_engine_knows_of_a_death_is_told() -> None:
+def test_the_engines_cause_of_a_death_is_reported() -> None:
     world = make_training(num_workers=2, max_deaths=0)
     world.feed(Noted("its limits are not enforced"))
     assert [(record.level, record.reason) for record in kinds(world, "note")] == [
@@ -517,7 +519,7 @@ def test_what_the_engine_knows_of_a_death_is_told() -> None:
     assert "the last one: killed by the kernel: out of memory" in job_of(world).end_reason
 
 
-def test_the_advice_on_a_death_is_told_once_and_none_beside_the_point() -> None:
+def test_the_advice_on_a_death_is_given_once_and_only_where_it_helps() -> None:
     world = make_training(num_workers=3, max_deaths=0, checkpoint_every=None)
     for number in (2, 1, 0):
         world.die(number, -9, "killed by the kernel: out of memory; the limit is 1 GiB. Use a smaller micro-batch")
@@ -531,14 +533,12 @@ def test_the_advice_on_a_death_is_told_once_and_none_beside_the_point() -> None:
 
 
 @pytest.mark.parametrize("checkpoint_every", [None, "5steps"])
-def test_a_job_that_dies_for_want_of_checkpoints_is_told_to_keep_some(checkpoint_every: str | None) -> None:
+def test_the_reason_of_a_job_without_checkpoints_says_to_set_checkpoint_every(checkpoint_every: str | None) -> None:
     world = make_training(num_workers=1, max_deaths=0, checkpoint_every=checkpoint_every)
     assert job_of(world).best_step > 0
     world.die(0, -9)
     world.deliver_engine()
-    assert ("begins at step 0 whenever all its workers are lost" in job_of(world).end_reason) == (
-        checkpoint_every is None
-    )
+    assert ("starts at step 0 when all its workers are lost" in job_of(world).end_reason) == (checkpoint_every is None)
 
 
 def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often() -> None:
@@ -589,11 +589,11 @@ def test_the_job_succeeds_when_rank_0_has_ended_and_all_are_gone() -> None:
 @pytest.mark.parametrize(
     ("num_workers", "want"),
     [
-        (1, "never called legato.elastic: its worker ran all of it by itself"),
-        (2, "never called legato.elastic: each of its 2 workers ran all of it by itself"),
+        (1, "never called legato.elastic: its worker ran the whole program"),
+        (2, "never called legato.elastic: each of its 2 workers ran the whole program"),
     ],
 )
-def test_a_program_that_never_calls_legato_is_told_of(num_workers: int, want: str) -> None:
+def test_a_program_that_never_calls_legato_is_reported(num_workers: int, want: str) -> None:
     world = World(make_world_spec(num_workers=num_workers))
     for number in range(num_workers):
         end_untrained(world, number)
@@ -605,7 +605,7 @@ def test_a_program_that_never_calls_legato_is_told_of(num_workers: int, want: st
     ]
 
 
-def test_whoever_trained_speaks_for_the_job() -> None:
+def test_a_worker_that_trained_decides_the_outcome_of_the_job() -> None:
     """One of them called Legato, such as rank 0 alone: that is no mistake for sure."""
     world = World(make_world_spec(num_workers=2))
     end_untrained(world, 0)
@@ -667,7 +667,7 @@ def test_rank_0_dead_in_the_tail_is_done_again() -> None:
     assert [end.outcome for end in world.ends] == ["succeeded"]
 
 
-def test_who_waits_for_a_state_that_went_with_its_last_owner_does_not_begin_anew() -> None:
+def test_a_worker_that_waits_for_a_lost_state_does_not_start_from_scratch() -> None:
     world = make_training(num_workers=2, min_workers=2)
     world.die(0, -9)
     world.deliver_engine()
@@ -692,7 +692,7 @@ def test_those_still_in_a_round_recover_when_others_have_finished() -> None:
     assert job_of(world).current.workers == (1, 2)  # type: ignore[union-attr]
 
 
-def test_stop_lets_everybody_leave() -> None:
+def test_stop_lets_all_workers_leave() -> None:
     world = make_training(num_workers=2)
     world.feed(events.StopAsked(False, "test"))
     world.calm(2)
@@ -818,10 +818,10 @@ def test_a_checkpoint_of_which_a_worker_tells_a_new_driver_again_is_one_event() 
     world.restart_driver()
     world.calm(2)
     world.feed(events.Heard(0, wire.Saved(view=1, step=5, path="/c/step-5")))
-    assert len(kinds(world, "saved")) == 4, "written while nobody listened"
+    assert len(kinds(world, "saved")) == 4, "written while no driver listened"
 
 
-def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
+def test_a_stop_that_kills_is_distinguished_from_one_that_saves() -> None:
     world = make_training(num_workers=2)
     world.feed(events.StopAsked(False, "test"))
     world.feed(events.StopAsked(True, "test"))
@@ -907,7 +907,7 @@ def test_a_start_says_why() -> None:
         "worker 1 starts in slot 1: the job begins",
         "worker 2 starts in slot 1: the job grows",
         "worker 3 starts in slot 2: the job grows",
-        "worker 4 starts in slot 0: in place of worker 0, which is gone",
+        "worker 4 starts in slot 0: in place of worker 0, which died",
     ]
 
 
@@ -968,7 +968,7 @@ def test_the_same_slots_once_more_change_nothing() -> None:
     assert not kinds(world, "scaled")
 
 
-def test_a_slot_that_was_given_up_is_left_alone_until_it_is_taken_away() -> None:
+def test_a_slot_that_was_given_up_is_not_used_until_it_is_taken_away() -> None:
     world = make_assigned(0)
     world.feed(events.SlotsAssigned((0, 1), "grow"))
     number = max(world.bodies)
@@ -978,7 +978,7 @@ def test_a_slot_that_was_given_up_is_left_alone_until_it_is_taken_away() -> None
     world.feed(events.SlotsAssigned((0, 1), "said again"))
     assert job_of(world).wanted == {0}
     world.feed(events.SlotsAssigned((0,), "taken away"))
-    world.feed(events.SlotsAssigned((0, 1), "given anew"))
+    world.feed(events.SlotsAssigned((0, 1), "given again"))
     assert job_of(world).wanted == {0, 1}
 
 
@@ -1015,7 +1015,7 @@ def test_a_leaver_that_fails_does_not_cost_its_slot() -> None:
     world.die(number, 1)
     world.calm(2)
     assert job_of(world).given_up == set()
-    world.feed(events.SlotsAssigned((0, 1), "given anew"))
+    world.feed(events.SlotsAssigned((0, 1), "given again"))
     world.calm(3)
     world.check_at_peace()
     assert slots_in_use(world) == {0, 1}
@@ -1042,7 +1042,7 @@ def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
     world = make_world(num_workers=4)
     world.num_micro_batches = 2
     meet(world, 1, num_micro_batches=2)
-    # Those that have not even started are the ones that go, and nobody waits for them.
+    # Those that have not even started are the ones that go, and no worker waits for them.
     meet(world, 0, num_micro_batches=2)
     assert job_of(world).current.workers == (0, 1)  # type: ignore[union-attr]
     assert kinds(world, "scaled")[0].reason == (
@@ -1077,11 +1077,11 @@ def test_a_minimum_above_the_micro_batches_is_lowered_with_a_warning() -> None:
     assert told.reason.startswith("its minimum is 3 workers, but its step has only 1 micro-batch: it trains with 1.")
 
 
-def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_left_alone() -> None:
+def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_not_used() -> None:
     world = make_world_with_slots(3, 5, 7, min_workers=3)
     meet(world, 2, num_micro_batches=2)
     assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
-    # The platform has not yet decided anew, and says again what it said.
+    # The platform has not yet decided again, and says again what it said.
     world.feed(events.SlotsAssigned((3, 5, 7), "again", min_workers=3))
     assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
     world.num_micro_batches = 2

@@ -110,7 +110,7 @@ def test_a_new_driver_opens_the_guest_again_with_what_it_kept(tmp_path: Path) ->
             assert guests[1].heard == ["opened", {0}, {0, 2}]
             assert (stage.directory.guest / "page").read_text() == "opened opened "
             await stage.finish()
-        # A job that begins anew under this name has another guest, with nothing kept.
+        # A job that starts from scratch under this name has another plugin, with nothing kept.
         async with raise_stage(tmp_path, guest=GuestSpec(entry=_ENTRY)) as stage:
             await stage.until_training(2)
             assert (stage.directory.guest / "page").read_text() == "opened "
@@ -190,7 +190,7 @@ def test_who_dies_when_others_have_finished_is_replaced_if_work_is_left(is_left:
     started = [instruction for instruction in instructions if isinstance(instruction, events.StartWorker)]
     assert started == ([events.StartWorker(2, 1)] if is_left else [])
     if is_left:
-        # It may come and end as any other; nobody is started in the place of who has finished.
+        # It may come and end as any other; no worker replaces one that has finished.
         membership.handle(events.Heard(2, make_hello(2)), 3.0)
         finish(membership, 2, 3.0)
     assert membership.job.state is JobState.SUCCEEDED

@@ -139,7 +139,7 @@ class World:
                         self.bodies[worker].inbox.append(message)
 
     def check_fence(self, record: events.Record) -> None:
-        """Nobody is given up for its silence but those whose processes are stopped, or who only wait for too long."""
+        """Workers are given up for silence only if their processes are stopped, or who only wait for too long."""
         if record.kind != "fenced" or "silent" not in record.reason or record.worker not in self.bodies:
             return
         body = self.bodies[record.worker]
@@ -216,7 +216,7 @@ class World:
     def deliver_engine(self) -> None:
         """Let signals arrive, and tell the driver who started and who exited."""
         for number, exit_code in list(self.dying.items()):
-            # A hung process hears SIGTERM only when it wakes; nobody is deaf to SIGKILL.
+            # A hung process hears SIGTERM only when it wakes; every process hears SIGKILL.
             if exit_code == -9 or not (number in self.bodies and self.bodies[number].hung):
                 self.die(number, exit_code)
                 del self.dying[number]
@@ -298,7 +298,7 @@ class World:
                 self.break_view(body, view)
             return
         if len(here) < len(view.workers) or any(body.hung for body in here):
-            return  # somebody has not come yet, or never will: all wait in the collective
+            return  # a worker has not come yet, or never will: all wait in the collective
         if all(body.doing == "settling" for body in here):
             newest = max((body for body in here), key=lambda body: (body.has_state, body.num_rounds))
             for body in here:
@@ -353,7 +353,7 @@ class World:
         self.feed(events.Tick(self.examine()))
 
     def waits_for_peers(self, body: Body) -> bool:
-        """Whether a worker is in a collective to which somebody does not come."""
+        """Whether a worker is in a collective to which a worker does not come."""
         here = [other for other in self.bodies.values() if other.number_at == body.number_at]
         return body.is_waiting or (body.doing in ("training", "settling") and any(other.hung for other in here))
 
@@ -364,7 +364,7 @@ class World:
         return {body.number: Vital(body.hangs_as if body.hung else "waiting", body.cpu_s) for body in bodies}
 
     def calm(self, seconds: float) -> None:
-        """Let time pass with everything delivered, everybody connected and nothing going wrong."""
+        """Let time pass with everything delivered, all workers connected and nothing going wrong."""
         for _ in range(int(seconds / TICK_S)):
             for body in list(self.bodies.values()):
                 self.connect(body)

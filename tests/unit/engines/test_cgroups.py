@@ -219,7 +219,7 @@ def test_the_log_of_the_kernel_names_whom_it_killed(tmp_path: Path) -> None:
     assert cgroups.is_named_victim(77, 11.0, log, pid_space=4_026_532_000) is None, "numbers of a container are others"
 
 
-def test_a_group_that_the_system_lets_no_one_kill_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_cannot_be_killed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounted = make_proc(tmp_path, 1)
     group = JobGroup(Path("/jobs/a"), Limits(), find_support(tmp_path / "proc"))
     group.open()

@@ -115,7 +115,7 @@ def test_nvml_that_loses_a_gpu_says_so(install: Callable[..., Any], caplog: pyte
         (" 2 , 0", ("cuda:2", "cuda:0")),
         ("", ()),
         ("none", ()),
-        # Whoever counts one twice sees none.
+        # A process that counts one twice sees none.
         ("0,0", ()),
         ("GPU-f0,GPU-f", ()),
     ],
@@ -134,7 +134,7 @@ def test_numbers_are_names_only_in_an_order_that_is_known() -> None:
     assert decide_devices(divided, in_order) == ("cuda:0",)
 
 
-def test_names_are_believed_where_nobody_knows_them() -> None:
+def test_names_are_accepted_where_they_cannot_be_checked() -> None:
     assert decide_devices(COUNTED, {"CUDA_VISIBLE_DEVICES": "GPU-6e,MIG-a"}) == ("GPU-6e", "MIG-a")
     assert decide_devices([], {"CUDA_VISIBLE_DEVICES": "GPU-6e,0"}) == ()
 

@@ -20,7 +20,7 @@ def test_what_lies_beside_the_program_hides_what_is_installed_under_its_name(tmp
     (tmp_path / "msgspec").mkdir()
     (tmp_path / "msgspec/__init__.py").write_text("")
     (tmp_path / "httpx.cpython-311-x86_64-linux-gnu.so").write_text("")
-    (tmp_path / "torch").mkdir()  # of data: Python passes over it where there is a package
+    (tmp_path / "torch").mkdir()  # of data: Python skips it where there is a package
     program = tmp_path / "train.py"
     program.write_text("import numpy.linalg, msgspec, httpx\nfrom torch.nn import functional\n")
     assert imported_packages(program) == ("torch.nn",)

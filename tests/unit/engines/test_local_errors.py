@@ -38,7 +38,7 @@ def what_is_told(directory: Path, say: Callable[[], bytes]) -> str:
             for asked in (engine.running, engine.rendezvous):
                 with pytest.raises(LegatoError):
                     await asked()
-            assert engine.last_running == {1: 4711}, "whoever lets go of it must know that somebody trains"
+            assert engine.last_running == {1: 4711}, "a process that releases it must know that a worker trains"
             await engine.detach()
             return str(told.value)
 

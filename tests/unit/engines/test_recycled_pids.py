@@ -43,7 +43,7 @@ def spawn(script: str, **variables: str) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[str]]:
-    """Somebody else's process, with a group of its own."""
+    """A process of another user, with its own group."""
     with spawn(ECHO) as process:
         yield process
         process.kill()
@@ -103,7 +103,7 @@ def test_a_number_that_was_given_out_again(tmp_path: Path, stranger: subprocess.
     assert answers(stranger)
 
 
-def test_a_machine_that_was_started_anew(tmp_path: Path, stranger: subprocess.Popen[str]) -> None:
+def test_a_machine_that_was_restarted(tmp_path: Path, stranger: subprocess.Popen[str]) -> None:
     """Start times count from the boot: by chance both may be equal."""
     leave_record(tmp_path, Entry(stranger.pid, born(stranger.pid), told=True), boot="another one")
     assert take_over(tmp_path, 1, force=(1,)) == [Exited(worker=1, exit_code=-9)]
@@ -112,7 +112,7 @@ def test_a_machine_that_was_started_anew(tmp_path: Path, stranger: subprocess.Po
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_what_a_dead_worker_left_in_its_group(tmp_path: Path, *, ours: bool) -> None:
-    """Its children hold the slot's GPU: they must go, and nobody else's."""
+    """Its children hold the slot's GPU: they must go, and no other processes."""
     name, _, value = mark_of(str(tmp_path / "engine.json") if ours else "/elsewhere/engine.json").partition("=")
     with spawn(FAMILY, **{name: value}) as leader:
         start_time = born(leader.pid)

@@ -1,4 +1,4 @@
-"""Who has had less than its share for long goes first; turns become longer; nobody gains by asking for more."""
+"""Who has had less than its share for long goes first; turns become longer; no job gains by asking for more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = Rules(fair_finish_s=PATIENCE_S)
 
 
 def with_time(snapshot: Snapshot, rules: Rules, seconds: float) -> Snapshot:
-    """Return the pool after its decisions held for so long, with that counted."""
+    """Return the pool after its decisions held for that long, with that counted."""
     decisions = decide(snapshot, rules)
     after = carry_out(snapshot, decisions, after_s=seconds)
     jobs = []
@@ -34,7 +34,7 @@ def with_time(snapshot: Snapshot, rules: Rules, seconds: float) -> Snapshot:
     return msgspec.structs.replace(after, jobs=tuple(jobs))
 
 
-def test_without_the_rule_nothing_is_due_and_nobody_is_behind() -> None:
+def test_without_the_rule_nothing_is_due_and_no_job_is_behind() -> None:
     late = make_job("ann/late", due_slot_s=1e6, priority=5000)
     for rules in (
         Rules(),

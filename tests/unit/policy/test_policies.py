@@ -92,7 +92,7 @@ def test_an_unused_floor_is_lent_and_taken_back_by_shrinking() -> None:
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-def test_a_floor_is_kept_from_everybody_else(policy: Policy) -> None:
+def test_a_floor_is_kept_from_all_other_queues(policy: Policy) -> None:
     jobs = [make_job("u/b", 8, queue="b", priority=9000), make_job("u/a", 8, at=1.0, queue="a")]
     sizes = wanted(decide(make_snapshot(8, jobs, [Queue(name="a", floor=3)]), Rules(policy=policy)))
     assert sizes["a"] == (4 if policy is Policy.FAIR else 3)
@@ -225,7 +225,7 @@ def test_a_stream_of_small_jobs_does_not_starve_a_static_one(policy: Policy, res
     assert number <= 8
 
 
-def test_behind_a_reservation_nobody_is_started_and_nobody_stopped() -> None:
+def test_behind_a_reservation_no_job_is_started_and_none_stopped() -> None:
     rules = msgspec.structs.replace(EAGER, reserve_after_s=60.0)
     running = [make_job("u/a", 1), make_job("u/late", 1, at=80.0)]
     snapshot, _ = settle(make_snapshot(4, running, now=100.0), rules)
@@ -242,7 +242,7 @@ def test_behind_a_reservation_nobody_is_started_and_nobody_stopped() -> None:
 # ---------------------------------------------------------------- useful sizes
 
 
-def test_a_slot_that_does_not_help_goes_to_somebody_else() -> None:
+def test_a_slot_that_does_not_help_goes_to_another_job() -> None:
     jobs = [make_job("u/a", 4, num_micro_batches=4), make_job("u/b", 4, at=1.0)]
     # Equal shares of 6 would be 3 and 3, but 4 micro-batches are no faster on 3 workers than on 2.
     assert wanted(decide(make_snapshot(6, jobs), Rules())) == {"a": 2, "b": 4}
@@ -268,7 +268,7 @@ def test_a_lowered_maximum_is_obeyed_at_once() -> None:
     assert counts(decisions) == {"a": 1}
 
 
-def test_a_job_that_no_pool_could_run_stops_nobody() -> None:
+def test_a_job_that_no_pool_could_run_stops_no_other_job() -> None:
     jobs = [make_job("u/huge", 9, elastic=False), make_job("u/a", at=1.0)]
     assert wanted(decide(make_snapshot(4, jobs), Rules(reserve_after_s=0.0))) == {"huge": 0, "a": 4}
 

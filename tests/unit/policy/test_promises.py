@@ -169,13 +169,13 @@ def test_deciding_twice_changes_nothing(snapshot: Snapshot, rules: Rules) -> Non
 
 
 @for_any(any_snapshots(plain=True), st.sampled_from([None, 10.0]))
-def test_nobody_is_a_whole_slot_away_from_the_exact_share(snapshot: Snapshot, ageing_s: float | None) -> None:
+def test_no_job_is_a_whole_slot_away_from_the_exact_share(snapshot: Snapshot, ageing_s: float | None) -> None:
     for decision in decide(snapshot, Rules(ageing_s=ageing_s)).decisions:
         assert abs(decision.wanted - decision.share) < 1
 
 
 @for_any(any_jobs(plain=True, min_jobs=1), any_queues(), st.integers(0, 12))
-def test_a_new_job_raises_nobody_in_its_queue(jobs: list[JobDemand], queues: list[Queue], spare: int) -> None:
+def test_a_new_job_raises_no_other_job_of_its_queue(jobs: list[JobDemand], queues: list[Queue], spare: int) -> None:
     # Minimums are all or nothing: one that did not fit any more would leave more than the new one takes. So all fit.
     *others, new = jobs
     least = sum(job.min_workers for job in jobs)
@@ -202,7 +202,7 @@ def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
 
 
 @for_any(any_jobs(), any_queues(), st.integers(0, 16), any_rules())
-def test_nobody_goes_back_and_forth(jobs: list[JobDemand], queues: list[Queue], num_slots: int, rules: Rules) -> None:
+def test_no_job_goes_back_and_forth(jobs: list[JobDemand], queues: list[Queue], num_slots: int, rules: Rules) -> None:
     """Jobs come one after the other; each change that this brings goes one way."""
     snapshot = Snapshot(now=0.0, slots=make_slots(num_slots), jobs=(), queues=tuple(queues))
     for job in jobs:
@@ -240,7 +240,9 @@ def test_every_decision_has_a_sentence_and_known_causes(snapshot: Snapshot, rule
 
 @pytest.mark.parametrize("policy", [Policy.PRIORITY, Policy.FIFO])
 @for_any(snapshot=any_snapshots(used=False))
-def test_whoever_goes_first_is_never_short_of_what_those_behind_it_have(policy: Policy, snapshot: Snapshot) -> None:
+def test_a_job_that_goes_first_is_never_below_its_minimum_while_later_jobs_have_slots(
+    policy: Policy, snapshot: Snapshot
+) -> None:
     """Strictly: with all that the jobs behind it have, it could not have more."""
     one_queue = [msgspec.structs.replace(job, queue="all") for job in snapshot.jobs]
     sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(one_queue)), Rules(policy=policy)))
@@ -267,6 +269,6 @@ def test_whose_minimum_does_not_fit_is_not_overtaken(snapshot: Snapshot) -> None
         left -= smallest_size(job) if fits else 0
 
 
-def test_a_job_that_nobody_described_a_queue_for_runs() -> None:
+def test_a_job_of_an_undescribed_queue_runs() -> None:
     snapshot = Snapshot(now=0.0, slots=make_slots(4), jobs=(make_job("anna/a", queue="unknown"),))
     assert counts(decide(snapshot, Rules())) == {"a": 4}

@@ -15,7 +15,7 @@ def fair(num_slots: int, *queues: Queue) -> dict[str, float | None]:
     return {one.queue: one.fair for one in share_queues(make_snapshot(num_slots, [], queues), Rules())}
 
 
-def test_in_proportion_to_weights_whoever_wants_something() -> None:
+def test_queues_get_slots_in_proportion_to_weights() -> None:
     assert fair(6, Queue(name="a"), Queue(name="b", weight=2)) == {"a": 2.0, "b": 4.0}
     assert fair(5, Queue(name="a"), Queue(name="b")) == {"a": 2.5, "b": 2.5}
     assert fair(4, Queue(name="a")) == {"a": 4.0}

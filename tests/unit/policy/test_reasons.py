@@ -1,4 +1,4 @@
-"""The sentences, word for word: what somebody reads who wonders at night why a job has what it has."""
+"""The sentences, word for word: what a user reads who wonders at night why a job has what it has."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_at_rest(decisions: Callable[[], Decisions], want: dict[str, str]) -> No
     assert found | want == found
 
 
-def test_who_waits_for_several_is_told_how_many_are_free_and_who_frees_the_rest() -> None:
+def test_the_reason_of_a_waiting_job_says_how_many_are_free_and_which_jobs_free_the_rest() -> None:
     snapshot, _ = settle(make_snapshot(6, [make_job("anna/resnet", 6)]))
     snapshot = with_job(snapshot, STATIC)
     snapshot = carry_out(snapshot, decide(snapshot, RULES), slow=True)
@@ -312,7 +312,7 @@ def test_a_ceiling_that_comes_down_is_the_reason_of_the_loss() -> None:
     assert decisions.of("a").ceiling == 2
 
 
-def test_what_nobody_can_use_is_given_back_in_a_while_and_says_so() -> None:
+def test_slots_that_no_job_can_use_are_given_back_later_and_the_reason_says_so() -> None:
     """It moved to a queue with a low ceiling: that others could use its slots is not what it waits for."""
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
     snapshot = msgspec.structs.replace(snapshot, queues=(Queue(name="all", ceiling=2),))
@@ -357,7 +357,7 @@ def test_a_lost_node_is_named_as_the_cause() -> None:
     assert told(decisions) == {"a": "shrinks 4 → 3: one of its slots is on a node that is down or drained"}
 
 
-def test_behind_a_reservation_one_is_told_for_whom_slots_are_kept() -> None:
+def test_behind_a_reservation_the_reason_says_for_which_job_slots_are_kept() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("u/a", 1)]))
     jobs = (make_job("u/wide", 4, at=1.0, elastic=False), make_job("u/new", 1, at=2.0))
     decisions = decide(with_job(snapshot, *jobs), Rules(reserve_after_s=0.0))

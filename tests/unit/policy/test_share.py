@@ -54,7 +54,7 @@ def test_known_answers(capacity: int, claims: list[tuple[float, int, int]], want
     assert share_out(capacity, [Bounds(*claim) for claim in claims]) == want
 
 
-def test_nobody_shares_nothing() -> None:
+def test_no_claims_share_nothing() -> None:
     assert share_out(4, []) == []
 
 
@@ -73,7 +73,7 @@ def test_shares_keep_their_bounds_and_use_all_there_is(problem: tuple[int, list[
 
 
 @for_any(problems(), bounds())
-def test_one_more_claim_raises_nobody(problem: tuple[int, list[Bounds]], more: Bounds) -> None:
+def test_one_more_claim_raises_no_other(problem: tuple[int, list[Bounds]], more: Bounds) -> None:
     capacity, claims = problem
     before = share_out(capacity + more.lo, claims)
     after = share_out(capacity + more.lo, [*claims, more])
@@ -81,7 +81,7 @@ def test_one_more_claim_raises_nobody(problem: tuple[int, list[Bounds]], more: B
 
 
 @for_any(problems())
-def test_nobody_is_a_whole_slot_away_from_the_exact_share(problem: tuple[int, list[Bounds]]) -> None:
+def test_no_job_is_a_whole_slot_away_from_the_exact_share(problem: tuple[int, list[Bounds]]) -> None:
     capacity, claims = problem
     shares = share_out(capacity, claims)
     parts = [
@@ -103,7 +103,7 @@ def test_nobody_is_a_whole_slot_away_from_the_exact_share(problem: tuple[int, li
         ([Part(0.75, 1, 0, ("a",)), Part(1.25, 2, 0, ("b",))], [1, 1]),
         # Equal: who holds the second slot keeps it.
         ([Part(1.5, 1, 1, ("a",)), Part(1.5, 1, 2, ("b",))], [1, 2]),
-        # Nobody, or everybody, holds it: who came first.
+        # No job, or all jobs, hold it: who came first.
         ([Part(1.5, 1, 1, (2.0, "a")), Part(1.5, 1, 1, (1.0, "b"))], [1, 2]),
         ([Part(1.5, 1, 2, (1.0, "a")), Part(1.5, 1, 2, (1.0, "b"))], [2, 1]),
     ],

@@ -28,7 +28,7 @@ def two_jobs() -> Snapshot:
     return snapshot
 
 
-def test_somebody_without_slots_does_not_wait_for_stability_or_cooldown() -> None:
+def test_a_job_without_slots_does_not_wait_for_stability_or_cooldown() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
     lately = changed(snapshot, "a", last_resized_at=snapshot.now, resize_cost_s=100.0)
     decisions = decide(with_job(lately, make_job("bob/b", at=1.0)), RULES)
@@ -60,7 +60,7 @@ def test_growth_waits_until_it_has_been_right_for_a_while() -> None:
     assert counts(decide(at(snapshot, 53.0), RULES)) == {"b": 4}
 
 
-def test_a_wish_that_changes_direction_begins_anew() -> None:
+def test_a_wish_that_changes_direction_starts_again() -> None:
     snapshot = changed(at(without_job(two_jobs(), "a"), 50.0), "b", wanted=1, wanted_since=10.0)
     assert decide(snapshot, RULES).of("b").wanted_since == 50.0
     snapshot = changed(snapshot, "b", wanted=3, wanted_since=10.0)
@@ -75,7 +75,7 @@ def test_growth_waits_for_a_multiple_of_the_jobs_own_resize_cost() -> None:
     assert counts(decide(at(snapshot, 85.0), RULES)) == {"b": 4}
 
 
-def test_nobody_is_shrunk_for_a_growth_that_must_wait_itself() -> None:
+def test_no_job_is_shrunk_for_a_growth_that_must_wait_itself() -> None:
     snapshot = changed(two_jobs(), "b", priority=10_000, last_resized_at=90.0, resize_cost_s=1.0)
     snapshot = changed(at(snapshot, 100.0), "a", last_resized_at=None)
     for now, want in ((100.0, {"a": 2, "b": 2}), (109.9, {"a": 2, "b": 2}), (110.0, {"a": 1, "b": 2})):
@@ -87,7 +87,7 @@ def test_nobody_is_shrunk_for_a_growth_that_must_wait_itself() -> None:
     assert counts(decide(snapshot, RULES)) == {"a": 1, "b": 3}
 
 
-def test_nobody_who_was_resized_lately_is_shrunk_for_a_growth() -> None:
+def test_no_job_that_was_resized_lately_is_shrunk_for_a_growth() -> None:
     due = changed(at(two_jobs(), 100.0), "b", priority=10_000, wanted=3, wanted_since=0.0, last_resized_at=None)
     cooling = changed(due, "a", wanted=1, wanted_since=0.0, last_resized_at=90.0, resize_cost_s=1.0)
     decisions = decide(cooling, RULES)
@@ -108,7 +108,7 @@ def hold(snapshot: Snapshot, **numbers: int) -> Snapshot:
     return msgspec.structs.replace(snapshot, slots=slots)
 
 
-def test_nobody_loses_more_than_is_missing() -> None:
+def test_no_job_loses_more_than_is_missing() -> None:
     # The share of a is 5, but d, which is to have the rest, may not be resized yet.
     jobs = [make_job("u/a", 16), make_job("u/d", 16, priority=10_000, last_resized_at=99.0, resize_cost_s=9.0)]
     snapshot = hold(make_snapshot(16, [*jobs, make_job("u/new", 1, at=2.0)], now=100.0), a=12, d=4)
@@ -118,7 +118,7 @@ def test_nobody_loses_more_than_is_missing() -> None:
 
 
 @pytest.mark.parametrize("grows", [True, False])
-def test_a_job_that_is_being_resized_is_left_alone(grows: bool) -> None:
+def test_a_job_that_is_being_resized_is_not_changed_again(grows: bool) -> None:
     snapshot = at(two_jobs(), 500.0)
     snapshot = (
         without_job(snapshot, "a") if grows else with_job(snapshot, make_job("u/c", 4, elastic=False, priority=9999))
@@ -159,7 +159,7 @@ def test_what_is_free_is_kept_for_the_wide_one_that_goes_first() -> None:
     assert counts(decide(free_some(snapshot, 4), RULES)) == {"a": 1, "wide": 3, "small": 1}
 
 
-def test_a_job_does_not_start_anew_before_its_last_workers_are_gone() -> None:
+def test_a_job_does_not_restart_before_its_last_workers_are_gone() -> None:
     snapshot, _ = settle(make_snapshot(2, [make_job("anna/a", 2)]))
     slots = (
         msgspec.structs.replace(snapshot.slots[0], leaving=True),

@@ -38,7 +38,7 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
         snapshot: as it was decided on.
         decisions: of it.
         after_s: how much later.
-        slow: workers that were told to leave are still there.
+        slow: workers that were asked to leave are still there.
     """
     owners = {slot: decision.job for decision in decisions.decisions for slot in decision.slots}
     slots = []

@@ -87,7 +87,7 @@ def any_snapshots(draw: st.DrawFn, *, plain: bool = False, used: bool = True) ->
 
 
 def _with_slots(draw: st.DrawFn, job: JobDemand, slots: list[Slot], order: list[int]) -> JobDemand:
-    """Give a job some of the slots that nobody has, or none."""
+    """Give a job some of the slots that no job has, or none."""
     held = draw(st.integers(smallest_size(job), job.max_workers)) if draw(st.booleans()) else 0
     free = [index for index in order if slots[index].holder is None]
     if not held or len(free) < held:

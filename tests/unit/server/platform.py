@@ -131,7 +131,7 @@ class Platform:
             )
             feeding = asyncio.create_task(self.services.feed.run())
             serving = asyncio.create_task(web.serve(sockets=[listener]))
-            # The socket listens already: whoever asks now is answered in a moment.
+            # The socket listens already: a client that connects now is answered in a moment.
             self._ready.set()
             await self._stop.wait()
             web.should_exit = True
@@ -260,7 +260,7 @@ def open_store(url: str) -> Store:
 
 
 def make_template(file: Path) -> Path:
-    """Make a store with its tables and the users; their tokens lie beside it."""
+    """Make a store with its tables and the users; their tokens are beside it."""
     url = f"sqlite:///{file}"
     database = Database(url)
     migrate.upgrade(database)
@@ -281,7 +281,7 @@ def _find_secrets(template: Path) -> Path:
 
 
 def wait_for_memory(platform: Platform) -> None:
-    """Wait until followers are told from memory, as far as everything has happened by now."""
+    """Wait until followers are answered from memory, as far as everything has happened by now."""
     feed, last = platform.services.feed, platform.store.events.read_last_seq()
     deadline = time.monotonic() + LIMIT_S
     while not (feed._recent and feed._recent[-1].seq >= last):

@@ -97,7 +97,7 @@ def test_a_head_without_an_end(shared: Platform, begin: bytes, piece: bytes) -> 
     assert is_healthy(shared)
 
 
-def test_a_head_that_is_too_large_is_told_so(new_platform: Callable[..., Platform]) -> None:
+def test_a_head_that_is_too_large_gets_an_error(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_head_bytes=2000, max_head_fields=20)
     for fields in (["X-A: b"] * 20, [f"X-A: {'b' * 2000}"]):
         with open_socket(platform, head_of("/healthz", *fields, method="GET")) as opened:
@@ -155,7 +155,7 @@ def test_half_bodies_take_the_room_of_their_address_alone(new_platform: Callable
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_socket(platform, half)) for _ in range(4)]
         answer = b""
-        while b"for which it is not known who asks" not in answer:
+        while b"unauthenticated requests open" not in answer:
             answer += opened[-1].recv(2**16)
         assert answer.startswith(b"HTTP/1.1 429")
         assert is_healthy(platform)
@@ -175,7 +175,7 @@ def test_half_bodies_take_the_room_of_their_user_alone(new_platform: Callable[..
             opened = stack.enter_context(open_socket(platform, half))
             assert opened.recv(100).startswith(b"HTTP/1.1 100"), "it waits for the body"
         answer = platform.ask("GET", "me")
-        check_problem(answer, 429, "too-many-requests", "'ann' has 2 requests open already")
+        check_problem(answer, 429, "too-many-requests", "'ann' has 2 requests open")
         assert platform.get("me", who="ben")["name"] == "ben"
         assert is_healthy(platform)
 
@@ -288,7 +288,7 @@ def test_many_addresses_that_guess_one_account_wait(behind_proxy: Platform) -> N
     assert log_in(platform, "10.0.0.99", "ann", X_Legato_Device=device).status_code == 201, "a known device gets in"
     assert log_in(platform, "10.0.0.200", "ann").status_code == 201, "and so does an address that has"
     assert log_in(platform, "10.0.0.99", "ben").status_code == 201
-    # What a device has is bounded too, and it is nobody else's.
+    # What a device has is bounded too, and it belongs to no other user.
     statuses = [log_in(platform, "10.0.0.98", "ann", "x", X_Legato_Device=device).status_code for _ in range(4)]
     assert statuses == [401, 401, 401, 429]
     assert log_in(platform, "10.0.0.97", "eve", "x", X_Legato_Device=device).status_code == 401
@@ -314,7 +314,7 @@ def test_a_log_in_from_a_known_device_or_address_goes_before_guesses(
     assert turns == [("10.0.0.1", False), ("10.0.0.1", True), ("10.0.0.2", True), ("10.0.0.3", False)]
 
 
-def test_one_who_guesses_behind_a_proxy_keeps_nobody_else_out(behind_proxy: Platform) -> None:
+def test_guesses_behind_a_proxy_lock_no_other_user_out(behind_proxy: Platform) -> None:
     platform = behind_proxy
     assert [log_in(platform, "10.0.0.1", "ann", "wrong").status_code for _ in range(50)] == [401] * 3 + [429] * 47
     assert log_in(platform, "10.0.0.1", "ben").status_code == 201, "what is refused at once costs the others nothing"

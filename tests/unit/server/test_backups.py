@@ -128,7 +128,7 @@ def test_a_row_that_cannot_be_read_comes_back_as_it_was(home: Path, tmp_path: Pa
     assert read(home) == read(tmp_path / "new") == [bad]
 
 
-def test_processes_of_the_old_platform_that_still_run_are_told(home: Path, tmp_path: Path) -> None:
+def test_processes_of_the_old_platform_that_still_run_are_reported(home: Path, tmp_path: Path) -> None:
     file = make(home, tmp_path / "backup")
     assert restore(file, tmp_path / "new").still_run == ()
     mark = {"LEGATO_ENGINE": f"{home}/jobs/mine/engine.json"}
@@ -250,7 +250,7 @@ def test_nothing_is_restored_by_way_of_a_link(home: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(backups, "_describe", describe_wrongly)
     file = make(home, tmp_path / "backup")
-    with pytest.raises(UsageError, match=r"link/train\.py' is not in a folder of its own"):
+    with pytest.raises(UsageError, match=r"link/train\.py' is not in a job's folder"):
         restore(file, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -291,11 +291,11 @@ def test_what_is_no_backup_is_refused(home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for content in (b"", b"hello" * 1000):
         other.write_bytes(content)
-        with pytest.raises(UsageError, match="no backup of Legato"):
+        with pytest.raises(UsageError, match="not a backup of Legato"):
             restore(other, tmp_path / "new")
     with tarfile.open(other, "w") as tar:
         tar.add(home / "legato.toml", "legato.toml")
-    with pytest.raises(UsageError, match="no backup of Legato"):
+    with pytest.raises(UsageError, match="not a backup of Legato"):
         restore(other, tmp_path / "new")
     with pytest.raises(UsageError, match="Cannot read the backup"):
         restore(tmp_path / "nothing", tmp_path / "new")
@@ -332,7 +332,7 @@ def test_backups_that_cannot_be_made_are_refused_before_anything_is_written(home
     assert not (home / "legato.db").exists()
 
 
-def test_missing_room_is_told_first(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_room_is_reported_first(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = make(home, tmp_path / "backup")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"needs about .* MiB free"):

@@ -79,7 +79,7 @@ def test_a_submission(platform: Platform, counted: Counter[str]) -> None:
 @pytest.mark.parametrize("framework", [{}, {"framework": "command", "program": ["python3", "train.py"]}])
 def test_a_submission_with_code(platform: Platform, counted: Counter[str], framework: dict[str, Any]) -> None:
     code = upload(platform)
-    # When the code comes: before it is received; and its name once more where it becomes part of a path.
+    # When the code comes: before it is received; and its name again where it becomes part of a path.
     assert counted["check_may_submit"] == 1
     counted.clear()
     body = {"name": "mnist", "program": ["train.py"], "code": code, **framework}

@@ -89,7 +89,7 @@ def test_code_is_used_by_jobs(platform: Platform) -> None:
     elsewhere = platform.ask("POST", f"jobs/{job}/clone", {"directory": "/d"}).json()
     assert elsewhere["code"] is None
     answer = platform.ask("POST", "jobs", {"name": "a", "program": ["../x.py"], "code": SHA256})
-    check_problem(answer, 422, "invalid", "lies outside the uploaded code")
+    check_problem(answer, 422, "invalid", "is outside of the uploaded code")
 
 
 def test_code_is_not_opened_by_those_who_only_see_the_job(platform: Platform) -> None:
@@ -183,7 +183,7 @@ def test_code_that_is_too_much(new_platform: Callable[..., Platform]) -> None:
 
 def test_a_bomb(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(upload_max_ratio=100)
-    check_problem(put(platform, pack(("zeros", b"\0" * 20 * 2**20))), 422, "invalid", "come out of each byte")
+    check_problem(put(platform, pack(("zeros", b"\0" * 20 * 2**20))), 422, "invalid", "are unpacked from each byte")
     assert leftovers(platform) == []
 
 
@@ -230,14 +230,14 @@ def wait_for_uploads(platform: Platform, number: int) -> None:
     raise AssertionError(leftovers(platform))
 
 
-def test_uploads_that_stall_hold_up_nobody_else(platform: Platform) -> None:
+def test_stalled_uploads_delay_no_other_user(platform: Platform) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(8):
             stack.enter_context(contextlib.closing(stall(platform, number)))
         wait_for_uploads(platform, 8)
         assert put(platform).status_code == 201
         answer = put(platform, who="ben")
-        check_problem(answer, 429, "too-many-requests", "'ben' is sending 8 uploads at once already")
+        check_problem(answer, 429, "too-many-requests", "'ben' is already sending 8 uploads at once")
         assert int(answer.headers["retry-after"]) > 0
     wait_for_uploads(platform, 0)
     assert put(platform, who="ben").status_code == 200

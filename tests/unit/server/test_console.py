@@ -52,7 +52,7 @@ def test_the_page(platform: Platform, pages: Path) -> None:
     assert platform.ask("GET", "/?x=1", who=None).status_code == 200
 
 
-def test_assets_are_kept_for_ever(platform: Platform, pages: Path) -> None:
+def test_assets_are_cached_forever(platform: Platform, pages: Path) -> None:
     for name, kind, content in (
         ("index-a1.js", "text/javascript; charset=utf-8", SCRIPT),
         ("index-b2.css", "text/css; charset=utf-8", "a{}"),
@@ -94,7 +94,7 @@ def test_nothing_else_is_sent(platform: Platform, pages: Path) -> None:
     assert platform.ask("POST", "/", {}, who=None).status_code == 405
 
 
-def test_built_anew_while_it_runs(platform: Platform, pages: Path) -> None:
+def test_built_again_while_it_runs(platform: Platform, pages: Path) -> None:
     assert platform.ask("GET", "/", who=None).text == PAGE
     (pages / "index.html").write_text("<!doctype html>new")
     assert platform.ask("GET", "/", who=None).text == "<!doctype html>new"

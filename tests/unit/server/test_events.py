@@ -73,7 +73,7 @@ def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     after = platform.get("events?wait=30", who="eye")["after"]
     hidden = platform.submit("ben", queue="closed", name="hidden")
-    # Now the server has it in memory, for everybody who follows.
+    # Now the server has it in memory, for all followers.
     wait_for_memory(platform)
     assert platform.get(f"events?after={after}&wait=30", who="eye")["items"][0]["job"] == hidden
     after = platform.get("events", who="eye")["after"]
@@ -88,14 +88,14 @@ def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform
     asking.join(30)
     assert [item["job"] for item in answers[0]["items"]] == [seen]
     kinds = {item["kind"] for item in platform.get("events")["items"]}
-    assert kinds == {"stage"}, "of a closed queue its members alone are told"
+    assert kinds == {"stage"}, "only the members of a closed queue hear of it"
     assert hidden not in json.dumps(platform.get("events"))
     assert hidden in json.dumps(platform.get("events", who="eye"))
     check_problem(platform.ask("GET", f"jobs/{hidden}/events"), 404, "not-found")
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
-def test_of_a_closed_queue_its_members_are_told(
+def test_members_of_a_closed_queue_hear_of_it(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
 ) -> None:
     secret = Queue(name="secret-project", weight=7.5, floor=1, ceiling=2, is_open=False, members=("ben",))
@@ -180,7 +180,7 @@ def test_a_stream_tells_all_in_order_and_goes_on_where_it_was_cut_off(platform: 
         assert next(messages)["id"] == "5"
 
 
-def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_told(platform: Platform) -> None:
+def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_sent(platform: Platform) -> None:
     platform.lead()
     job = platform.submit()
     with platform.stream(f"jobs/{job}/events") as messages:
@@ -199,7 +199,7 @@ def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_told(platfor
         assert [message["event"] for message in messages] == ["end"]
 
 
-def test_the_end_of_a_job_is_told_after_all_else_although_the_server_heard_of_it_late(
+def test_the_end_of_a_job_is_sent_last_although_the_server_heard_of_it_late(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform.lead()
@@ -308,7 +308,7 @@ def test_followers_are_counted(platform: Platform) -> None:
         assert platform.services.feed.num_followers == 2
 
 
-def test_whoever_was_away_for_long_reads_from_the_store(platform: Platform, monkeypatch: Any) -> None:
+def test_a_follower_that_was_away_for_long_reads_from_the_store(platform: Platform, monkeypatch: Any) -> None:
     from legato.server import event_feed
 
     monkeypatch.setattr(event_feed, "_NUM_KEPT", 2)
@@ -340,7 +340,7 @@ def test_a_store_that_is_away_for_a_while_ends_streams_and_costs_no_event(platfo
         assert json.loads(next(messages)["data"])["job"] == job
 
 
-def test_a_reader_that_goes_away_is_noticed_before_all_is_sent_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_that_goes_away_is_noticed_before_all_is_sent(caplog: pytest.LogCaptureFixture) -> None:
     """Otherwise asyncio complains of each message that it cannot send."""
     num_told = asyncio.run(_tell_one_who_goes(2_000))
     assert num_told < 100

@@ -133,7 +133,7 @@ def test_ranges_that_are_none(platform: Platform, job: str) -> None:
         ), said
     for said in ("bytes=10-", "bytes=99-100", "bytes=-0"):
         answer = get(platform, job, Range=said)
-        check_problem(answer, 416, "range-not-satisfiable", "it has 10 bytes")
+        check_problem(answer, 416, "range-not-satisfiable", "the file, which has 10 bytes")
         assert answer.headers["content-range"] == "bytes */10"
     etag = get(platform, job).headers["etag"]
     assert get(platform, job, Range="bytes=0-1", If_Range=etag).status_code == 206

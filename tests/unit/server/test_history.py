@@ -119,7 +119,7 @@ def test_times_that_cannot_be(platform: Platform) -> None:
         check_problem(platform.ask("GET", f"timeline?{query}"), 422, "invalid")
 
 
-def test_too_much_is_told(platform: Platform, story: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused(platform: Platform, story: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_SPANS", 3)
     check_problem(platform.ask("GET", "timeline"), 422, "invalid", "more than 3 changes")
     assert platform.ask("GET", "timeline?job=first").status_code == 200

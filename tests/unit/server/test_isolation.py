@@ -42,7 +42,7 @@ def test_missing_capabilities_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     had = {"CapEff": 0b11100011, "CapAmb": 0b11100010}
     monkeypatch.setattr(isolation, "_read_capabilities", had.__getitem__)
     with pytest.raises(
-        UsageError, match=r"user 1000 has not the capabilities CHOWN\. Run the server as root, or give it"
+        UsageError, match=r"user 1000 does not have the capabilities CHOWN\. Run the server as root, or give it"
     ):
         check_isolation(settings, is_open=True)
     monkeypatch.setattr(isolation, "_read_capabilities", lambda _: 0)

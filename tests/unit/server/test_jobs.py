@@ -112,7 +112,7 @@ def test_a_framework_may_run_the_program(platform: Platform) -> None:
         ({"framework": "comand"}, "framework", "There is no framework 'comand' here. Did you mean 'command'?"),
         ({"framework": "command", "max_workers": 2}, "framework", "runs single or static, not elastic"),
         ({"framework": "legato", "program": ["python", "-m", "x"]}, "program", "names no script"),
-        ({"framework": "legato", "program": []}, "program", "There is no program"),
+        ({"framework": "legato", "program": []}, "program", "The program is empty"),
     ],
 )
 def test_what_a_framework_cannot_run_is_refused(
@@ -136,7 +136,7 @@ def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
 ) -> None:
     (tmp_path / "train.py").touch()
     there = {"directory": str(tmp_path), "data": str(tmp_path)}
-    assert platform.ask("POST", "jobs", JOB | there | changes).status_code == 201, "whoever decides may have it"
+    assert platform.ask("POST", "jobs", JOB | there | changes).status_code == 201, "the deciding server may have it"
     platform.loop.starts_drivers = True
     assert platform.ask("POST", "jobs", JOB | there | changes).status_code == 201, "another server decides"
     platform.lead()
@@ -195,9 +195,9 @@ def test_limits_that_this_machine_cannot_enforce_are_refused(
         ({"program": "train.py"}, "body.program", "valid tuple"),
         ({"program": []}, None, "there is no program"),
         ({"program": [1]}, "body.program.0", "valid string"),
-        ({"directory": None}, None, "give either code to upload or a directory"),
+        ({"directory": None}, None, "give either uploaded code or a directory"),
         ({"directory": "d"}, None, "is not absolute"),
-        ({"directory": "/d", "code": "0" * 64}, None, "give either code to upload or a directory"),
+        ({"directory": "/d", "code": "0" * 64}, None, "give either uploaded code or a directory"),
         ({"directory": None, "code": "../../etc"}, None, "as a SHA-256"),
         ({"max_workers": 0}, None, "min_workers=1 is above max_workers=0"),
         ({"max_workers": 100_001}, None, "above 100000"),
@@ -213,7 +213,7 @@ def test_limits_that_this_machine_cannot_enforce_are_refused(
         ({"labels": {str(number): "" for number in range(65)}}, None, "65 labels are more than 64"),
         ({"max_retries": -1}, None, "max_retries=-1 is outside"),
         ({"max_run_s": 0}, None, "max_run_s=0 is not above 0"),
-        ({"environment": {"LEGATO_TOKEN": "x"}}, None, "the driver's to set"),
+        ({"environment": {"LEGATO_TOKEN": "x"}}, None, "reserved for the driver"),
         ({"environment": {"A=B": "x"}}, None, "cannot name a variable"),
         ({"seed": -1}, None, "seed=-1 is below 0"),
         ({"data": "d"}, "body.data", "is not absolute"),
@@ -246,7 +246,7 @@ def test_who_may_submit_where(platform: Platform) -> None:
         platform.submit(who, queue="closed")
     code = "0" * 64
     answer = platform.ask("POST", "jobs", {"name": "a", "program": ["a"], "code": code})
-    check_problem(answer, 404, "not-found", f"no uploaded code {code} of yours. Upload it first")
+    check_problem(answer, 404, "not-found", f"not uploaded the code {code}. Upload it first")
 
 
 # ---------------------------------------------------------------- repeating
@@ -379,7 +379,12 @@ def test_patches_that_cannot_be_used(shared: Platform) -> None:
     ]:
         check_problem(shared.ask("PATCH", f"jobs/{job}", body, who="admin"), 422, "invalid", told)
     check_problem(shared.ask("PATCH", f"jobs/{job}", {"queue": "no"}, who="admin"), 404, "not-found", "no queue 'no'")
-    check_problem(shared.ask("POST", f"jobs/{job}/resize", {}, who="admin"), 422, "invalid", "give one of them")
+    check_problem(
+        shared.ask("POST", f"jobs/{job}/resize", {}, who="admin"),
+        422,
+        "invalid",
+        "min_workers or max_workers is required",
+    )
 
 
 def test_versions(platform: Platform) -> None:
@@ -410,7 +415,7 @@ def test_the_life_of_a_job_as_users_steer_it(platform: Platform) -> None:
         "paused",
         "'ann' asked to pause it",
     )
-    check_problem(platform.ask("POST", f"jobs/{job}/pause"), 409, "conflict", "it is paused. Resume it to go on")
+    check_problem(platform.ask("POST", f"jobs/{job}/pause"), 409, "conflict", "it is paused. Resume it first")
     assert platform.ask("POST", f"jobs/{job}/resume").json()["stage"] == "queued"
     check_problem(platform.ask("POST", f"jobs/{job}/resume"), 409, "conflict", "Only a paused job can be resumed")
     platform.start(job, "node/0")
@@ -460,7 +465,7 @@ def test_jobs_that_there_are_not(shared: Platform) -> None:
 
 
 def test_two_admins_race_for_one_job(platform: Platform) -> None:
-    """Of all that rest on the same version one wins; the others are told, and nothing is lost."""
+    """Of all that rest on the same version one wins; the others get an error, and nothing is lost."""
     job = platform.submit()
     answers: list[Any] = []
     begin = threading.Barrier(8)
@@ -511,7 +516,7 @@ def test_a_clone_is_a_new_job_of_the_asker(platform: Platform) -> None:
     want |= {"parent": answer.json()["id"]}
     assert cloned.json() == want
     assert platform.get("jobs/again/spec") == platform.get("jobs/all/spec") | {"seed": None}
-    # Of somebody else's, without the variables, which may hold secrets.
+    # For another user's job, without the variables, which may hold secrets.
     foreign = platform.ask("POST", "jobs/all/clone", who="ben").json()
     assert foreign["owner"] == "ben"
     assert platform.get(f"jobs/{foreign['id']}/spec", who="ben")["environment"] == {}
@@ -536,7 +541,7 @@ def test_so_many_jobs_of_one_user_may_wait(new_platform: Callable[..., Platform]
     platform = new_platform(max_queued_jobs=2)
     platform.lead()
     first, second = platform.submit(name="one"), platform.submit(name="two")
-    check_problem(platform.ask("POST", "jobs", JOB), 409, "conflict", "2 jobs of 'ann' wait already, and 2 may")
+    check_problem(platform.ask("POST", "jobs", JOB), 409, "conflict", "2 jobs of 'ann' are already queued, and 2 may")
     check_problem(platform.ask("POST", f"jobs/{first}/clone"), 409, "conflict", "max_queued_jobs")
     platform.submit("ben", name="his")
     for number in range(3):

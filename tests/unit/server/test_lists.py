@@ -36,7 +36,7 @@ def tag_of(platform: Platform, query: str = "", who: str = "ann") -> str:
     return tag
 
 
-def test_who_has_the_newest_list_is_told_so_and_nothing_is_read(platform: Platform, read: list[Any]) -> None:
+def test_a_client_with_the_newest_list_gets_304_and_nothing_is_read(platform: Platform, read: list[Any]) -> None:
     platform.lead()
     job = platform.submit()
     tag = tag_of(platform)

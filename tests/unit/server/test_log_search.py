@@ -83,7 +83,7 @@ def test_by_level(platform: Platform, job: str, level: str, places: list[int]) -
     check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-0/search?level=loud"), 422, "invalid")
 
 
-def test_levels_are_told(platform: Platform, job: str) -> None:
+def test_levels_are_shown(platform: Platform, job: str) -> None:
     told = [one["level"] for one in search(platform, job, "")["items"]]
     assert told[:5] == ["info", None, "warning", "error", "error"]
     write(platform, job, "worker-1", "an error of 3 %\ninformation\nlevel=warn x\nKeyboardInterrupt\nDEBUG x\n")
@@ -119,7 +119,7 @@ def test_lines_of_a_traceback_have_the_level_of_its_first_line(platform: Platfor
     assert [str(one["level"]) for one in told] == levels.split()
 
 
-def test_who_goes_on_in_the_middle_of_a_traceback_is_told_its_level(platform: Platform, job: str) -> None:
+def test_a_search_that_continues_in_a_traceback_knows_its_level(platform: Platform, job: str) -> None:
     write(platform, job, "worker-1", TRACEBACK)
     whole = search(platform, job, "", "worker-1")["items"]
     for one in whole:
@@ -154,7 +154,7 @@ def test_much_is_read_in_parts_even_where_nothing_is_found(
     assert texts(told) == ["last without an end"]
 
 
-def test_much_is_told_in_parts(platform: Platform, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_is_sent_in_parts(platform: Platform, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_search, "_MAX_TOLD_BYTES", 10_000)
     write(platform, job, "worker-1", ("x" * 7_999 + "\n") * 9)
     told = search(platform, job, "", "worker-1")
@@ -190,7 +190,7 @@ def test_what_was_written_at_a_moment(platform: Platform, job: str) -> None:
     assert at(NOW, "worker-7") == {"offset": 0, "time": None}, "nothing was noted"
 
 
-def test_a_log_that_was_begun_anew(platform: Platform, job: str) -> None:
+def test_a_log_that_was_started_again(platform: Platform, job: str) -> None:
     write(platform, job, "worker-1", "one\ntwo\n")
     mark(platform, job, (NOW, {1: 400}), (NOW + 10, {1: 4}), (NOW + 5, {1: 8}))
     assert [one["time"] for one in search(platform, job, "", "worker-1")["items"]] == [NOW + 10, NOW + 10]

@@ -42,7 +42,7 @@ def test_a_log_in_from_another_address_waits_for_one_hash_of_each_address_that_g
     assert sorted(order) == list(range(61)), "all get their turn"
 
 
-def test_whoever_goes_away_leaves_the_turn_to_the_next() -> None:
+def test_a_client_that_goes_away_leaves_the_turn_to_the_next() -> None:
     async def run() -> None:
         queue, order = LoginQueue(1), list[str]()
 

@@ -31,7 +31,7 @@ def write(platform: Platform, job: str, log: str, text: str | bytes) -> Path:
 
 
 def texts(messages: list[dict[str, str]]) -> dict[str, str]:
-    """What was told of each log, put together."""
+    """What was sent of each log, put together."""
     told: dict[str, str] = {}
     for message in messages:
         if message["event"] == "log":
@@ -215,7 +215,7 @@ def test_lines_of_workers_that_were_replaced_are_in_order_of_time(
     platform.start(job, "node/0")
     write(platform, job, "worker-1", "a1\nb1\nc1\n")
     write(platform, job, "worker-2", "a2\nb2\n")
-    # What is marked in the middle of a line is told when the line ends; what is not marked comes last.
+    # What is marked in the middle of a line is sent when the line ends; what is not marked comes last.
     mark(platform, job, {"0": 4}, {"1": 4}, {"2": 3, "7": 5}, {"0": 8}, {"1": 6})
     want = ["0 one", "1 a1", "2 a2", "0 two", "1 b1", "0 three", "1 c1", "2 b2"]
     with platform.stream(f"jobs/{job}/logs?follow=false") as messages:
@@ -246,7 +246,7 @@ def test_what_is_added_while_logs_are_read_is_left_out(tmp_path: Path) -> None:
     assert reader.read(is_last=True) == []
 
 
-def test_a_line_without_an_end_is_told_in_parts(tmp_path: Path) -> None:
+def test_a_line_without_an_end_is_sent_in_parts(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     file = tmp_path / "logs" / "worker-0.log"
     file.write_bytes(b"x" * 100 + b"\xff")
@@ -324,7 +324,7 @@ def test_the_place_names_no_more_logs_than_fit(tmp_path: Path, monkeypatch: pyte
     reader = Reader(tmp_path, (), Place({}))
     assert len(take(reader)) == 100
     assert len(reader.place.positions) == 10
-    assert go_on(tmp_path, reader).read(is_last=True) == [], "what is not named was told"
+    assert go_on(tmp_path, reader).read(is_last=True) == [], "what is not named was sent"
     assert take(reader) == {}
     # One that was silent for long speaks again, while it is followed, ...
     files[5].write_text("5\nagain\n")
@@ -333,13 +333,13 @@ def test_the_place_names_no_more_logs_than_fit(tmp_path: Path, monkeypatch: pyte
     assert "worker-5" in reader.place.positions
     again = go_on(tmp_path, reader)
     assert take(again) == {}
-    # ... a new one comes, and what is named goes on where it was.
+    # ... a new one comes, and what is named continues where it was.
     (tmp_path / "logs" / "worker-100.log").write_text("new\n")
     files[99].write_text("99\nmore\n")
     assert take(again) == take(go_on(tmp_path, reader)) == {"worker-100": "new\n", "worker-99": "more\n"}
 
 
-def test_of_a_log_that_was_told_in_part_the_rest_is_not_taken_for_told(
+def test_of_a_log_that_was_sent_in_part_the_rest_is_not_taken_for_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_MAX_NAMED", 2)
@@ -358,6 +358,6 @@ def test_of_a_log_that_was_told_in_part_the_rest_is_not_taken_for_told(
 
 
 @pytest.mark.parametrize("odd", ["quiet=x", "quiet=", "quiet=-1", "quiet=nan", "quiet=1e9", "quiet=1,quiet=2"])
-def test_places_that_nobody_wrote(odd: str) -> None:
+def test_invalid_places(odd: str) -> None:
     with pytest.raises(Problem, match="Last-Event-ID"):
         read_place(odd)

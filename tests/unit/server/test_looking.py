@@ -197,7 +197,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert [line.step for line in lines.read(file, 6)] == [8], "it was cut"
 
 
-def test_lines_without_an_end_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_without_an_end_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "_STRETCH_BYTES", 64)
     monkeypatch.setattr(lines_module, "_MAX_LINE_BYTES", 1000)
     file = tmp_path / "a.jsonl"

@@ -20,11 +20,11 @@ def test_without_a_token_only_the_open_pages_answer(platform: Platform) -> None:
         assert platform.ask("GET", path, who=None).status_code == 200, path
     for path in ("me", "jobs", "jobs/x", "config", "events", "code/" + "0" * 64, "nothing"):
         answer = platform.ask("GET", path, who=None)
-        check_problem(answer, 401, "unauthenticated", "there is no token")
+        check_problem(answer, 401, "unauthenticated", "the token is missing")
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_what_is_no_token_is_told(platform: Platform) -> None:
+def test_an_invalid_token_is_reported(platform: Platform) -> None:
     for shown in ("Bearer", "Basic YWRtaW46YQ==", "lgt_00", "Bearer " + "a" * 300, "Bearer lgt_\xe4"):
         answer = platform.http.get(f"{API}/me", headers={"Authorization": shown.encode("latin-1")})
         check_problem(answer, 401, "unauthenticated")
@@ -44,7 +44,7 @@ def test_tokens_that_do_not_hold(platform: Platform) -> None:
         platform.ask("GET", "me", who="made up"),
         401,
         "unauthenticated",
-        "is unknown to this server. Tokens come from an admin",
+        "this server does not know the token. Tokens come from an admin",
     )
     platform.now += DAY_S
     check_problem(platform.ask("GET", "me", who="short"), 401, "unauthenticated", "it has expired")
@@ -78,7 +78,7 @@ def test_foreign_pages(platform: Platform) -> None:
     host = platform.url.partition("://")[2]
     assert platform.ask("POST", "jobs", JOB, Origin=f"http://{host}").status_code == 201
     for origin in ("https://evil.example", "null", f"http://{host}.evil.example", "http://localhost", "file://"):
-        check_problem(platform.ask("POST", "jobs", JOB, Origin=origin), 403, "wrong-origin", "may not ask here")
+        check_problem(platform.ask("POST", "jobs", JOB, Origin=origin), 403, "wrong-origin", "may not send requests")
         check_problem(platform.ask("GET", "jobs", Origin=origin), 403, "wrong-origin")
     assert "access-control-allow-origin" not in platform.ask("GET", "jobs").headers
 
@@ -97,7 +97,7 @@ def test_a_query_that_is_not_understood_whole(platform: Platform) -> None:
     answer = platform.ask("GET", "jobs?stages=running")
     told = "takes no 'stages' in the query. It takes after, definition, experiment, label, limit, name, order, "
     check_problem(answer, 422, "invalid", told)
-    check_problem(platform.ask("GET", "me?x=1"), 422, "invalid", "It takes none.")
+    check_problem(platform.ask("GET", "me?x=1"), 422, "invalid", "It has no query parameters.")
     check_problem(platform.ask("POST", "login?x=1", {"user": "a", "password": "b"}, who=None), 422, "invalid")
     assert platform.ask("GET", "/healthz?x=1", who=None).status_code == 200, "probes add what they like"
 
@@ -176,12 +176,12 @@ def test_a_mistake_of_the_server_is_a_problem_and_tells_nothing_of_itself(
         answer = platform.ask("GET", "jobs")
     problem = check_problem(answer, 500, "internal")
     assert "secret" not in answer.text
-    told = next(line for line in log if line["event"] == "a request could not be answered")
+    told = next(line for line in log if line["event"] == "the server could not answer a request")
     assert (told["request"], told["path"]) == (problem["request_id"], f"{API}/jobs")
     assert repr(told["exc_info"]) == "RuntimeError('the secret inside')", "the log has the story"
 
 
-def test_a_store_that_is_away_is_told_so(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_reported(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     from legato.core.errors import StoreError
 
     def fail(*_: Any, **__: Any) -> None:

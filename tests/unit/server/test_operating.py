@@ -47,7 +47,7 @@ def test_the_audit_log_comes_in_pages(platform: Platform) -> None:
         check_problem(platform.ask("GET", f"audit?{odd}", who="admin"), 422, "invalid")
 
 
-def test_the_settings_are_told_without_passwords(platform: Platform) -> None:
+def test_the_settings_are_shown_without_passwords(platform: Platform) -> None:
     told = {one["name"]: one for one in platform.get("config", who="admin")["items"]}
     assert set(told) == set(Settings.model_fields)
     assert told["slots"]["value"] == 2
@@ -78,13 +78,13 @@ def test_passwords_in_all_places() -> None:
 def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     assert platform.get("/healthz", who=None) == {"status": "ok"}
     late = {"ready": False, "store": True, "disk": True, "loop": "late"}
-    assert platform.get("/readyz", who=None, want=503) == late, "nobody has decided yet"
+    assert platform.get("/readyz", who=None, want=503) == late, "no server has decided yet"
     platform.lead()
     assert platform.get("/readyz", who=None) == {"ready": True, "store": True, "disk": True, "loop": "leading"}
     platform.loop.owner = "another"
     assert platform.get("/readyz", who=None)["loop"] == "following"
     platform.now += 11
-    assert platform.get("/readyz", who=None, want=503) == late, "nobody has decided for long"
+    assert platform.get("/readyz", who=None, want=503) == late, "no server has decided for long"
 
     def fail() -> None:
         raise StoreError("away")
@@ -94,7 +94,7 @@ def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.M
     assert platform.get("/healthz", who=None) == {"status": "ok"}
 
 
-def test_a_full_disk_is_told_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -107,12 +107,12 @@ def test_a_full_disk_is_told_at_once(platform: Platform, monkeypatch: pytest.Mon
         told = {"ready": False, "store": True, "disk": False, "loop": "leading"}
         assert platform.get("/readyz", who=None, want=503) == told
         answer = platform.http.put(path, content=content, headers=platform.headers("ann"))
-        check_problem(answer, 507, "no-space", "No space left on device. Nothing was kept of it")
+        check_problem(answer, 507, "no-space", "No space left on device. Nothing was stored")
         assert answer.headers["retry-after"] == "30"
     assert platform.http.put(path, content=content, headers=platform.headers("ann")).status_code == 201
 
 
-def test_a_store_that_takes_no_writes_is_told_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_no_writes_is_reported_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> NoReturn:
         raise StoreError("Cannot use the store: database or disk is full.")
 
@@ -135,7 +135,7 @@ def test_a_loop_whose_rounds_all_fail_is_late(platform: Platform) -> None:
     assert platform.get("/readyz", who=None)["loop"] == "leading"
     platform.loop.pulse.end_round(platform.now, 0.1)
     platform.now += 11
-    platform.lead()  # it goes on to renew its lease
+    platform.lead()  # it continues to renew its lease
     platform.loop.pulse.num_failed += 11
     assert platform.get("/readyz", who=None, want=503) == {"ready": False, "store": True, "disk": True, "loop": "late"}
     platform.loop.pulse.end_round(platform.now, 0.3)
@@ -176,7 +176,7 @@ def test_the_version(platform: Platform) -> None:
     assert platform.get("/version", who=None) == {"version": legato.__version__, "api": ["v1"]}
 
 
-def test_figures_name_nobody(platform: Platform) -> None:
+def test_metrics_name_no_user(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(name="secret-name", max_workers=2)
     platform.start(job, "node/0")
@@ -209,7 +209,7 @@ def test_what_is_old_goes_with_its_files(new_platform: Callable[..., Platform]) 
         platform.directory(job)
     platform.now += 11 * DAY_S
     tidy_up(platform.services)
-    assert platform.ask("GET", f"jobs/{old}").status_code == 200, "another one decides, or nobody"
+    assert platform.ask("GET", f"jobs/{old}").status_code == 200, "another one decides, or none"
     platform.lead()
     tidy_up(platform.services)
     assert platform.ask("GET", f"jobs/{old}").status_code == 404
@@ -250,7 +250,7 @@ def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypat
     assert [line["log_level"] for line in lines] == ["info"]
 
 
-def test_what_is_kept_for_ever_is_kept(new_platform: Callable[..., Platform]) -> None:
+def test_what_is_kept_forever_is_kept(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(keep_jobs_days=None, keep_uploads_days=None)
     platform.lead()
     job = platform.submit()

@@ -1,4 +1,4 @@
-"""People: logging in, users, passwords and tokens; nobody becomes more than it is."""
+"""People: logging in, users, passwords and tokens; no user gets more rights."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_tokens(platform: Platform) -> None:
         check_problem(platform.ask("POST", "tokens", body), 422, "invalid")
 
 
-def test_nobody_becomes_more_by_way_of_a_token(platform: Platform) -> None:
+def test_no_user_gets_more_rights_by_way_of_a_token(platform: Platform) -> None:
     check_problem(platform.ask("POST", "tokens", {"name": "a", "role": "admin"}), 403, "forbidden", "above 'user'")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "user": "admin"}), 403, "forbidden")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "user": "nobody"}, who="admin"), 404, "not-found")
@@ -226,12 +226,12 @@ def test_what_a_log_in_makes_ends_with_it_unless_the_password_is_given(with_pass
         return platform.ask("POST", "tokens", {"name": "a", **body}, who=who)
 
     for body in ({}, {"days": 0.6}):
-        check_problem(make(**body), 403, "forbidden", "it would outlive the log-in that asks for it")
+        check_problem(make(**body), 403, "forbidden", "it would be valid longer than your present log-in")
     short = make(days=0.25).json()
     assert (short["token"]["kind"], short["token"]["expires_at"]) == ("session", NOW + DAY_S / 4)
     platform.secrets["short"] = short["secret"]
-    check_problem(make("short", days=0.3), 403, "forbidden", "it would outlive")
-    problem = check_problem(make(password="wrong"), 422, "invalid", "not the password of 'ann'")
+    check_problem(make("short", days=0.3), 403, "forbidden", "it would be valid longer")
+    problem = check_problem(make(password="wrong"), 422, "invalid", "the password of 'ann' is wrong")
     assert problem["errors"][0]["field"] == "body.password"
     long = make(password=PASSWORD).json()["token"]
     assert (long["kind"], long["expires_at"]) == ("token", NOW + 90 * DAY_S)

@@ -144,7 +144,7 @@ def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path,
 
     async def nothing(*_: Any) -> None: ...
 
-    with pytest.raises(UsageError, match="is in the way of"):
+    with pytest.raises(UsageError, match="conflicts with"):
         ServerPlugins(
             [ServerPlugin(name="g", prefixes=(prefix,), make=make_guest)], nothing, ("/api/v1/", "/metrics", "/healthz")
         )

@@ -122,7 +122,7 @@ def test_runs_of_an_experiment(platform: Platform, digits: Any) -> None:
 
 
 def ask_all(platform: Platform, who: str, digits: Any, one: Any, experiment: Any) -> dict[str, int]:
-    """Return what each request answers somebody."""
+    """Return what each request answers to a user."""
     project = f"projects/{digits['id']}"
     body = {"name": f"by {who}", "command": "train.py", "code": one["code"]}
     asked = {
@@ -186,7 +186,7 @@ def test_runs_are_seen_through_the_project_alone(platform: Platform) -> None:
     )
 
 
-def test_what_a_project_does_is_told_to_those_who_see_it(platform: Platform, digits: Any) -> None:
+def test_users_who_see_a_project_hear_of_its_changes(platform: Platform, digits: Any) -> None:
     wait_for_memory(platform)
     after = platform.get("events")["after"]
     make(platform, "projects", name="Own")
@@ -240,7 +240,7 @@ def test_viewers_see_no_values_and_no_code(platform: Platform, digits: Any) -> N
 def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any) -> None:
     sha256 = upload(platform, "ann", only_py="print(1)")
     body = {"name": "x", "program": ["only.py"], "code": sha256}
-    check_problem(platform.ask("POST", "jobs", body, who="ben"), 404, "not-found", "no uploaded code")
+    check_problem(platform.ask("POST", "jobs", body, who="ben"), 404, "not-found", "not uploaded the code")
     define(platform, digits, code=sha256, command="only.py")
     assert platform.ask("POST", "jobs", body, who="ben").status_code == 201
 
@@ -263,19 +263,19 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
         ({"framework": "command", "command": "bash run.sh"}, "command", "The file 'run.sh' is not in the code"),
         ({"framework": "cafe"}, "framework", "There is no framework 'cafe' here. There are legato, command"),
         ({"framework": "command", "distributed": "elastic"}, "distributed", "runs single or static, not elastic"),
-        ({"max_nodes": 4}, "max_nodes", "A definition that is single has 1 node"),
+        ({"max_nodes": 4}, "max_nodes", "A single definition has 1 node"),
         ({"distributed": "static", "max_nodes": 4, "min_nodes": 2}, "min_nodes", "exactly max_nodes"),
         ({"distributed": "elastic", "max_nodes": 2, "min_nodes": 3}, None, "min_workers=3 is above max_workers=2"),
         ({"distributed": "both"}, "distributed", "Input should be"),
         ({"parameters": {"two words": 1}}, "parameters", "cannot name a parameter"),
         ({"parameters": {"x": None}}, "parameters", ""),
         ({"parameters": {"x": [1]}}, "parameters", ""),
-        ({"environment": {"LEGATO_WORKER": "1"}}, None, "is the driver's to set"),
+        ({"environment": {"LEGATO_WORKER": "1"}}, None, "is reserved for the driver"),
         ({"name": " CNN"}, "name", "one line of 1 to 100 characters"),
         ({"name": "a\u2028b"}, "name", "one line of 1 to 100 characters"),
         ({"name": "x" * 101}, "name", "one line of 1 to 100 characters"),
-        ({"code": None}, "code", "Give either code to upload or a directory"),
-        ({"directory": "/d"}, "code", "Give either code to upload or a directory"),
+        ({"code": None}, "code", "Give either uploaded code or a directory"),
+        ({"directory": "/d"}, "code", "Give either uploaded code or a directory"),
         ({"code": "abc"}, None, "as a SHA-256"),
         ({"checkpoint_every": "often"}, None, "is not understood"),
         ({"max_run_s": 0.0}, None, "max_run_s=0 is not above 0"),
@@ -303,11 +303,11 @@ def test_a_bad_zip_is_no_code(platform: Platform, digits: Any) -> None:
     check_problem(answer, 422, "invalid", "Cannot unpack the upload")
     body = DEFINITION | {"code": sha256}
     answer = platform.ask("POST", f"projects/{digits['id']}/definitions", body)
-    check_problem(answer, 404, "not-found", "There is no uploaded code")
+    check_problem(answer, 404, "not-found", "You have not uploaded the code")
 
 
 def test_names_are_taken_once(platform: Platform, digits: Any) -> None:
-    check_problem(platform.ask("POST", "projects", PROJECT), 409, "conflict", "has a project of this name already")
+    check_problem(platform.ask("POST", "projects", PROJECT), 409, "conflict", "already has a project of this name")
     assert make(platform, "projects", "ben", **PROJECT)["owner"] == "ben"
     other = make(platform, "projects", name="Other")
     check_problem(platform.ask("PATCH", f"projects/{other['id']}", {"name": "Digits"}), 409, "conflict")
@@ -354,7 +354,7 @@ def test_what_is_needed_is_not_deleted(platform: Platform, digits: Any) -> None:
     experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
     (run,) = platform.ask("POST", "experiments/One/runs", {}).json()["items"]
     check_problem(platform.ask("DELETE", f"projects/{digits['id']}"), 409, "conflict", "it has 1 experiments")
-    told = "experiment 'One' has it"
+    told = "experiment 'One' uses it"
     check_problem(platform.ask("DELETE", f"definitions/{one['id']}"), 409, "conflict", told)
     for path in (f"experiments/{experiment['id']}", f"definitions/{one['id']}", f"projects/{digits['id']}"):
         assert platform.ask("DELETE", path, If_Match='"1"').status_code == 204, path
@@ -394,7 +394,7 @@ def test_an_experiment_is_changed(platform: Platform, digits: Any) -> None:
     check_problem(answer, 422, "invalid", told)
 
 
-def test_a_run_says_what_shall_differ(platform: Platform, digits: Any) -> None:
+def test_a_run_may_differ_from_its_definition(platform: Platform, digits: Any) -> None:
     one = define(platform, digits, distributed="elastic", min_nodes=2, max_nodes=4, seed=1, max_retries=2)
     static = define(platform, digits, name="Static", distributed="static", max_nodes=3)
     single = define(platform, digits, name="Single")
@@ -437,7 +437,9 @@ def test_runs_come_once_and_all_or_none(new_platform: NewPlatform) -> None:
     other = platform.ask("POST", "experiments/Two/runs", {"seed": 1}, Idempotency_Key="k")
     check_problem(other, 422, "key-reused")
     # One more would fit, two do not.
-    check_problem(platform.ask("POST", "experiments/Two/runs", {}), 409, "conflict", "2 jobs of 'ann' wait already")
+    check_problem(
+        platform.ask("POST", "experiments/Two/runs", {}), 409, "conflict", "2 jobs of 'ann' are already queued"
+    )
     assert len(platform.get("jobs")["items"]) == 2
 
 
@@ -481,6 +483,6 @@ def test_a_plan_changes_nothing(platform: Platform, digits: Any) -> None:
     assert platform.get("jobs")["items"] == []
 
 
-def test_frameworks_are_told(platform: Platform) -> None:
+def test_frameworks_are_listed(platform: Platform) -> None:
     found = {one["name"]: one["distributed"] for one in platform.get("frameworks", who="eye")["items"]}
     assert found == {"legato": ["single", "static", "elastic"], "command": ["single", "static"]}

@@ -41,7 +41,7 @@ def test_a_job_is_submitted_once_although_its_code_is_gone(platform: Platform) -
     assert (again.status_code, again.json()["id"]) == (200, made.json()["id"]), again.text
     check_problem(platform.ask("POST", "jobs", body | {"seed": 1}, Idempotency_Key="k"), 422, "key-reused")
     new = platform.ask("POST", "jobs", body, Idempotency_Key="other")
-    check_problem(new, 404, "not-found", "no uploaded code")
+    check_problem(new, 404, "not-found", "not uploaded the code")
 
 
 def test_a_job_is_submitted_once_although_its_queue_is_gone(platform: Platform) -> None:
@@ -69,7 +69,7 @@ def test_a_clone_is_made_once_although_its_parent_is_gone(platform: Platform) ->
     check_problem(platform.ask("POST", f"jobs/{parent}/clone", {"priority": 7}), 404, "not-found")
 
 
-def test_whoever_only_looks_gets_no_repeat(platform: Platform) -> None:
+def test_a_reader_gets_no_repeat(platform: Platform) -> None:
     platform.ask("POST", "jobs", JOB, Idempotency_Key="k")
     platform.secrets["lesser"] = platform.ask("POST", "tokens", {"name": "l", "role": "viewer"}).json()["secret"]
     check_problem(platform.ask("POST", "jobs", JOB, who="lesser", Idempotency_Key="k"), 403, "forbidden")

@@ -25,7 +25,7 @@ def test_every_rule_can_be_set() -> None:
         assert getattr(rules, field.name) == said[field.name]
 
 
-def test_what_nobody_sets_is_the_same_everywhere() -> None:
+def test_defaults_are_the_same_everywhere() -> None:
     assert make_rules(Settings()) == Rules()
 
 

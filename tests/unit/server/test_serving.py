@@ -72,9 +72,9 @@ def refuse(settings: Settings, error: type[Exception], told: str, **how: Any) ->
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for home in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with pytest.raises(UsageError, match=r"Cannot keep anything in '.*file.*': .+ Make it a directory that this"):
+        with pytest.raises(UsageError, match=r"Cannot write to '.*file.*': .+ Make it a directory that this"):
             open_home(home)
-        refuse(make_settings(home), UsageError, "Cannot keep anything in")
+        refuse(make_settings(home), UsageError, "Cannot write to")
     home = tmp_path / "deep" / "home"
     open_home(home)
     assert home.stat().st_mode & 0o077 == 0
@@ -170,7 +170,7 @@ def test_where_it_listens(tmp_path: Path) -> None:
     ("host", "told"),
     [
         ("192.0.2.7", "it is not an address of this machine"),
-        ("no.such.host.invalid", "is no address or name of a host"),
+        ("no.such.host.invalid", "is not a host name or address"),
     ],
 )
 def test_where_it_cannot_listen(tmp_path: Path, host: str, told: str) -> None:
@@ -190,7 +190,7 @@ def test_addresses_of_the_new_kind(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_whoever_cannot_start_hears_it_before_the_server_is_loaded(tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_before_the_server_is_loaded(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
@@ -265,7 +265,7 @@ def test_a_machine_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert name_node(tmp_path / "other") == "here"
 
 
-def test_slots_that_nobody_drives_any_more_are_said_to_be_gone(platform: Platform) -> None:
+def test_slots_without_a_server_are_reported_as_gone(platform: Platform) -> None:
     lease = platform.lead(num_slots=2)
     Declaration(platform.store, "mine", ("cpu", "cuda:0")).declare(lease, NOW)
     slots = {slot.id: (slot.device, slot.unusable_since) for slot in platform.store.pool.list_slots()}
@@ -286,7 +286,7 @@ def test_how_it_greets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_settings(tmp_path)
     monkeypatch.setenv("LEGATO_HOME", str(settings.home_path))
     first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), ("the first start",), is_local=True))
-    assert "answers at http://localhost:1, with 2 slots (cpu); it keeps everything in" in first[0]
+    assert "answers at http://localhost:1, with 2 slots (cpu); all its files are in" in first[0]
     assert first[1:] == [
         "the first start",
         "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console.",
@@ -335,7 +335,7 @@ def test_the_first_token_is_shown_at_a_terminal_alone(
     assert "first start" not in str(told)
 
 
-def test_whoever_runs_the_server_stays_logged_in_when_a_password_is_set(
+def test_the_user_who_runs_the_server_stays_logged_in_when_a_password_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def wait_for_renewal(login: LocalLogin) -> None:
@@ -380,7 +380,7 @@ def test_a_private_file_that_others_could_read_is_refused_and_removed(
     assert not (tmp_path / "token").exists()
 
 
-def test_whoever_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> None:
+def test_the_user_who_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> None:
     platform_home, settings = tmp_path, make_settings(tmp_path)
     with open_store(settings.store_url) as store, enter(settings) as sockets:
         store.tokens.create_first(NOW)
@@ -407,7 +407,7 @@ def test_whoever_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> 
         file.symlink_to(tmp_path / "elsewhere")
         assert find_local(environment) is None
         (tmp_path / "elsewhere").rename(file)
-    assert find_local(environment) is None, "whoever listens there by now does not get it"
+    assert find_local(environment) is None, "another server at that address does not get it"
     with open_store(settings.store_url) as store:
         login = LocalLogin(store, platform_home, url)
         login.renew(NOW + 2)

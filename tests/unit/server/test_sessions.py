@@ -77,10 +77,10 @@ def test_a_session_begins_with_a_token_and_has_its_own(platform: Platform, brows
     assert browser.ask("GET", "session").json() == browser.told
     assert browser.ask("GET", "me").json() == {"name": "ann", "role": "user"}
     assert [one["name"] for one in platform.get("tokens")["items"]] == ["console", "test"]
-    check_problem(begin(platform, {"token": "lgt_" + "0" * 64}), 401, "unauthenticated", "unknown")
+    check_problem(begin(platform, {"token": "lgt_" + "0" * 64}), 401, "unauthenticated", "does not know the token")
     check_problem(begin(platform, {"token": ""}), 401, "unauthenticated")
     low = platform.ask("POST", "tokens", {"name": "look", "role": "viewer"}).json()["secret"]
-    assert begin(platform, {"token": low}).json()["role"] == "viewer", "nobody becomes more"
+    assert begin(platform, {"token": low}).json()["role"] == "viewer", "no user gets more rights"
 
 
 def test_what_begins_no_session(platform: Platform) -> None:
@@ -108,7 +108,7 @@ def test_guessers_wait(new_platform: Callable[..., Platform]) -> None:
     assert [begin(platform, {"token": secret}).status_code for _ in range(5)] == [200] * 5
     ways = [{"token": "lgt_0"}, {"code": "lgc_0"}, {"code": "lgc_1"}, {"token": "lgt_1"}]
     assert [begin(platform, way).status_code for way in ways] == [401, 401, 401, 429]
-    assert begin(platform, {"token": secret}).status_code == 200, "nobody guesses a token: a right one is taken"
+    assert begin(platform, {"token": secret}).status_code == 200, "a token cannot be guessed: a right one is taken"
     password = {"user": "a", "password": "b"}
     assert [begin(platform, password).status_code for _ in range(3)] == [401] * 3
     assert begin(platform, password).status_code == 429
@@ -132,7 +132,7 @@ def test_the_cookie_is_for_tls_alone_where_there_is_tls(new_platform: Callable[.
 
     assert ask("__Host-legato_session", over_tls.value, "https").status_code == 200
     assert ask("legato_session", plain.value, "http").status_code == 200
-    # Over TLS a neighbour in the domain could set the plain one; without it nobody's name means anything.
+    # Over TLS a neighbour in the domain could set the plain one; without it no such name means anything.
     check_problem(ask("legato_session", over_tls.value, "https"), 401, "unauthenticated")
     check_problem(ask("__Host-legato_session", plain.value, "http"), 401, "unauthenticated")
     gone = cookie_of(ask("__Host-legato_session", over_tls.value, "https", "DELETE"), "__Host-legato_session")
@@ -176,8 +176,12 @@ def test_a_change_by_cookie_with_that_value(platform: Platform, browser: Browser
     assert browser.ask("POST", "jobs", JOB).status_code == 201
     assert [job["owner"] for job in platform.get("jobs")["items"]] == ["ann"]
     mine = platform.url
-    check_problem(browser.ask("POST", "jobs", JOB, Origin="http://evil.example"), 403, "wrong-origin", "may not ask")
-    check_problem(browser.ask("POST", "jobs", JOB, Origin="http://127.0.0.1:1"), 403, "wrong-origin", "may not ask")
+    check_problem(
+        browser.ask("POST", "jobs", JOB, Origin="http://evil.example"), 403, "wrong-origin", "may not send requests"
+    )
+    check_problem(
+        browser.ask("POST", "jobs", JOB, Origin="http://127.0.0.1:1"), 403, "wrong-origin", "may not send requests"
+    )
     assert browser.ask("POST", "jobs", JOB, Origin=mine).status_code == 201
     check_problem(browser.ask("POST", "jobs", JOB, Host="evil.example"), 421, "wrong-host")
 
@@ -195,7 +199,7 @@ def test_the_value_is_not_needed_with_a_token_and_no_cookie_beside_one_counts(
     wrong = platform.ask("GET", "me", who=None, Authorization="Bearer lgt_0", Cookie=browser.cookie)
     check_problem(wrong, 401, "unauthenticated")
     answer = platform.ask("DELETE", "session", who="ben")
-    check_problem(answer, 422, "invalid", "there is none")
+    check_problem(answer, 422, "invalid", "the request has no cookie")
     assert platform.get("me", who="ben")["name"] == "ben"
 
 
@@ -331,7 +335,7 @@ def test_a_link_is_good_for_an_hour(platform: Platform) -> None:
     check_problem(begin(platform, {"code": ""}), 401, "unauthenticated")
 
 
-def test_a_link_gives_nobody_more(platform: Platform) -> None:
+def test_a_link_gives_no_more_rights(platform: Platform) -> None:
     low = platform.ask("POST", "tokens", {"name": "look", "role": "viewer"}).json()["secret"]
     platform.secrets["low"] = low
     assert begin(platform, {"code": make_code(platform, "low")["code"]}).json()["role"] == "viewer"

@@ -91,7 +91,7 @@ def test_so_many_are_computed_at_once() -> None:
     asyncio.run(ask())
 
 
-def test_an_error_is_told_to_those_who_wait_and_not_kept() -> None:
+def test_waiting_users_get_an_error_and_it_is_not_kept() -> None:
     async def ask() -> None:
         shared = Shared(keep_s=LIMIT_S, num_at_once=2)
 

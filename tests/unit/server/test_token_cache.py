@@ -76,7 +76,7 @@ def test_a_wrong_token_is_looked_up_once_in_a_second(queries: tuple[Platform, li
     assert show(platform, make_up(1)) == 401 and len(asked) == 2
 
 
-def test_guesses_keep_nobody_out_whose_token_was_good(queries: tuple[Platform, list[str]]) -> None:
+def test_guesses_do_not_lock_out_users_with_a_valid_token(queries: tuple[Platform, list[str]]) -> None:
     platform, asked = queries
     assert platform.ask("GET", "me").status_code == 200
     assert [show(platform, make_up(number)) for number in range(4)] == [401, 401, 401, 429]

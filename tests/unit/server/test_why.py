@@ -41,7 +41,7 @@ def test_a_job_that_waits(platform: Platform) -> None:
     assert told["because"] == [{"job": big, "title": "ben/big", "num_slots": 2}], "what is gone is no cause"
 
 
-def test_a_step_that_is_larger_than_the_workers_of_a_job_is_told(platform: Platform) -> None:
+def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)
     platform.start(job, "node/0", "node/1")
@@ -95,7 +95,7 @@ def test_slots_that_it_left_before_explain_nothing_once_it_has_what_it_may(platf
     assert explain() == ([], False), "it may have 1 and has 1"
 
 
-def test_of_a_job_that_one_may_not_see_only_its_title_is_told(platform: Platform) -> None:
+def test_of_a_job_that_the_user_may_not_see_only_its_title_is_shown(platform: Platform) -> None:
     platform.lead()
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     hidden = platform.submit("ben", name="hidden", queue="closed")

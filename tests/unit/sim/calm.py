@@ -33,7 +33,7 @@ class Look:
 
     Args:
         sizes: slots of each job that has not ended, those left out that it was asked to leave.
-        idle: usable slots that nobody has.
+        idle: usable slots that no job has.
         jobs: that have not ended.
     """
 
@@ -138,7 +138,7 @@ async def _run(plans: list[PlannedJob], setting: Setting) -> Course:
     course = Course(world, plans)
     turning = asyncio.create_task(world.run(world.make_loop()))
     coming = list(plans)
-    # Nobody comes in the very moment of a round, so that it is clear to what that round belongs.
+    # No job comes in the very moment of a round, so that it is clear to what that round belongs.
     await asyncio.sleep(LOOK_EVERY_S / 4)
     while clock.now() < LIMIT_S and (coming or not world.has_ended()):
         while coming and coming[0].submitted_at <= clock.now():

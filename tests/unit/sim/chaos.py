@@ -38,13 +38,13 @@ class Fate(enum.Enum):
     UNHEARD = "unheard"  # it arrives, and the answer is lost
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
-    SLOW = "slow"  # it takes longer than the lease, while rounds go on: much code to copy
+    SLOW = "slow"  # it takes longer than the lease, while rounds continue: much code to copy
     REFUSED = "refused"  # it cannot be done: a full disk
     LATE = "late"  # the loop is held up for longer than its lease
 
 
 class Act(enum.Enum):
-    """What somebody does to a job."""
+    """What a user does to a job."""
 
     KILL_DRIVER = "kill driver"
     KILL_FOR_LONG = "kill driver, and the loop too, for so long that the workers give up"
@@ -227,7 +227,7 @@ async def do(world: World, story: Story, act: Act, job: str, number: int) -> Non
         if world.drivers.lives[job] is life:
             world.drivers.wake(job)
     elif act is Act.FAIL and alive:
-        world.drivers.fail(job, "it was told to fail")
+        world.drivers.fail(job, "it had to fail")
     elif act is Act.REFUSE_STARTS:
         world.drivers.refuse(job, 2 * number)
     elif act is Act.PAUSE:

@@ -45,7 +45,7 @@ def check_never_for_long(course: Course, is_wrong: Callable[[Look], object], lim
         if not found:
             begun = None
             continue
-        # Each piece of news may begin the settling anew.
+        # Each piece of news may restart the settling.
         last = max((moment for moment in news if moment <= look.time), default=0.0)
         begun = max(last, look.time if begun is None else begun)
         assert look.time - begun <= limit_s, (found, begun, look)
@@ -58,7 +58,7 @@ def test_every_job_ends_and_nothing_is_left(drawn: Drawn) -> None:
     store, drivers = course.world.store, course.world.drivers
     assert {job.stage for job in store.jobs.values()} == {Stage.SUCCEEDED}
     assert store.open == {} and drivers.occupied == {} and drivers.clashes == []
-    # Nobody trains without at least its minimum, so all of it one after the other is the longest that it can take.
+    # No job trains without at least its minimum, so all of it one after the other is the longest that it can take.
     longest = sum(plan.load.num_steps * plan.load.seconds_per_step(plan.min_workers) for plan in course.plans)
     overhead = 60.0 * len(course.plans)
     if course.world.setting.rules.fair_finish_s is None:
@@ -107,7 +107,7 @@ def test_floors_are_kept(drawn: Drawn) -> None:
 
 
 @for_any_calm()
-def test_nobody_goes_back_and_forth_without_news(drawn: Drawn) -> None:
+def test_no_job_goes_back_and_forth_without_news(drawn: Drawn) -> None:
     plans, setting = drawn
     if setting.rules.fair_finish_s is not None:
         return  # there time itself is news

@@ -59,7 +59,7 @@ def test_two_that_share_and_one_that_grows_when_the_other_ends() -> None:
     assert report.resizes_per_job == 0.5
 
 
-def test_who_waits_is_told_to_have_waited() -> None:
+def test_the_report_shows_that_a_job_waited() -> None:
     report = run([plan("first", 4, 400), plan("second", 4, 40, at=10.0)], "gang").report
     first, second = report.jobs
     assert (first.waiting_s, second.waiting_s) == (0.0, pytest.approx(90, abs=2))
@@ -67,7 +67,7 @@ def test_who_waits_is_told_to_have_waited() -> None:
     assert report.completion_s.p50 in (first.completion_s, second.completion_s)
 
 
-def test_who_is_paused_is_told_to_have_been() -> None:
+def test_the_report_shows_that_a_job_was_paused() -> None:
     low = plan("low", 4, 400, min_workers=4, priority=1000)
     high = plan("high", 4, 40, at=20.0, min_workers=4, priority=9000)
     report = run([low, high], "priority").report
@@ -110,7 +110,7 @@ def test_a_limit_of_time_ends_it() -> None:
     assert found.panel.holdings[0].until is None
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[tuple[int, float]] = []
     plans = [plan(f"j{number}", 1, 100, at=100.0 * number) for number in range(5)]
     run_scheme(plans, Setting(), SCHEMES["fair"], on_progress=lambda ended, now: told.append((ended, now)))
@@ -165,6 +165,6 @@ def test_elastic_against_gang_as_others_measured_it() -> None:
     assert makespans["gang"] == pytest.approx(968, rel=0.02)
     assert makespans["fifo"] / makespans["gang"] == pytest.approx(809 / 968, abs=0.03)
     assert makespans["fair"] < makespans["fifo"]
-    # The first one waits for nobody, the second one starts at once.
+    # The first one waits for no other, the second one starts at once.
     assert reports["fifo"].jobs[0].completion_s == reports["gang"].jobs[0].completion_s
     assert reports["fifo"].jobs[1].waiting_s == pytest.approx(0, abs=2)

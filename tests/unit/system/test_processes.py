@@ -1,4 +1,4 @@
-"""A number that was given out again is nobody's to kill."""
+"""No process is killed by a number that was used again."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ while True:
 """
 
 
-def test_a_process_that_waits_is_told_from_one_that_is_stopped_and_one_that_is_gone() -> None:
+def test_a_waiting_process_is_distinguished_from_a_stopped_one_and_a_dead_one() -> None:
     with session(WAITS) as (pid, start_time):
         wait_for(lambda: vital(pid, start_time).state == "waiting")
         assert vital(pid, start_time + 1).state == "gone", "the number is another process's"

@@ -101,7 +101,7 @@ class Job:
     """The driver of such a job, and the store over which its workers meet.
 
     Attributes:
-        over: what a worker that hangs for ever waits for.
+        over: what a worker that hangs forever waits for.
         on_difference: what workers that start from now on do when their states differ.
     """
 
@@ -143,11 +143,11 @@ class Job:
         return self._tell(wire.Prepare(proposed=self._next_view(members)), *members, *leaving)
 
     def recover(self, *members: Worker) -> int:
-        """Have the workers that are left go on in another view, and wait until all have built it."""
+        """Have the workers that are left continue in another view, and wait until all have built it."""
         return self._tell(wire.Recover(proposed=self._next_view(members), reason="the test"), *members)
 
     def order_recovery(self, *members: Worker) -> None:
-        """Have them go on in another view, whatever becomes of it."""
+        """Have them continue in another view, whatever becomes of it."""
         message = wire.Recover(proposed=self._next_view(members), reason="the test")
         for worker in members:
             worker.hear(message)

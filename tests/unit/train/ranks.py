@@ -49,5 +49,5 @@ def run_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
         thread.join(LIMIT_S)
     if errors:
         raise errors[0]
-    assert len(results) == len(bodies), "a rank waits for ever"
+    assert len(results) == len(bodies), "a rank waits forever"
     return [results[index] for index in range(len(bodies))]

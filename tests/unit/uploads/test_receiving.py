@@ -26,10 +26,10 @@ def test_one_and_all_have_a_bound_and_room_comes_back() -> None:
         for _ in range(2):
             ann.enter_context(counts.counted("ann"))
         status, told = refusal(counts, "ann")
-        assert status == 429 and told.startswith("'ann' is sending 2 uploads at once already.")
+        assert status == 429 and told.startswith("'ann' is already sending 2 uploads at once.")
         with counts.counted("ben"):
             status, told = refusal(counts, "cat")
-            assert status == 503 and told.startswith("The server receives 3 uploads at once already.")
+            assert status == 503 and told.startswith("The server already receives 3 uploads at once.")
         with counts.counted("cat"):
             pass
     with counts.counted("ann"), counts.counted("ann"), counts.counted("ben"):
@@ -59,6 +59,6 @@ def test_what_comes_is_read_and_what_does_not_is_given_up(monkeypatch: pytest.Mo
 
     asyncio.run(receive(ends=True))
     assert read == [b"a", b"b"]
-    with pytest.raises(HTTPException, match=r"No byte of what was sent came for 0\.05 s") as caught:
+    with pytest.raises(HTTPException, match=r"The client sent no byte for 0\.05 s") as caught:
         asyncio.run(receive(ends=False))
     assert caught.value.status_code == 408 and caught.value.headers == {"Connection": "close"}

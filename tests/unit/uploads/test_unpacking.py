@@ -119,7 +119,7 @@ def test_a_script_stays_executable_and_nothing_more(tmp_path: Path) -> None:
         ("a\\b", "not of this system"),
         ("../x", "leads out"),
         ("a/../../x", "leads out"),
-        ("a/b/c/d/e/f", "more than 5 folders"),
+        ("a/b/c/d/e/f", "folders are nested more than 5 deep"),
         ("a" * 300, "too long"),
         ("a\nb", "control characters"),
     ],
@@ -163,7 +163,12 @@ def test_caps(tmp_path: Path, make: Callable[..., bytes]) -> None:
     refuse(tmp_path, make(("a", noise)), "larger than 100 bytes", small)
     little = msgspec.structs.replace(CAPS, total_bytes=15_000)
     refuse(tmp_path, make(("a", noise), ("b", noise)), "together are larger than 15000", little)
-    refuse(tmp_path, make(("a", b"0" * (2**21 - 1))), "come out of each byte", msgspec.structs.replace(CAPS, ratio=10))
+    refuse(
+        tmp_path,
+        make(("a", b"0" * (2**21 - 1))),
+        "are unpacked from each byte",
+        msgspec.structs.replace(CAPS, ratio=10),
+    )
 
 
 def test_descriptions_that_would_fill_the_memory(tmp_path: Path) -> None:
@@ -180,7 +185,7 @@ def test_descriptions_that_would_fill_the_memory(tmp_path: Path) -> None:
         {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list is as long as its content
         {"GNU.sparse.map": "0,1"},
         {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
-        None,  # of GNU's own format: its list goes on for as many blocks as say so
+        None,  # of GNU's own format: its list continues for as many blocks as say so
     ],
 )
 def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, described: dict[str, str] | None) -> None:
@@ -200,7 +205,7 @@ def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, describ
     ids=["empty", "zip", "unknown", "gzip", "cut off"],
 )
 def test_what_is_damaged(tmp_path: Path, content: bytes) -> None:
-    refuse(tmp_path, content, "damaged|incomplete|no file in it")
+    refuse(tmp_path, content, "damaged|incomplete|it contains no file")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def test_a_zip_takes_stored_and_deflated_members_alone(tmp_path: Path, method: i
     ids=["bzip2", "xz", "lzma", "zstd"],
 )
 def test_a_tar_is_plain_or_packed_by_gzip(tmp_path: Path, content: bytes, told: str) -> None:
-    refuse(tmp_path, content, f"it is {told}, which is not unpacked here. Pack a tar file")
+    refuse(tmp_path, content, f"it is {told}, which Legato does not unpack. Pack a tar file")
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar.gz", "zip"])
@@ -237,7 +242,7 @@ def test_a_bomb_never_takes_more_memory_than_a_piece_of_it(tmp_path: Path, make:
     caps = msgspec.structs.replace(CAPS, file_bytes=2**27, total_bytes=2**27)
     tracemalloc.start()
     try:
-        refuse(tmp_path, content, "come out of each byte", caps)
+        refuse(tmp_path, content, "are unpacked from each byte", caps)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()

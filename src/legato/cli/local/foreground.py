@@ -188,7 +188,7 @@ class Foreground:
 
 
 def _leave_terminal(descriptors: Sequence[int]) -> None:
-    """Write no more to a terminal that was closed; the job goes on, and `legato attach` shows it.
+    """Write no more to a terminal that was closed; the job continues, and `legato attach` shows it.
 
     Args:
         descriptors: those that led to a terminal at the start.

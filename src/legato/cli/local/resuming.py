@@ -18,7 +18,7 @@ def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
 
 
 def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
-    """Tell whether the last run under this name was of the same program, did not succeed, and left what to go on from.
+    """Whether the last run under this name had the same program, did not succeed, and can be resumed.
 
     That is a checkpoint, or what the job's plugin keeps.
     """
@@ -29,7 +29,7 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
 
 
 def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
-    """Return the spec of a job that goes on with what its last run was given and this one was not.
+    """Return the spec of a job that continues with what its last run was given and this one was not.
 
     That is its plugin, its variables and its CPU capability.
 
@@ -48,7 +48,7 @@ def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
 
 
 def way_on(directory: JobDirectory) -> str | None:
-    """Return what to type here to go on with a job that is over; None if it succeeded or left nothing to go on from."""
+    """Return the command that resumes an ended job; None if it succeeded or left nothing to resume from."""
     last = directory.read_journal()
     if last is None or last.outcome is None or not is_unfinished(directory, last.spec):
         return None
@@ -57,7 +57,7 @@ def way_on(directory: JobDirectory) -> str | None:
 
 
 def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command that goes on with a job, as it is typed in the job's directory."""
+    """Return the command that continues with a job, as it is typed in the job's directory."""
     options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
     defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))
     for option, field in (

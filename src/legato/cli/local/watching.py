@@ -59,7 +59,7 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
     """Show a running job until it ends; None if its driver is gone and the job is not over.
 
     The lock alone says whether there is a driver: one that ends closes its door long before it writes the outcome, and
-    one that is stopped may go on.
+    one that is stopped may continue.
     """
     directory = JobDirectory.of(name, home)
     logs = LogFollower(directory.logs)
@@ -96,7 +96,7 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
     if main is not None:
         screen.show_output(logs.read(main, whole=True))
     if was_starting and not has_status:
-        # It ended before it began; what stands in the journal is of a run before.
+        # It ended before it began; what is in the journal is of a run before.
         return None
     journal = directory.read_journal()
     return journal.outcome if journal is not None else None
@@ -108,7 +108,7 @@ def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> I
     Args:
         directory: of the job.
         worker: whose log, None for all.
-        follow: go on while the job runs.
+        follow: continue while the job runs.
 
     Raises:
         JobNotFound: there is no such log.

@@ -210,7 +210,7 @@ CollectiveOption = Annotated[
         "--collective-limit",
         parser=read_seconds("the collective limit", 1800),
         metavar="SECONDS",
-        help="Replace a worker that hangs: for so long it makes no progress and uses no CPU. Seconds.",
+        help="Seconds without any progress after which Legato replaces a worker that hangs.",
     ),
 ]
 

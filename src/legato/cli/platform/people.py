@@ -27,7 +27,7 @@ PasswordOption = Annotated[
 
 # ---------------------------------------------------------------- users
 
-users = make_group("users", "List users and change them.", "legato users -o json")
+users = make_group("users", "List and change users.", "legato users -o json")
 
 
 @users.callback(invoke_without_command=True)
@@ -95,7 +95,7 @@ enter(
 
 # ---------------------------------------------------------------- tokens
 
-tokens = make_group("tokens", "List tokens, make them and end them.", "legato tokens --user ben")
+tokens = make_group("tokens", "List, add and revoke tokens.", "legato tokens --user ben")
 
 
 @tokens.callback(invoke_without_command=True)

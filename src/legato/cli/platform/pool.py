@@ -131,7 +131,7 @@ def _draw_timeline(client: Client, path: Path, since: float, until: float) -> No
 
 # ---------------------------------------------------------------- queues
 
-queues = make_group("queues", "List queues and change them.", "legato queues")
+queues = make_group("queues", "List and change queues.", "legato queues")
 
 
 @queues.callback(invoke_without_command=True)

@@ -50,7 +50,7 @@ _NO_PROJECT: Final = "There are no projects that you may see. 'legato projects c
 
 # ---------------------------------------------------------------- projects
 
-projects = make_group("projects", "List projects and change them.", "legato projects")
+projects = make_group("projects", "List and change projects.", "legato projects")
 
 
 @projects.callback(invoke_without_command=True)
@@ -138,7 +138,7 @@ enter(
 
 # ---------------------------------------------------------------- training definitions
 
-definitions = make_group("definitions", "List training definitions and make them.", "legato definitions")
+definitions = make_group("definitions", "List and create training definitions.", "legato definitions")
 
 
 @definitions.callback(invoke_without_command=True)

@@ -41,7 +41,7 @@ SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="Number 
 PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="Policy that divides the pool.")]
 CompatOption = Annotated[
     str | None,
-    typer.Option(metavar="[wmla|none]", help="Whose requests to answer besides Legato's own. [default: wmla]"),
+    typer.Option(metavar="[wmla|none]", help="Interfaces of other systems to provide. [default: wmla]"),
 ]
 DatabaseOption = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="URL of the database.")]
 SetOption = Annotated[
@@ -252,7 +252,7 @@ enter(
 
 # ---------------------------------------------------------------- settings
 
-config = make_group("config", "Show settings, and the platforms you know.", "legato config show")
+config = make_group("config", "Show settings and known platforms.", "legato config show")
 
 
 def show_config(

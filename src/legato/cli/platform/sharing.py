@@ -76,7 +76,7 @@ def timeline(
     by: Annotated[
         By,
         typer.Option(
-            parser=read_one_of("whose slots are one line", By),
+            parser=read_one_of("what one line stands for", By),
             metavar="[job|owner|queue|project]",
             help="What one line stands for.",
         ),
@@ -84,7 +84,8 @@ def timeline(
     since: SinceOption = None,
     until: UntilOption = None,
     points: Annotated[
-        int, typer.Option(min=4, max=10_000, metavar="NUMBER", help="Of each line at most; the extremes stay.")
+        int,
+        typer.Option(min=4, max=10_000, metavar="NUMBER", help="Maximum number of points per line. Extremes are kept."),
     ] = 500,
     output: OutputOption = Output.table,
     server: ServerOption = None,

@@ -73,29 +73,33 @@ def simulate(
         ),
     ] = "fair",
     slots: Annotated[int, _number("the number of slots of the pool", 8, _MAX_SLOTS)] = 8,
-    slots_per_node: Annotated[int, _number("how many slots a node has", 8, _MAX_SLOTS)] = 8,
+    slots_per_node: Annotated[int, _number("the number of slots of a node", 8, _MAX_SLOTS)] = 8,
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue. Repeatable."),
     ] = None,
-    stability: Annotated[float, _seconds("the time for which a growth must have been right", 3)] = 3.0,
+    stability: Annotated[float, _seconds("the time that a larger share must last before a job grows", 3)] = 3.0,
     cooldown: Annotated[
         float,
         _quantity(
-            "for how many times what its last resize took a job is not resized again", "a number", 20, metavar="NUMBER"
+            "the pause between two resizes of a job, in times of its last resize", "a number", 20, metavar="NUMBER"
         ),
     ] = 20.0,
-    gather: Annotated[float, _seconds("the time to wait for all of a share", 10)] = 10.0,
+    gather: Annotated[float, _seconds("the time that a job waits for all of its share", 10)] = 10.0,
     reserve_after: Annotated[
-        float | None, _seconds("the age of a waiting job from which no job behind it is started", 600)
+        float | None, _seconds("the waiting time of a job after which later jobs no longer start before it", 600)
     ] = None,
-    ageing: Annotated[float | None, _seconds("the head start for 5000 points of priority", 600)] = None,
-    fair_finish: Annotated[float | None, _seconds("the time to have less than a share before it counts", 60)] = None,
+    ageing: Annotated[
+        float | None, _seconds("the waiting time that counts as much as 5000 points of priority", 600)
+    ] = None,
+    fair_finish: Annotated[
+        float | None, _seconds("the time below its fair share after which a job comes first", 60)
+    ] = None,
     worker_start: Annotated[float, _seconds("the time until a new worker takes part", 3)] = 3.0,
     resize_pause: Annotated[float, _seconds("the pause of all workers at a resize", 0.1)] = 0.1,
     drain: Annotated[float, _seconds("the time until a dismissed worker is gone", 0.3)] = 0.3,
-    until: Annotated[float | None, _seconds("the time at which to end", 3600)] = None,
-    random: Annotated[int | None, _number("how many jobs to draw", 200, _MAX_JOBS)] = None,
+    until: Annotated[float | None, _seconds("the end of the simulation", 3600)] = None,
+    random: Annotated[int | None, _number("the number of jobs to draw at random", 200, _MAX_JOBS)] = None,
     seed: Annotated[int, _number("the seed of drawn jobs", 1, 2**32)] = 1,
     mean_gap: Annotated[float, _seconds("the mean time between two drawn submissions", 60)] = 60.0,
     save: Annotated[

@@ -292,7 +292,7 @@ def clone(
         keep=keep,
     )
     found = find_job(job, server)
-    # What is said stands beside what the job has, or in its place.
+    # What is said is beside what the job has, or in its place.
     if label:
         said["labels"] = {**found.record.labels, **said["labels"]}
     if parameter:

@@ -35,7 +35,7 @@ def top(
     every: Annotated[
         float,
         typer.Option(
-            parser=read_seconds("the time between two looks", 1), metavar="SECONDS", help="Time between two updates."
+            parser=read_seconds("the time between two updates", 1), metavar="SECONDS", help="Time between two updates."
         ),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once and exit.")] = False,

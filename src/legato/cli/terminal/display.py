@@ -211,7 +211,7 @@ class LogFollower:
     """Reads what workers append to their logs: that of the main worker, or of any that is asked for.
 
     Args:
-        directory: where the logs are; what stands there now is of the past and is not shown.
+        directory: where the logs are; what is there now is of the past and is not shown.
     """
 
     def __init__(self, directory: Path, *, from_start: bool = False) -> None:

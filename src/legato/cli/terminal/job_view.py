@@ -152,7 +152,7 @@ def render_coming(status: Status) -> str | None:
 
 
 def render_event_line(event: Event) -> str:
-    """Say on one line what happened and why; the reason as it stands in ``events.jsonl``.
+    """Say on one line what happened and why; the reason as it is in ``events.jsonl``.
 
     >>> render_event_line({"time": None, "kind": "died", "reason": "worker 2 died: killed by SIGKILL", "step": 7})
     'died       worker 2 died: killed by SIGKILL (step 7)'
@@ -312,11 +312,11 @@ class Ending:
 
     Args:
         outcome: ``succeeded``, ``failed`` or ``stopped``.
-        from_step: the step from which it went on: 0, or that of a checkpoint; None if nothing was trained.
+        from_step: the step from which it continued: 0, or that of a checkpoint; None if nothing was trained.
         elapsed_s: of this driver.
         counts: how many events of each kind there were.
         saved: what the last event of kind ``saved`` said, None if there was none.
-        go_on_with: the command that goes on, None if there is nothing to go on from or to.
+        go_on_with: the command that continues, None if there is nothing to continue from or to.
         checkpoint_every: as asked for.
     """
 

@@ -108,17 +108,17 @@ def explain_unknown(asked: Asked) -> list[str]:
     names = [flag.name for flag in FLAGS[asked.command]]
     for word in asked.unknown:
         if word == "--":
-            told.append("What stands behind -- is passed over.")
+            told.append("Words after -- are ignored.")
             break
         name = word.partition("=")[0].lstrip("-")
         if not word.startswith("-"):
             if not told:
-                told.append(f"'{word}' stands behind no flag and is passed over.")
+                told.append(f"'{word}' belongs to no flag and is ignored.")
         elif name in REMOVED:
-            told.append(f"--{name} is of an early release, and is passed over.")
+            told.append(f"--{name} is of an early release and is ignored.")
         else:
             near = difflib.get_close_matches(name, names, n=1)
-            told.append(f"{word.partition('=')[0]} is not known, and is passed over." + _ask(near))
+            told.append(f"{word.partition('=')[0]} is unknown and is ignored." + _ask(near))
     return told
 
 

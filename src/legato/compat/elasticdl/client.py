@@ -83,7 +83,7 @@ class LocalTasks:
             return self._tasks.checkpoint(dataset)
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Go on where a checkpoint was written."""
+        """Continue where a checkpoint was written."""
         with self._lock:
             return self._tasks.restore(content)
 
@@ -135,8 +135,8 @@ class MasterClient:
     """What programs know as the client of the master.
 
     Args:
-        channel: passed over: a process asks who hands out its tasks.
-        worker_id: passed over.
+        channel: skipped: a process asks who hands out its tasks.
+        worker_id: skipped.
     """
 
     def __init__(self, channel: Any = None, worker_id: Any = None) -> None:
@@ -220,7 +220,7 @@ class MasterClient:
         return self.tasks.get_checkpoint(dataset_name)
 
     def report_shard_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Go on where a checkpoint was written."""
+        """Continue where a checkpoint was written."""
         return self.tasks.restore_checkpoint(shard_checkpoint)
 
     def worker_sync(self, sync_name: str) -> bool:

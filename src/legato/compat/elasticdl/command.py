@@ -1,4 +1,4 @@
-"""The `elasticdl` command: submits training jobs to Legato. What is said goes to the standard error, as ever.
+"""The `elasticdl` command: submits training jobs to Legato. Messages go to stderr, as in the original.
 
 Decides nothing: `arguments` and `ordering` do. Exit codes: 0, done; 1, it cannot be done, or nothing was asked; 2, the
 words are not understood.
@@ -98,7 +98,7 @@ def _carry_out(asked: Asked) -> int:
         return DONE
     raise UsageError(
         f"'elasticdl {asked.command}' is not supported: it needs a model of the Keras job service. Load the checkpoint "
-        f"of a job in a program of your own ('legato download JOB'), which 'legato submit' or 'elasticdl train' runs, "
+        f"of a job in your own program ('legato download JOB'), which 'legato submit' or 'elasticdl train' runs, "
         f"and {asked.command} there; evaluation over all workers is run.evaluate (docs/api.md)."
     )
 
@@ -129,10 +129,10 @@ def _train(asked: Asked) -> int:
             f"ElasticDL job {order.name} was successfully submitted. The master pod is: elasticdl-{order.name}-master."
         )
         tell(
-            f"On Legato it is job {job.id} of {client.server.url}, with {_tell_workers(order)}. What next:\n"
+            f"On Legato it is job {job.id} of {client.server.url}, with {_tell_workers(order)}. Next:\n"
             f"  elasticdl pods --job_name {order.name}   master and workers, as 'kubectl get pods' shows them\n"
             f"  legato ps, legato explain {order.name}   what it has, and why\n"
-            f"  legato logs {order.name} -f   what its workers write; legato attach {order.name}: until it ends\n"
+            f"  legato logs {order.name} -f   what its workers print; legato attach {order.name}: until it ends\n"
             f"  legato scale {order.name} N, legato stop {order.name}   another number of workers; its end"
         )
     return DONE
@@ -159,7 +159,7 @@ def _check_here(client: Client, order: Order) -> None:
         check_folders(order.host_folders)
     elif order.host_folders:
         folders = ", ".join(volume.folder for volume in order.host_folders)
-        _notice(f"{folders} must be there on the machines of {client.server.url}. Legato did not check that.")
+        _notice(f"{folders} must exist on the nodes of {client.server.url}. Legato did not check that.")
 
 
 def _check_name(client: Client, name: str) -> None:
@@ -168,7 +168,7 @@ def _check_name(client: Client, name: str) -> None:
     found = next((job for job in client.jobs(stage=_NOT_ENDED, owner=own, name=name) if job.name == name), None)
     if found is not None:
         raise UsageError(
-            f"There is a job {name} already ({found.id}, {found.stage}). Choose another --job_name, or end that one "
+            f"A job {name} exists already ({found.id}, {found.stage}). Choose another --job_name, or stop that one "
             f"with 'legato stop {name}'."
         )
 
@@ -187,8 +187,8 @@ def _submit(client: Client, order: Order) -> Any:
 def _tell_upload(folder: Path, packed: Packed) -> None:
     if len(packed.content) >= _MANY_BYTES:
         _notice(
-            f"Uploads {len(packed.names)} files of {folder}, {len(packed.content) // 2**20} MiB packed. What the "
-            "program does not need can stay here: name it in .legatoignore."
+            f"Uploads {len(packed.names)} files of {folder}, {len(packed.content) // 2**20} MiB packed. To "
+            "exclude files that the program does not need, list them in .legatoignore."
         )
 
 
@@ -202,7 +202,7 @@ def _write_manifest(asked: Asked) -> int:
 
     spec = asked.text("cluster_spec_json")
     if asked.text("cluster_spec"):
-        _notice("--cluster_spec, a program that changes pods, is not run: say it as --cluster_spec_json.")
+        _notice("--cluster_spec, a program that changes pods, is not run: use --cluster_spec_json.")
     job = make_pods_job(asked, _read_cluster_spec(spec))
     file = Path(asked.text("yaml"))
     try:
@@ -226,7 +226,7 @@ def _read_cluster_spec(text: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise UsageError("Cannot read --cluster_spec_json: it is no object of JSON, and none in base64.")
+        raise UsageError("Cannot read --cluster_spec_json: it is neither a JSON object nor one in base64.")
     return found
 
 

@@ -27,7 +27,7 @@ class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         port: on which workers find the guest; 0 if that is not settled.
-        state: from which the commands go on; None for the beginning.
+        state: from which the commands continue; None for the beginning.
     """
 
     port: int = 0
@@ -61,7 +61,7 @@ class CommandLog:
             head = decode(first, LogHeader)
         except msgspec.MsgspecError as error:
             raise UsageError(
-                f"Cannot go on with the tasks in {self._path}: {error}. They were written by another version of "
+                f"Cannot continue with the tasks in {self._path}: {error}. They were written by another version of "
                 "Legato; start the job from scratch."
             ) from error
         commands: list[Command] = []
@@ -85,7 +85,7 @@ class CommandLog:
             replace_file(self._path, msgspec.json.encode(LogHeader(port=port, state=machine.state)) + b"\n")
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
-            # Without it only a new driver is at a loss; the job at hand goes on. Tried again at the next command.
+            # Without it only a new driver is at a loss; the job at hand continues. Tried again at the next command.
             _log.warning("Cannot write %s: %s", self._path, error)
         self._num_commands = 0
 

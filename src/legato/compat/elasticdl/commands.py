@@ -56,7 +56,7 @@ class Reset(_Command, frozen=True):
 
 
 class Restore(_Command, frozen=True):
-    """Go on from a checkpoint of a data set."""
+    """Continue from a checkpoint of a data set."""
 
     content: str
 
@@ -108,7 +108,7 @@ class Meet(_Command, frozen=True):
 
 
 class Reopen(_Command, frozen=True):
-    """Another driver goes on."""
+    """Another driver continues."""
 
 
 Command = (

@@ -1,6 +1,6 @@
 """Values that have a grammar of their own: variables, resources, volumes, priorities. Pure: looks at no file.
 
-As the original reads them, with what was wrong there mended: a value in ``--envs`` may hold ``=``, numbers are numbers,
+As the original reads them, with its errors fixed: a value in ``--envs`` may hold ``=``, numbers are numbers,
 and what makes no sense is refused instead of handed on.
 """
 
@@ -31,7 +31,7 @@ _NVIDIA: Final = "nvidia.com/"
 
 HIGH: Final = 7500
 LOW: Final = 2500
-"""Priorities of Legato for ``high`` and ``low``; that of jobs that say nothing lies in the middle."""
+"""Priorities of Legato for ``high`` and ``low``; that of jobs that say nothing is in the middle."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def read_resources(flag: str, text: str) -> dict[str, str]:
             raise UsageError(f"{told}: {hint}")
         key = "nvidia.com/gpu" if name == "gpu" else name
         if key in found:
-            raise UsageError(f"{told}: {name} is said twice. Say it once.")
+            raise UsageError(f"{told}: {name} is given twice. Give it once.")
         found[key] = value
     return found
 
@@ -154,7 +154,7 @@ def _find_fault(name: str, value: str) -> str | None:
     if name.endswith("/gpu"):
         return (
             f"'{name[:100]}' names no vendor of GPUs. Write a name of DNS, such as amd.com/gpu: its parts have at most "
-            "63 small letters, digits and '-'."
+            "63 lower-case letters, digits and '-'."
         )
     return f"there is no resource '{name[:100]}'. There are cpu, memory, disk, ephemeral-storage and gpu."
 
@@ -222,7 +222,7 @@ def _read_entry(entry: str, told: str) -> Volume | None:
                 f"{told}: there is no '{name[:100]}'. There are claim_name, host_path, type, mount_path and sub_path."
             )
         if name in said:
-            raise UsageError(f"{told}: {name} is said twice. Put a ';' between two volumes.")
+            raise UsageError(f"{told}: {name} is given twice. Put a ';' between two volumes.")
         said[name] = value
     if not said.get("claim_name") and not said.get("host_path"):
         # As in the original, which takes such an entry for none.
@@ -232,7 +232,7 @@ def _read_entry(entry: str, told: str) -> Volume | None:
     if not said.get("mount_path", "").startswith("/"):
         raise UsageError(f"{told}: mount_path says where programs find it, from the root, such as mount_path=/data.")
     if ".." in said.get("sub_path", "").split("/"):
-        raise UsageError(f"{told}: sub_path leads out of the volume. Take '..' out.")
+        raise UsageError(f"{told}: sub_path leads out of the volume. Remove '..'.")
     return Volume(**{**said, "mount_path": said["mount_path"].rstrip("/") or "/"})
 
 
@@ -255,7 +255,7 @@ def read_priority(text: str) -> float | None:
         found = math.nan
     if not 0 <= found <= 1:
         raise UsageError(
-            f"Cannot read --worker_pod_priority '{text[:100]}'. Say high, low, or which part of the workers has high "
+            f"Cannot read --worker_pod_priority '{text[:100]}'. Write high, low, or the part of the workers with high "
             "priority, from 0 to 1, such as 0.5."
         )
     return found

@@ -35,14 +35,14 @@ class AllReduceController:
         service = read_controller(type(self).__name__, args, kwargs)
         if not isinstance(service, DataShardService):
             raise UsageError(
-                f"{type(self).__name__} has no data shard service, by which it knows what there is to train. Give it a "
+                f"{type(self).__name__} has no data shard service, which says what to train. Give it a "
                 "RecordIndexService or DataShardService of elasticai_api."
             )
         if service.has_handed_out:
             raise UsageError(
-                "This data shard service has handed out tasks, or goes on from a checkpoint of tasks: which of them "
-                "are trained, a controller cannot tell. Give it a checkpoint that was got under a controller, or make "
-                "a service of its own for it."
+                "This data shard service has handed out tasks, or continues from a checkpoint of tasks: a controller "
+                "cannot know which of them are trained. Use a checkpoint that was made under a controller, or make a "
+                "separate service for it."
             )
         self.data_shard_service: Any = service
         self.global_batch_num_per_step = num_workers_asked()
@@ -99,7 +99,7 @@ class AllReduceController:
         if self._model is None or self._optimizer is None:
             missing = "set_broadcast_model" if self._model is None else "set_broadcast_optimizer"
             raise ProgramError(
-                f"Cannot begin the training: the program has not called {missing}. Call it before the loop."
+                f"Cannot start the training: the program has not called {missing}. Call it before the loop."
             )
         self._training.begin(self._model, self._optimizer, is_fixed=is_fixed(self._optimizer))
 
@@ -210,7 +210,8 @@ def get_elastic_controller(batch_size: int | None = None, **kwargs: Any) -> PyTo
     """
     if batch_size is None or not kwargs.get("num_epochs") or not kwargs.get("dataset_size"):
         raise UsageError(
-            "get_elastic_controller took the size of the data set from flags of its master, which there is not. Say it "
+            "get_elastic_controller took the size of the data set from flags of its master, and Legato has none. Pass "
+            "it "
             "in the program: get_elastic_controller(batch_size=64, num_epochs=2, dataset_size=len(records))."
         )
     return create_elastic_controller(batch_size, **kwargs)

@@ -73,7 +73,7 @@ class DataShardService:
 
     @property
     def has_handed_out(self) -> bool:
-        """Whether tasks were handed out, or a checkpoint of tasks is gone on from."""
+        """Whether tasks were handed out, or the service continues from a checkpoint of tasks."""
         return self._source.has_handed_out
 
     @property
@@ -93,13 +93,13 @@ class DataShardService:
         form = self._form
         if form.num_epochs is None or form.dataset_size is None:
             raise UsageError(
-                f"A controller needs to know what there is to train. Give {type(self).__name__} num_epochs and "
+                f"A controller needs the size of the data. Give {type(self).__name__} num_epochs and "
                 "dataset_size; shards of a master's own --training_data are not supported."
             )
         if form.num_epochs < 1:
             raise UsageError(f"{type(self).__name__}: num_epochs={form.num_epochs} is below 1. Give 1 or more.")
         if self._planned is not None:
-            raise UsageError("This data shard service has a controller already. Make one of its own for each.")
+            raise UsageError("This data shard service already has a controller. Make a separate service for each.")
         stream = Stream(
             form.dataset_size,
             form.num_epochs,
@@ -241,7 +241,7 @@ class DataShardService:
         return self._source.checkpoint()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Go on where a checkpoint was written; False if it is of another version.
+        """Continue where a checkpoint was written; False if it is of another version.
 
         Raises:
             DataError: it is no checkpoint.

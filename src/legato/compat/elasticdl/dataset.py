@@ -257,7 +257,7 @@ def order_of_records(size: int, seed: int, epoch: int) -> Permutation:
 
 
 def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset | None:
-    """Return the data set that goes on where a checkpoint was written, None if it is of another version.
+    """Return the data set that continues where a checkpoint was written, None if it is of another version.
 
     Args:
         content: what `Dataset.checkpoint` returned, or a checkpoint of the original, which has fewer keys.
@@ -270,7 +270,7 @@ def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset |
     try:
         left = decode(content, _Checkpoint)
     except msgspec.MsgspecError as error:
-        raise DataError(f"Cannot go on from this checkpoint of a data set: {error}. Give it as it was got.") from error
+        raise DataError(f"Cannot resume from this checkpoint of a data set: {error}. Pass it unchanged.") from error
     if left.version != _VERSION:
         return None
     _check(left)
@@ -298,19 +298,18 @@ def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset |
 
 def _check(left: _Checkpoint) -> None:
     """Raise DataError unless the numbers of a checkpoint fit together."""
-    told = f"Cannot go on from this checkpoint of data set '{left.dataset_name}'"
+    told = f"Cannot resume from this checkpoint of data set '{left.dataset_name}'"
     if left.records_per_task < 1 or left.dataset_size < 1:
         raise DataError(
-            f"{told}: it has {left.dataset_size} records in tasks of {left.records_per_task}. Give it as it was got."
+            f"{told}: it has {left.dataset_size} records in tasks of {left.records_per_task}. Pass it unchanged."
         )
     if left.current_epoch < 0:
-        raise DataError(f"{told}: it stands in epoch {left.current_epoch}. Give it as it was got.")
+        raise DataError(f"{told}: it is in epoch {left.current_epoch}. Pass it unchanged.")
     for name, tasks, epochs in (("todo", left.todo, left.todo_epochs), ("doing", left.doing, left.doing_epochs)):
         if epochs and len(epochs) != len(tasks):
-            raise DataError(f"{told}: {name} has {len(tasks)} tasks and {len(epochs)} epochs. Give it as it was got.")
+            raise DataError(f"{told}: {name} has {len(tasks)} tasks and {len(epochs)} epochs. Pass it unchanged.")
         for start, end in tasks:
             if not 0 <= start < end <= left.dataset_size:
                 raise DataError(
-                    f"{told}: {name} has a task of records {start} to {end}, of {left.dataset_size}. "
-                    "Give it as it was got."
+                    f"{told}: {name} has a task of records {start} to {end}, of {left.dataset_size}. Pass it unchanged."
                 )

@@ -14,7 +14,7 @@ REMOVED: Final = (
     *("tensorboard_log_dir", "evaluation_start_delay_secs", "evaluation_throttle_secs", "use_go_ps", "dataset_fn"),
     "model_params",
 )
-"""Flags that early releases had and later ones passed over, as old scripts rely on."""
+"""Flags that early releases had and later ones skipped, as old scripts rely on."""
 
 
 class Flag(NamedTuple):
@@ -47,7 +47,7 @@ def _text(name: str, fate: Fate, why: str, default: str = "") -> Flag:
 
 
 _JOB_SERVICE: Final = "of programs of the Keras job service, which are not supported"
-_PARAMETER_SERVER: Final = "of parameter servers, which there are none of"
+_PARAMETER_SERVER: Final = "of parameter servers, which Legato does not use"
 _IMAGE: Final = "jobs of the local engine run without a container; it is written into the manifest"
 _SLOT: Final = "checked; a worker has one slot: one GPU, or its share of the CPU"
 
@@ -69,7 +69,7 @@ _COMMON: Final = (
     Flag("force_use_kube_config_file", "switch", False, "accepted", "there is no cluster"),
     _text("log_file_path", "accepted", "logs are kept: legato logs"),
     Flag("log_level", "level", "INFO", "accepted", "there is no master that writes a log of its own", LEVELS),
-    _text("aux_params", "used", "exact_num_workers=True, min_workers=N; others are passed over"),
+    _text("aux_params", "used", "exact_num_workers=True, min_workers=N; others are ignored"),
     _text("extra_pypi_index", "accepted", "nothing is installed for a job"),
     Flag("num_workers", "count", 2, "used", "workers at most"),
     Flag("num_ps_pods", "count", 0, "refused", _PARAMETER_SERVER),
@@ -131,7 +131,7 @@ _LATE: Final = tuple(
         _text("evaluator_pod_priority", "accepted", _CHIEF),
         Flag("num_evaluators", "count", 0, "refused", _CHIEF),
         Flag("ps_is_critical", "switch", True, "accepted", _PARAMETER_SERVER),
-        _text("critical_worker_index", "accepted", "no worker is critical: any may come and go", "default"),
+        _text("critical_worker_index", "accepted", "no worker is critical: all may join and leave", "default"),
         Flag("ps_relaunch_max_num", "count", 1, "accepted", _PARAMETER_SERVER),
         _text("launch_worker_after_ps_running", "accepted", _PARAMETER_SERVER, "default"),
         Flag("enable_automate_memory", "switch", True, "accepted", "nothing limits the memory of a worker"),
@@ -156,7 +156,7 @@ FLAGS: Final[dict[str, tuple[Flag, ...]]] = {
         _text("prediction_outputs_processor", "accepted", _JOB_SERVICE, "PredictionOutputsProcessor"),
     ),
     "zoo init": (
-        _text("base_image", "used", "what the image stands on; one with Python 3.11 or later", "python:3.11"),
+        _text("base_image", "used", "base of the image; with Python 3.11 or later", "python:3.11"),
         _text("extra_pypi_index", "used", "a second index of packages"),
         _text("cluster_spec", "used", "copied into the image"),
         _text("local_pkg_dir", "used", "packages that are installed from a folder"),

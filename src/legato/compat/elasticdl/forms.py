@@ -106,12 +106,12 @@ def _check(what: str, form: ServiceForm) -> None:
     for name in ("batch_size", "num_epochs", "dataset_size", "num_minibatches_per_shard"):
         value = getattr(form, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise UsageError(f"{what}: {name}={value!r} is no whole number. Give one.")
+            raise UsageError(f"{what}: {name}={value!r} is not a whole number.")
     if form.batch_size < 1:
         raise UsageError(f"{what}: batch_size={form.batch_size} is below 1. Give 1 or more.")
     if form.dataset_size is not None and form.dataset_size < 1:
         raise UsageError(
-            f"{what}: dataset_size={form.dataset_size}: there are no records. Check the folder that the data come from."
+            f"{what}: dataset_size={form.dataset_size}: there are no records. Check the folder of the data."
         )
     if form.num_minibatches_per_shard < 0:
         raise UsageError(

@@ -101,7 +101,9 @@ def _find_script(words: Sequence[str], files: Collection[str] | None) -> str | N
         return script
     module = words[1]
     if not _MODULE.fullmatch(module):
-        raise BadField("command", f"'{module[:100]}' is no name of a module. Write it as in 'python -m zoo.mnist'.")
+        raise BadField(
+            "command", f"'{module[:100]}' is not the name of a module. Write it as in 'python -m zoo.mnist'."
+        )
     if files is None:
         return None
     found = find_in_files(module, files)

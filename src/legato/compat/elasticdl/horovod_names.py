@@ -107,7 +107,7 @@ def refuse(name: str) -> Any:
 def _refuse(name: str) -> NoReturn:
     raise ProgramError(
         f"hvd.{name} is called by the program itself, with {size()} workers. The runtime sums the gradients; for "
-        "anything else there is no moment at which all workers are at the same line. Take it out, or compute it from "
+        "anything else there is no moment at which all workers are at the same line. Remove it, or compute it from "
         "what every worker has after a step."
     )
 

@@ -78,7 +78,7 @@ def read_job_command(text: str, known: Mapping[str, str] | None = None) -> JobCo
     """
     if not text.strip():
         raise UsageError(
-            'There is no --job_command. Say what each worker runs, such as --job_command="python train.py".'
+            'The option --job_command is missing. Write what each worker runs, such as --job_command="python train.py".'
         )
     variables = dict(known or {})
     own: dict[str, str] = {}
@@ -106,7 +106,7 @@ def read_job_command(text: str, known: Mapping[str, str] | None = None) -> JobCo
             left_out += [" ".join(words)] if words else []
         else:
             raise _refuse(f"'{' '.join(words)[:100]} {ends}'")
-    raise UsageError("The --job_command runs nothing. Say what each worker runs, such as 'python train.py'.")
+    raise UsageError("The --job_command is empty. Write what each worker runs, such as 'python train.py'.")
 
 
 def split_line(text: str, variables: Mapping[str, str]) -> list[_Word | _Operator]:
@@ -123,7 +123,9 @@ def split_line(text: str, variables: Mapping[str, str]) -> list[_Word | _Operato
     ['a', 'b c', '&&', 'dd']
     """
     if len(text) > _MAX_LENGTH or "\0" in text:
-        raise UsageError(f"The --job_command is longer than {_MAX_LENGTH} characters, or has a zero in it. Shorten it.")
+        raise UsageError(
+            f"The --job_command is longer than {_MAX_LENGTH} characters, or contains a zero byte. Correct it."
+        )
     found: list[_Word | _Operator] = []
     word: str | None = None
     place = 0
@@ -171,7 +173,7 @@ def _find_variable(said: str, variables: Mapping[str, str]) -> str:
     name = said[1:].strip("{}")
     if name not in variables:
         raise UsageError(
-            f"The --job_command has {said}, which no --envs sets. Write its value, or let the program read "
+            f"The --job_command has {said}, which --envs does not set. Write its value, or read it in the program: "
             f"os.environ['{name}']."
         )
     return variables[name]
@@ -218,7 +220,7 @@ def _name_tail(parts: Sequence[str]) -> list[str]:
 def _read_program(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return what Python is to run, and which of Python's own options are left out."""
     if not words:
-        raise UsageError("The --job_command runs nothing. Say what each worker runs, such as 'python train.py'.")
+        raise UsageError("The --job_command is empty. Write what each worker runs, such as 'python train.py'.")
     if not _PYTHON.fullmatch(words[0]):
         if words[0] in _SHELLS:
             raise _refuse(f"'{words[0]}'")
@@ -242,6 +244,6 @@ def _read_program(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 def _refuse(said: str) -> UsageError:
     return UsageError(
-        f"The --job_command has {said}, for which it needs a shell; none runs it. Write 'python SCRIPT ...' or "
-        "'python -m MODULE ...', do what comes before in the program, and prepare the machines' packages beforehand."
+        f"The --job_command has {said}, which needs a shell, and Legato runs none. Write 'python SCRIPT ...' or "
+        "'python -m MODULE ...', move what comes before into the program, and install packages on the nodes beforehand."
     )

@@ -74,7 +74,7 @@ def watch_loaders(kind: type[Any]) -> None:
         service: Loaded | None = find_service(loader.dataset, kind)
         if service is None:
             return original(loader)
-        # Processes that go on would bring what they have loaded for the last pass.
+        # Processes that continue would bring what they have loaded for the last pass.
         vars(loader)["persistent_workers"] = False
         if service.is_planned:
             check_loader(loader, service.batch_size)
@@ -110,7 +110,7 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
             f"told apart. Give it batch_size={batch_size}, or num_workers=1 or 0."
         )
     if not getattr(loader, "in_order", True):
-        raise ProgramError("The DataLoader has in_order=False: batches would be taken for others. Leave it out.")
+        raise ProgramError("The DataLoader has in_order=False: Legato would confuse its batches. Omit it.")
 
 
 def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:

@@ -74,7 +74,7 @@ class Master:
             self.machine.carry_out(Reopen())
         port = await self._service.listen(head.port)
         if head.port not in (0, port):
-            told = f"port {head.port} is in use by others: tasks are handed out on port {port} now"
+            told = f"port {head.port} is in use: the plugin hands tasks out on port {port} now"
             self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
         self._command_log.begin(port, self.machine)
@@ -140,7 +140,7 @@ class Master:
 
         Args:
             command: who asks for what.
-            waits: go on asking while others hold the last tasks.
+            waits: continue asking while others hold the last tasks.
             names_records: False: who asks computes itself which records of a shuffled data set are in it.
         """
         while True:
@@ -180,7 +180,9 @@ class Master:
     def _note_stranger(self, worker: int) -> None:
         if not self.is_there(worker) and worker not in self._strangers:
             self._strangers.add(worker)
-            self._host.tell(f"a client asks for tasks as worker {worker}, which does not run: it gets none", "warning")
+            self._host.tell(
+                f"a client asks for tasks as worker {worker}, which does not run: it gets no tasks", "warning"
+            )
 
     def _read_option(self, name: str, default: int, *, at_least: int) -> int:
         guest = self._host.spec.guest

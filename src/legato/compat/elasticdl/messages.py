@@ -1,6 +1,6 @@
 """The messages of the historic protocol, all versions of it in one: names and numbers of fields. Data only.
 
-Versions agree wherever they overlap; what a version does not have it passes over. Only fields that this code reads
+Versions agree wherever they overlap; a version ignores fields that it does not have. Only fields that this code reads
 or writes are named.
 """
 

@@ -1,7 +1,7 @@
 """Where a program without a container finds what a container would have at its mount paths. Pure.
 
 Paths in the words of a command and in variables are replaced, wherever a mount path stands as a whole path or as the
-beginning of one; a program that has such a path written down inside does not find it.
+beginning of one; a program that contains such a path does not find it.
 """
 
 from __future__ import annotations

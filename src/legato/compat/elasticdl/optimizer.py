@@ -136,7 +136,7 @@ def distribute(
     """
     _check_names(optimizer, named_parameters)
     if op == ADASUM:
-        raise UsageError("op=Adasum is not supported. Leave op out for the mean, or take op=Sum.")
+        raise UsageError("op=Adasum is not supported. Omit op for the mean, or use op=Sum.")
     if backward_passes_per_step < 1:
         raise UsageError(f"backward_passes_per_step={backward_passes_per_step} is below 1. Give 1 or more.")
     if global_batch_num_per_step is not None and global_batch_num_per_step < 0:
@@ -167,14 +167,15 @@ def _check_names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, to
         return
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
-        raise ValueError("named_parameters are no pairs (name, parameter). Give model.named_parameters().")
+        raise ValueError("named_parameters are not pairs (name, parameter). Give model.named_parameters().")
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"named_parameters have names that stand there twice: {', '.join(twice)}. Give each once.")
+        raise ValueError(f"named_parameters have names twice: {', '.join(twice)}. Give each once.")
     known = {id(parameter) for _, parameter in pairs}
     missing = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
     if missing:
         raise ValueError(
-            f"named_parameters lack {len(missing)} of the optimizer's parameters. Give model.named_parameters() of all."
+            f"{len(missing)} of the optimizer's parameters are missing in named_parameters. Give "
+            "model.named_parameters() of all."
         )

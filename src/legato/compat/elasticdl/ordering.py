@@ -130,7 +130,7 @@ def check_supported(asked: Asked) -> str | None:
                 "workers add up gradients among themselves, and any of them may come and go."
             )
         return (
-            "ParameterServerStrategy without parameter servers is AllreduceStrategy, as ever. Say "
+            "ParameterServerStrategy without parameter servers is AllreduceStrategy, as in the original. Use "
             "--distribution_strategy=AllreduceStrategy."
         )
     if strategy == "Local":
@@ -170,11 +170,11 @@ def make_order(asked: Asked, here: Path) -> Order:
         notices.append(f"Without a container there are no mount paths: {mounts.describe()}, in command and variables.")
     if mounts.unused:
         notices.append(
-            f"Nothing in the command or the variables names {', '.join(mounts.unused)}: a program that has this path "
-            "written down inside will not find it."
+            f"Nothing in the command or the variables names {', '.join(mounts.unused)}: a program that contains "
+            "this path will not find it."
         )
     if command.left_out:
-        notices.append(f"Left out of the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
+        notices.append(f"Dropped from the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
     notices += tell_accepted(asked)
     own, options = _take_own(asked, environment)
     return Order(
@@ -262,7 +262,8 @@ def _check_volumes(volumes: tuple[Volume, ...]) -> None:
     for volume in volumes:
         if volume.claim_name:
             raise UsageError(
-                f"There is no cluster that could have the claim '{volume.claim_name[:100]}'. Name the folder of this "
+                f"Legato runs on no cluster that could have the claim '{volume.claim_name[:100]}'. Name the folder of "
+                "this "
                 f'machine instead: --volume="host_path=/FOLDER,mount_path={volume.mount_path}".'
             )
         if not volume.host_path.startswith("/"):
@@ -285,7 +286,7 @@ def check_folders(volumes: tuple[Volume, ...]) -> None:
         if not folder.exists():
             raise UsageError(
                 f"There is no folder {folder} on this machine, which --volume names for {volume.mount_path}. Make it, "
-                "or name the one where the data are."
+                "or name the folder of the data."
             )
 
 
@@ -293,7 +294,7 @@ def check_folders(volumes: tuple[Volume, ...]) -> None:
 
 
 def find_program(words: tuple[str, ...], said: str, here: Path, notices: list[str]) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder to upload, and the words with the program as it lies there.
+    """Return the folder to upload, and the words with the program as it is there.
 
     Args:
         words: ``-m`` and a module, or a script; and arguments.
@@ -309,7 +310,7 @@ def find_program(words: tuple[str, ...], said: str, here: Path, notices: list[st
         found = next((folder for folder in folders if _has_module(folder, words[1])), None)
         if found is None and importlib.util.find_spec(words[1].partition(".")[0]) is None:
             raise UsageError(
-                f"There is no module {words[1][:200]} in {folders[0]}. Stand in the folder that holds "
+                f"There is no module {words[1][:200]} in {folders[0]}. Change to the folder that contains "
                 f"{words[1].partition('.')[0]}, as the image's Dockerfile copies it, or write 'cd FOLDER && python …'."
             )
         found = found or folders[0]
@@ -349,7 +350,8 @@ def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]
         found = next((folder for folder in folders if (folder / script).is_file()), None)
         if found is None or script.startswith(".."):
             raise UsageError(
-                f"There is no program {script[:200]} in {folders[0]}. Stand in the folder from which the command names "
+                f"There is no program {script[:200]} in {folders[0]}. Change to the folder from which the command "
+                "names "
                 "it, or write 'cd FOLDER && python …'."
             )
         return found, (script, *rest)
@@ -362,7 +364,7 @@ def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]
         raise UsageError(
             f"There is no program {script[:200]} on this machine, nor in {folders[0]}. Name it as it lies here."
         )
-    notices.append(f"{script} is taken for {found / script.lstrip('/')}.")
+    notices.append(f"{script} means {found / script.lstrip('/')}.")
     return found, (script.lstrip("/"), *rest)
 
 
@@ -376,7 +378,7 @@ def _find_packages(said: str, folder: Path) -> str:
 
 
 def _find_inside(folder: str, top: Path) -> str:
-    """Return where a folder lies in another one; "": it does not."""
+    """Return where a folder is in another one; "": it does not."""
     # A shell names the present directory by the links that led there, Python by where they lead.
     path, top_itself = Path(folder), top.resolve()
     # The folder may also be a link in there, which leads elsewhere.

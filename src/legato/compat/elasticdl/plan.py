@@ -83,7 +83,7 @@ class LoaderPlan:
             self._changed.notify_all()
 
     def begin_call(self) -> int | None:
-        """Say that the loop brings its next batch, and return its place; None if it is not wanted any more."""
+        """Say that the loop brings its next batch, and return its place; None if it is not needed any more."""
         with self._changed:
             self._is_training = True
             number, self._num_calls = self._num_calls, self._num_calls + 1

@@ -48,7 +48,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(kind: type[_M], content: bytes) -> _M:
-    r"""Read a message. Fields that it does not have are passed over, as are those of another make.
+    r"""Read a message. Fields that it does not have are skipped, as are those of another make.
 
     Raises:
         ValueError: the bytes are no message.

@@ -100,7 +100,7 @@ class RecordSource(abc.ABC):
     @property
     @abc.abstractmethod
     def has_handed_out(self) -> bool:
-        """Whether tasks were handed out, or the records go on from a checkpoint of tasks."""
+        """Whether tasks were handed out, or the records continue from a checkpoint of tasks."""
 
     @abc.abstractmethod
     def report(self, num_records: int | None, error: str) -> bool:
@@ -124,7 +124,7 @@ class RecordSource(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, checkpoint: str) -> bool:
-        """Go on where a checkpoint of tasks was written; False if it is of another version."""
+        """Continue where a checkpoint of tasks was written; False if it is of another version."""
 
 
 # ------------------------------------------------------------ planned
@@ -203,7 +203,7 @@ class PlannedSource(RecordSource):
         """Raise UsageError."""
         raise UsageError(
             "Records of a training that has a controller cannot be restored. Restore them before the controller is "
-            "made; a job that goes on (legato run --resume) does so by itself."
+            "made; a job that resumes (legato run --resume) does so by itself."
         )
 
 
@@ -355,7 +355,7 @@ class TaskSource(RecordSource):
         return self._client.get_checkpoint(self.dataset)
 
     def restore(self, checkpoint: str) -> bool:
-        """Go on where a checkpoint was written."""
+        """Continue where a checkpoint was written."""
         self._queue()
         return self._client.restore_checkpoint(checkpoint)
 

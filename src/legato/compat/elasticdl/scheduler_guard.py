@@ -35,7 +35,7 @@ class SchedulerGuard:
         self._has_just_joined = True
 
     def leave_step(self, *, is_new_epoch: bool) -> None:
-        """Say that a step is committed, and the program's loop goes on.
+        """Say that a step is committed, and the program's loop continues.
 
         Args:
             is_new_epoch: who was there before sees an epoch that it has not seen.

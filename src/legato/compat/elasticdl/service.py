@@ -317,7 +317,7 @@ class Service:
 
         async def handle_own(request: bytes, context: Any) -> bytes:
             if not await self._peers.is_own(context.peer()):
-                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "This job is another user's.")
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "This job belongs to another user.")
             return await handle(request, context)
 
         return handle_own
@@ -346,7 +346,7 @@ def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitab
 def _check_new(name: str, known: Collection[str], what: str) -> None:
     """Raise DataError if a name is one too many."""
     if len(known) >= _MAX_NAMES and name not in known:
-        raise DataError(f"There are {_MAX_NAMES} {what} already, which is all that there may be. Use names again.")
+        raise DataError(f"There are {_MAX_NAMES} {what} already, which is the maximum. Reuse names.")
 
 
 def _task_message(task: Task, order: m.Order) -> m.TaskMessage:

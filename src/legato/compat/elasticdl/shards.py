@@ -80,7 +80,7 @@ def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record
 
 
 class Start(int):
-    """After how many micro-batches a training goes on; knows of which stream a checkpoint has said so.
+    """After how many micro-batches a training continues; knows of which stream a checkpoint has said so.
 
     Args:
         place: micro-batches that are trained.
@@ -105,7 +105,7 @@ class Start(int):
         ]
         if other:
             raise UsageError(
-                f"Cannot go on from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
+                f"Cannot resume from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
                 "would be trained twice, or never. Create the data shard service with the same arguments as "
                 "then, or start from scratch."
             )
@@ -150,7 +150,7 @@ def read_place(content: str) -> Start | None:
     try:
         known = json.loads(content)
     except ValueError as error:
-        raise DataError(f"Cannot go on from this checkpoint of shards: {error}. Give it as it was got.") from error
+        raise DataError(f"Cannot resume from this checkpoint of shards: {error}. Pass it unchanged.") from error
     if not isinstance(known, dict) or known.get("version") != _VERSION:
         return None
     place, order = known.get(_PLACE), known.get(_ORDER)
@@ -158,6 +158,6 @@ def read_place(content: str) -> Start | None:
         return None
     if not isinstance(order, dict):
         raise DataError(
-            "Cannot go on from this checkpoint of shards: it does not say of what order. Start from scratch."
+            "Cannot resume from this checkpoint of shards: it does not say of what order. Start from scratch."
         )
     return Start(place, order)

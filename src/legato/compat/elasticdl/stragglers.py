@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from legato.compat.elasticdl.syncs import Point, Syncs
 
-LIMIT_S: Final = 3600.0  # as ever, from the first that reaches a point; a new driver restarts the count
+LIMIT_S: Final = 3600.0  # as before, from the first that reaches a point; a new driver restarts the count
 
 
 class _Watched(NamedTuple):
@@ -48,4 +48,4 @@ class Stragglers:
     def _end(self, name: str) -> None:
         # Each one that is given up is awaited no more, which changes the point.
         for worker in sorted(self._watched.pop(name).point.awaited):
-            self._give_up(worker, f"has not come to '{name[:100]}' in {LIMIT_S:g} s, where others wait for it")
+            self._give_up(worker, f"did not reach '{name[:100]}' within {LIMIT_S:g} s, where others wait for it")

@@ -241,7 +241,7 @@ class TaskQueue:
                 if not self._to_give_back:
                     return
                 number, error = self._to_give_back[0]
-            # Said twice if two threads do this at once: the driver passes over what it knows.
+            # Said twice if two threads do this at once: the driver skips what it knows.
             self._client.report_task_result(number, self._dataset, error)
             with self._changed:
                 if self._to_give_back and self._to_give_back[0] == (number, error):

@@ -42,7 +42,7 @@ class TasksState(msgspec.Struct, frozen=True, kw_only=True):
         datasets: in the order in which they were registered.
         next_number: of a task.
         workers: that are there.
-        restored: digests of the checkpoints that were gone on from.
+        restored: digests of the checkpoints that were continued from.
     """
 
     datasets: tuple[KnownDataset, ...] = ()
@@ -166,7 +166,7 @@ class TaskManager:
         return (known.params.dataset_size, known.seed) if known is not None and known.params.shuffle else None
 
     def report(self, number: int, *, error: str = "") -> Reported:
-        """Note that a task is done; with an error, that it is to do again. Unknown numbers are passed over."""
+        """Note that a task is done; with an error, that it is to do again. Unknown numbers are skipped."""
         for name, dataset in self._datasets.items():
             holding = dataset.state.doing.get(number)
             if holding is not None:
@@ -180,7 +180,7 @@ class TaskManager:
         return sum(dataset.take_back(self._workers) for dataset in self._datasets.values())
 
     def reopen(self) -> None:
-        """Go on in another driver: with numbers that the last one cannot have used, whatever of it reached the disk."""
+        """Continue in another driver, with numbers that the last one cannot have used."""
         self._next_number += _SKIPPED
 
     # ------------------------------------------------------------ data sets
@@ -203,7 +203,7 @@ class TaskManager:
         return asked.checkpoint() if asked is not None else ""
 
     def restore(self, content: str) -> bool:
-        """Go on where a checkpoint was written: what was to do or handed out then is to do, and nothing is handed out.
+        """Continue where a checkpoint was written: all open tasks of that time are to do, and none is handed out.
 
         Once per job for each content: all workers restore the same one, and those that join later must not throw away
         what was done since.
@@ -258,7 +258,7 @@ def _read_name(content: str) -> str:
     try:
         return decode(content, _Named).dataset_name
     except msgspec.MsgspecError as error:
-        raise DataError(f"Cannot go on from this checkpoint of a data set: {error}. Give it as it was got.") from error
+        raise DataError(f"Cannot resume from this checkpoint of a data set: {error}. Pass it unchanged.") from error
 
 
 def _check(params: DatasetParams) -> None:

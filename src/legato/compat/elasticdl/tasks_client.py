@@ -52,7 +52,7 @@ class TasksClient(Protocol):
     def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:
         """Say that a task is done, or, with an error, that it is not: it is then handed out again.
 
-        A number that is not handed out (any more) is passed over.
+        A number that is not handed out (any more) is skipped.
         """
         ...
 
@@ -69,7 +69,7 @@ class TasksClient(Protocol):
         ...
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Go on where a checkpoint was written: all that was not done then is to do. False if it cannot be read."""
+        """Continue where a checkpoint was written: all that was not done then is to do. False if it cannot be read."""
         ...
 
     def worker_sync(self, name: str) -> bool:

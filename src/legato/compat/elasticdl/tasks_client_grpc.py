@@ -53,7 +53,7 @@ class GrpcTasksClient:
         address: ``host:port`` of who hands them out.
         worker: the number of the worker that asks.
         host: by which it is known in the training loop.
-        away_limit_s: who hands them out may be away for so long.
+        away_limit_s: who hands them out may be away for that long.
         clock: seconds that never go backwards.
     """
 
@@ -156,7 +156,7 @@ class GrpcTasksClient:
         return self._ask("get_shard_checkpoint", m.DatasetRequest(dataset_name=dataset), m.ShardCheckpoint).content
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Go on where a checkpoint was written; see `TasksClient`."""
+        """Continue where a checkpoint was written; see `TasksClient`."""
         return self._ask("report_shard_checkpoint", m.ShardCheckpoint(content=content), m.YesResponse).yes
 
     # ------------------------------------------------------------ named points, the loop
@@ -179,7 +179,7 @@ class GrpcTasksClient:
         self._ask("delete_worker_sync", m.DeleteSyncRequest(delete_all=True), m.Empty)
 
     def get_standing(self) -> Standing:
-        """Return where this worker stands in the training loop; see `TasksClient`."""
+        """Return where this worker is in the training loop; see `TasksClient`."""
         answer = self._ask("get_comm_rank", m.HostRequest(worker_host=self._host), m.CommRankResponse)
         return Standing(
             rank=answer.rank_id,
@@ -224,7 +224,7 @@ class GrpcTasksClient:
                 away_since = self._clock() if away_since is None else away_since
                 if self._clock() - away_since >= self._away_limit_s:
                     raise TasksUnreachable(
-                        f"Who hands out tasks has not answered at {self._address} for {self._away_limit_s:g} s: "
+                        f"The driver has not answered at {self._address} for {self._away_limit_s:g} s: "
                         f"{error.details()}."
                     ) from error
             except ValueError:

@@ -68,7 +68,7 @@ class Training:
         seed: of the job.
         num_per_step: micro-batches of a step; if it is not fixed, no more than that.
         epoch_of: returns in which epoch a job is that has trained so many micro-batches.
-        start: micro-batches that were trained before, in a job whose checkpoint of shards this one goes on from.
+        start: micro-batches that were trained before, in a job whose checkpoint of shards this one continues from.
 
     Raises:
         UsageError: that job trained another stream.
@@ -196,7 +196,8 @@ class Training:
         if not self._is_over:
             if self.plan.is_stuck:
                 raise ProgramError(
-                    "The loop has come to the end of its data, but has not given all of its batches to the function of "
+                    "The loop has reached the end of its data, but has not passed all of its batches to the function "
+                    "of "
                     "elastic_run. Call it once for every batch that the loader yields, in their order."
                 )
             # Broken off by the program: by its own count, or because it is good enough.

@@ -15,8 +15,9 @@ from legato.core.errors import UsageError
 _MARK: Final = "# Written by 'elasticdl zoo init'."
 _OLD_PYTHON: Final = re.compile(r"python:(2|3\.(?:[0-9]|10))(?![0-9])")
 _NO_DOCKER: Final = (
-    "There is no program 'docker' here, which builds and pushes images. Jobs on this machine need no image: 'elasticdl "
-    "train' uploads the folder in which you stand. For a cluster, install Docker and repeat this."
+    "The program 'docker', which builds and pushes images, is not installed. Jobs on this machine need no image: "
+    "'elasticdl "
+    "train' uploads the present folder. For a cluster, install Docker and repeat this."
 )
 
 
@@ -52,12 +53,12 @@ def write_dockerfile(asked: Asked, here: Path) -> list[str]:
     text = render_dockerfile(asked)
     file = here / "Dockerfile"
     if file.exists() and not file.read_text(errors="replace").startswith(_MARK):
-        raise UsageError(f"There is a Dockerfile in {here} already. Move it away, or build with it as it is.")
+        raise UsageError(f"{here} already contains a Dockerfile. Move it away, or build with it.")
     file.write_text(text)
     told = [f"{file} is written. Build the image with: elasticdl zoo build --image=NAME ."]
     if not asked.text("local_pkg_dir"):
         told.append(
-            "Legato comes from your index of packages. Where that has none of ours, put its wheel into a folder, and "
+            "pip gets Legato from your package index. If that does not contain it, put its wheel into a folder, and "
             "say --local_pkg_dir=FOLDER."
         )
     if _OLD_PYTHON.search(asked.text("base_image")):

@@ -155,9 +155,9 @@ def split_words(text: str) -> list[str]:
     ['a', 'b c', '--d=e " f', '$HOME;ls']
     """
     if len(text) > _MAX_LENGTH:
-        raise UsageError(f"The arguments have more than {_MAX_LENGTH} characters. Put what is long into a file.")
+        raise UsageError(f"The arguments have more than {_MAX_LENGTH} characters. Move long values into a file.")
     if "\0" in text:
-        raise UsageError("There is a zero character in the arguments. Leave it out.")
+        raise UsageError("The arguments contain a zero character. Remove it.")
     words: list[str] = []
     word: str | None = None
     place = 0
@@ -339,7 +339,9 @@ def _read_data_path(said: str | None, passed_over: list[str]) -> str | None:
         if name == "data_path":
             parts = [one for one in value.split("/") if one not in ("", ".")]
             if ".." in parts:
-                raise UsageError(f"Cannot use data_path '{value[:100]}': it leads out of the data. Take '..' out.")
+                raise UsageError(
+                    f"Cannot use data_path '{value[:100]}': it leads out of the data directory. Remove '..'."
+                )
             found = "/".join(parts)
         elif name != "type":
             passed_over.append(f"--cs-datastore-meta {name[:100]}")

@@ -37,7 +37,10 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
         return self.shape == "elastic"
 
 
-_GANG: Final = "as many workers as --numWorker times --workerDeviceNum, each with one slot, or none: it waits for all."
+_GANG: Final = (
+    "as many workers as --numWorker times --workerDeviceNum, each with one slot, or none: the job waits until all are "
+    "free."
+)
 
 _ALL: Final = (
     Framework(

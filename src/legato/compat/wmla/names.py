@@ -112,7 +112,7 @@ TYPE_LABEL: Final = "wmla.type"
 
 FRAMEWORK_LABEL: Final = "wmla.framework"
 ARGUMENTS_LABEL: Final = "wmla.args"
-"""The argument string as it came, without secrets; longer than a label, it goes on in ``wmla.args.2``, ``….3`` …"""
+"""The argument string as it came, without secrets; longer than a label, it continues in ``wmla.args.2``, ``….3`` …"""
 
 APPLICATION_LABEL: Final = "wmla.application"
 GROUP_LABEL: Final = "wmla.group"
@@ -174,7 +174,7 @@ def find_job(text: str) -> str | None:
 def find_model_directory(main: str) -> str:
     """Return the model directory of a program, from RESULT_DIR on, or absolute as the program is.
 
-    It stands on ``sys.path`` of all processes and is their working directory.
+    It is on ``sys.path`` of all processes and is their working directory.
 
     Args:
         main: first argument of the launcher: ``_submitted_code/NAME/…/main.py``, or an absolute path.
@@ -200,7 +200,7 @@ PENDING: Final = State("PENDING_CRD_SCHEDULER", "SUBMITTED")
 SUBMITTED: Final = State("SUBMITTED", "SUBMITTED")
 RUNNING: Final = State("RUNNING", "RUNNING")
 
-# Loops in users' notebooks go on only while they read PENDING_CRD_SCHEDULER, SUBMITTED or RUNNING; LAUNCHING,
+# Loops in users' notebooks continue only while they read PENDING_CRD_SCHEDULER, SUBMITTED or RUNNING; LAUNCHING,
 # RECOVERING and all others end them, so nothing that is not over is called so here. Loops in users' scripts end at a
 # state with FINISHED or ERROR in it, and with no other.
 STATES: Final[Mapping[str, State]] = {
@@ -211,7 +211,7 @@ STATES: Final[Mapping[str, State]] = {
     "running": RUNNING,
     # It writes its checkpoint, and its workers are there.
     "pausing": RUNNING,
-    # It will go on: a loop that ended here would take the result of half a training.
+    # It will continue: a loop that ended here would take the result of half a training.
     "paused": PENDING,
     # Stopped is what it will be; until then its result is not whole.
     "stopping": RUNNING,

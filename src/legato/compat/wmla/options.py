@@ -1,4 +1,4 @@
-"""The options of a submission: which mean something here, which are passed over, which are refused. Pure."""
+"""The options of a submission: which are supported, which are accepted without effect, which are refused. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEANINGLESS: Final = frozenset(
         *("--conda-env-name", "--python-version"),
         # A job is its submitter's.
         "--submit-user",
-        # Data lie on the machines.
+        # Data are on the machines.
         *("--data-source", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer"),
     )
 )

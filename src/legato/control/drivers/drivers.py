@@ -22,7 +22,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         job: the job's id; also ``spec.name``.
         attempt: which life of the job it is, from 1.
-        spec: what to train; ``spec.resume`` if it goes on from a checkpoint.
+        spec: what to train; ``spec.resume`` if it continues from a checkpoint.
         slots: those that it has at first, by their names in the pool.
         code: a folder with the job's code, which stays as it is: the job runs in a copy of its own, made by its first
             attempt and kept for those after it. None: it runs in ``spec.directory``, wherever that is.
@@ -120,7 +120,7 @@ class Drivers(Protocol):
 
         Args:
             order: for the driver.
-            is_wanted: asked after whatever takes long; if it is not wanted any more, nothing is started.
+            is_wanted: asked after whatever takes long; if it is not needed any more, nothing is started.
 
         Raises:
             LegatoError: it cannot be started here.
@@ -165,5 +165,5 @@ class Drivers(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of all drivers; they go on."""
+        """Let go of all drivers; they continue."""
         ...

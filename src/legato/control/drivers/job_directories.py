@@ -48,7 +48,7 @@ def copy_code(code: Path, directory: Path, folder: str = "", user: JobUser | Non
         _hand_over(work, user)
         return work
     if not code.is_dir():
-        raise LegatoError(f"Its code is gone: there is no {code} any more. Submit it again.")
+        raise LegatoError(f"Its code was deleted: {code} does not exist any more. Submit the job again.")
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
     try:
         shutil.copytree(code, scratch / folder, symlinks=True, dirs_exist_ok=True)

@@ -120,7 +120,7 @@ class LocalDrivers:
         is_new = found is None or found.order.attempt < order.attempt
         if await self._still_driven(directory, ending=is_new):
             return
-        # Also for an attempt that goes on: the user's home directory is made if it is not there.
+        # Also for an attempt that continues: the user's home directory is made if it is not there.
         user = await asyncio.to_thread(self._find_user, order.owner)
         if is_new:
             numbers = self._numbers(order.slots)
@@ -184,7 +184,7 @@ class LocalDrivers:
         return dict(zip(attempts, found, strict=True))
 
     async def close(self) -> None:
-        """Close the connections; the drivers go on."""
+        """Close the connections; the drivers continue."""
         self._copying.shutdown(wait=False, cancel_futures=True)
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close() for line in lines.values()))
@@ -196,7 +196,7 @@ class LocalDrivers:
     # ------------------------------------------------------------ inside
 
     async def _report_safely(self, job: str, attempt: int) -> DriverReport:
-        """Report on one job; if what lies there or what is answered cannot be read, only whether its driver lives."""
+        """Report on one job; if what is there or what is answered cannot be read, only whether its driver lives."""
         if (job, attempt) in self._given_up:
             outcome = Outcome("failed", _EXIT_GIVEN_UP, self._given_up[job, attempt])
             return DriverReport(attempt=attempt, state=DriverState.ENDED, in_use=frozenset(), outcome=outcome)
@@ -204,11 +204,11 @@ class LocalDrivers:
             report = await self._report(job, attempt)
             missing = [] if report.status is None else [key for key in _NEEDED if key not in report.status]
             if missing:
-                raise LegatoError(f"its driver does not tell {', '.join(missing)}; it is of another version")
+                raise LegatoError(f"its driver does not report {', '.join(missing)}; it is of another version")
         except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
             if self._odd.get(job) != str(error):
                 self._odd[job] = str(error)
-                _log.exception("what is known of a driver cannot be read", job=job)
+                _log.exception("the files of a driver cannot be read", job=job)
             try:
                 lives = await asyncio.to_thread(_is_driven, self._root / job)
             except Exception:  # noqa: BLE001 -- as above; without knowing it, no second driver is started
@@ -388,7 +388,7 @@ def _is_driven(directory: Path) -> bool:
     identity = _read_identity(directory)
     if identity is not None and identity.is_alive():
         return True
-    # Who started it may have died before that was written down, or another one that ended at once stands there.
+    # Who started it may have died before that was written down, or another one that ended at once is there.
     return JobDirectory(directory).is_locked()
 
 
@@ -409,7 +409,7 @@ def _kill_driver(job: str, directory: Path) -> None:
         _log.warning("a driver that does not answer is killed", job=job, pid=identity.pid)
         send_signal(identity.pid, identity.start_time, signal.SIGKILL)
     elif JobDirectory(directory).is_locked():
-        raise LegatoError(f"Its driver does not answer, and which process has {directory} locked is not known.")
+        raise LegatoError(f"Its driver does not answer, and the process that has {directory} locked is unknown.")
 
 
 def _read_identity(directory: Path) -> _Identity | None:

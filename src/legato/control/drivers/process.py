@@ -91,13 +91,13 @@ def main(path: Path) -> int:
     try:
         outcome = asyncio.run(_drive(found, directory))
     except JobDriven:
-        _log.exception("Another driver has job %s", found.order.job)
+        _log.exception("Another driver runs job %s", found.order.job)
         return 1
     except UsageError as error:
         return _refuse(found, directory, error)
     except LegatoError:
         # Not the end of the job: what runs, runs on, and the next driver takes it over.
-        _log.exception("The driver of job %s ends before its job", found.order.job)
+        _log.exception("The driver of job %s failed before its job ended", found.order.job)
         return 1
     _log.info("The job %s: %s", outcome.outcome, outcome.reason)
     return 0
@@ -146,15 +146,16 @@ def _check_reach(user: JobUser, places: list[str]) -> None:
         return
     what = f"read the directory '{error}'" if error in places else f"run Python ({error})"
     raise UsageError(
-        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. Let the operator "
-        "give that user the right to."
+        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. The operator "
+        "must "
+        "give that user the right."
     )
 
 
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:
     """Let a job that cannot be run end as failed, unless another driver has it."""
     order = found.order
-    _log.error("Job %s ends before it began: %s", order.job, error)
+    _log.error("Job %s ends before its start: %s", order.job, error)
     with contextlib.suppress(UsageError):
         directory.lock()
         journal = directory.read_journal()

@@ -78,7 +78,7 @@ class Caller:
         return reports
 
     async def make(self, calls: Iterable[Call], works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
-        """Make the calls of a round. Starts that take long go on after it."""
+        """Make the calls of a round. Starts that take long continue after it."""
         now, begun = [], []
         for call in calls:
             if isinstance(call, Tell | End):

@@ -15,13 +15,14 @@ from legato.control.drivers.drivers import DriverReport, DriverState
 NUM_TRIES: Final = 8
 """Starts in a row after which a driver is given up. With the pauses between them: about two minutes."""
 WELL_S: Final = 300.0
-"""A driver that answers for so long is well: what was before does not count any more."""
+"""A driver that answers for that long is well: what was before does not count any more."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
 _SILENT_S: Final = 10.0  # a shorter silence is not reported: a loaded machine is late now and then
 _SLOW_S: Final = 60.0  # nor of a driver that takes so long to begin
-# A driver that does not answer for so long is killed, and the next one adopts the workers. One that slept has none left
+# A driver that does not answer for that long is killed, and the next one adopts the workers. One that slept has none
+# left
 # after a minute: they save and end. One that begins may wait for imports. By whether its job is to end at once:
 _LIMITS_S: Final = {
     (DriverState.SILENT, False): 120.0,
@@ -132,7 +133,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         if self.why:
             return f"its driver cannot be started: {self.why}; it was tried {NUM_TRIES} times"
         if report.state is DriverState.UNKNOWN:
-            return f"its driver cannot be started: it was tried {NUM_TRIES} times, and nothing is left of it"
+            return f"its driver cannot be started: it was tried {NUM_TRIES} times, and none of its processes is left"
         why = report.trouble or "it died again and again"
         return f"its driver cannot run: {why}; it was started {NUM_TRIES} times"
 

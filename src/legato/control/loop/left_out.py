@@ -32,7 +32,7 @@ class LeftOut:
 
     @contextlib.contextmanager
     def unless_fails(self, job: str, what: str) -> Iterator[None]:
-        """Do one job's part of a round; if that fails, leave the job out and go on.
+        """Do one job's part of a round; if that fails, leave the job out and continue.
 
         Args:
             job: its id.

@@ -202,7 +202,7 @@ class ControlLoop:
     def _tell_left_out(self, left_out: LeftOut) -> None:
         """Log what is left out, once as long as it stays the same, and count it for the metrics."""
         for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
-            _log.error("a round leaves something out", kind=kind, name=name, error=why)
+            _log.error("a round leaves objects out", kind=kind, name=name, error=why)
         self._last_left_out = left_out
         self.pulse.left_out = left_out.count()
 
@@ -211,7 +211,7 @@ class ControlLoop:
         self._leads_until = lease.expires_at - self._lease_s * _SPARE
 
     async def _renew_lease(self, lease: Lease) -> bool:
-        """Go on with a round that took long, if no other server has decided anything in between."""
+        """Continue with a round that took long, if no other server has decided anything in between."""
         renewed = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
         if renewed is None or renewed.fence != lease.fence:
             return False
@@ -237,7 +237,7 @@ class ControlLoop:
         except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- one job's trouble is not the others': each is written by itself
-            _log.exception("a round could not be written as a whole")
+            _log.exception("a round could not be stored in one transaction")
             for change in changes:
                 await self._write_one(change, lease)
         else:

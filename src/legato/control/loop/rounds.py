@@ -22,10 +22,10 @@ from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
 _EXIT_REFUSED: Final = 2  # as of a program that could not be started
-_NOT_STARTED: Final = "its slots were asked back before anything was started; goes on by itself when slots are free"
+_NOT_STARTED: Final = "its slots were asked back before it started; resumes by itself when slots are free"
 _ELSEWHERE: Final = (
-    "is not known here: its directory lies in another home, or was deleted. Bring it back, or stop the job to give "
-    "its driver and its workers up, if they live"
+    "was not found: the job's directory is in another home, or was deleted. Restore it, or stop the job to give "
+    "its driver and its workers up"
 )
 
 
@@ -60,7 +60,7 @@ def learn(
         try:
             change = _learn_one(pool, job, report, memories, now)
         except Exception as error:  # noqa: BLE001 -- a report may say anything; the other jobs' are learned from
-            change = _with_note(job, None, f"reports what cannot be used: {describe(error)}")
+            change = _with_note(job, None, f"sends an invalid report: {describe(error)}")
         if change is not None:
             changes.append(change)
     for job_id in set(memories) - {job.id for job in pool.facts.jobs}:
@@ -95,7 +95,7 @@ def _learn_one(
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
-    """Say in a job's reason what is wrong with its driver, unless it stands there, or the job moves on anyway."""
+    """Say in a job's reason what is wrong with its driver, unless it is there, or the job moves on anyway."""
     reason = job.reason if trouble is None else reason_with(job.reason, trouble)
     if reason == job.reason or (change is not None and change.stage is not None):
         return change
@@ -106,15 +106,15 @@ def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobCh
 
 
 def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
-    """Of this attempt nothing was ever started: it ends at once if it is not wanted any more, or cannot be started."""
+    """Of this attempt nothing was ever started: it ends at once if it is not needed any more, or cannot be started."""
     outcome, reason = None, reason_with(job.reason, "")
     if _is_elsewhere(pool, job):
         # Its workers may train on. Who stops it answers for them.
         if job.stage is not Stage.STOPPING:
             return None
-        outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not known here and is given up")
+        outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not found and is given up")
     elif job.stage is not Stage.STARTING or not pool.kept(job):
-        outcome = Outcome("stopped", 0, f"{reason}; nothing had been started")
+        outcome = Outcome("stopped", 0, f"{reason}; it had not started")
     elif memory.trouble.is_hopeless(now):
         outcome = Outcome("failed", _EXIT_REFUSED, memory.trouble.tell_end(report))
     if outcome is not None:
@@ -130,7 +130,7 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
 
 
 def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
-    """Whether the present attempt has run, as the store knows; of use where nothing is known of it here."""
+    """Whether the present attempt has run, as the store knows; the driver's files do not say it."""
     if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
         return job.stage is Stage.RUNNING
     return any(job.progress.time >= found.since for found in pool.held(job))
@@ -146,13 +146,13 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
     if stage is Stage.FAILED and may_retry:
         is_retry, wait = True, " when it is resumed" if job.stage is Stage.PAUSING else ""
         stage = Stage.PAUSED if job.stage is Stage.PAUSING else Stage.QUEUED
-        reason = f"tries again{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
+        reason = f"is retried{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
         stage, reason = Stage.PAUSED, _tell_unsaved(outcome, "resuming goes back") or reason
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
         unsaved = _tell_unsaved(outcome, "it goes back")
         stage = Stage.QUEUED
-        reason = f"{unsaved or 'paused, its state is saved'}; goes on by itself when slots are free"
+        reason = f"{unsaved or 'paused, its state is saved'}; resumes by itself when slots are free"
     return JobChange(
         job=job.id,
         seen_stage=job.stage,

@@ -1,4 +1,4 @@
-"""How long jobs have held slots, of those that may hold them for so long only, and which must stop. Writes nothing.
+"""How long jobs with a limit have held slots, and which jobs must stop. Writes nothing.
 
 What was before is asked of the store once in each attempt; from then on a monotonic clock counts.
 """
@@ -47,7 +47,7 @@ class RunTimes:
             limit_s, count = _limit_s(job, works), self._counts.get(job.id)
             if limit_s is None or count is None or count.held_s + at - count.at < limit_s:
                 continue
-            reason = f"it has held slots for the {limit_s:g} s that it may"
+            reason = f"it has reached its limit of {limit_s:g} s with slots"
             changes.append(
                 JobChange(
                     job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, stage=Stage.STOPPING, reason=reason

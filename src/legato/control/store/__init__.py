@@ -58,7 +58,7 @@ class Store:
 
     Args:
         database: whose tables are there already; see `open_store`.
-        request_limit_s: a request with an idempotency key and without an answer for so long is taken for dead.
+        request_limit_s: a request with an idempotency key and without an answer for that long is taken for dead.
         passwords: how they are hashed.
         random_bits: returns a random number of so many bits; for ids and tokens.
     """
@@ -139,6 +139,7 @@ def _make_directory(url: str) -> None:
             file.touch(mode=0o600)
         except OSError as error:
             raise StoreError(
-                f"Cannot make the store {file}: {error.strerror or error}. Let this user write there, or name another "
+                f"Cannot make the store {file}: {error.strerror or error}. Make the directory writable for this user, "
+                "or name another "
                 "file in the setting database_url."
             ) from error

@@ -59,7 +59,7 @@ class Accounts:
     ) -> User:
         """Give a user another role, or let it in no more, or again; all of it, or nothing.
 
-        Tokens follow a role at once, downwards. Jobs of a user who is disabled go on; stop them if they should not.
+        Tokens follow a role at once, downwards. Jobs of a user who is disabled continue; stop them if they should not.
 
         Args:
             name: of the user.

@@ -116,7 +116,7 @@ class Database:
 
 
 class Undecodable(NamedTuple):
-    """What is wrong with the content of a column that is no JSON, or no text. It stands in place of the value."""
+    """What is wrong with the content of a column that is no JSON, or no text. It is in place of the value."""
 
     why: str
 
@@ -215,7 +215,7 @@ def _make_engine(url: str) -> Engine:
         # A connection that the database closed meanwhile is found out before it is used.
         return sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
     except (ArgumentError, ValueError) as error:
-        raise UsageError(f"Cannot open the store: database_url is no URL of a database: {error}.") from None
+        raise UsageError(f"Cannot open the store: database_url is not the URL of a database: {error}.") from None
     except (ModuleNotFoundError, NoSuchModuleError):
         raise UsageError(
             "Cannot open the store: the driver for PostgreSQL is not installed. Install legato[postgres]."

@@ -142,7 +142,7 @@ class Definitions:
             name = transaction.connection.execute(having).scalars().first()
             if name is not None:
                 raise Conflict(
-                    f"Cannot delete training definition '{old.name}': experiment '{name}' has it. Take it out there "
+                    f"Cannot delete training definition '{old.name}': experiment '{name}' uses it. Remove it there "
                     "first."
                 )
             transaction.connection.execute(update(jobs).where(jobs.c.definition == definition).values(definition=None))

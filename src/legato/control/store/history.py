@@ -90,8 +90,8 @@ class History:
             rows = fetch(connection, statement)
             if len(rows) > MAX_SPANS:
                 raise UsageError(
-                    f"Cannot look at so much at once: more than {MAX_SPANS} changes lie between since={since:.0f} and "
-                    f"until={until:.0f}. Ask for a shorter time, or for single jobs."
+                    f"Cannot read the history: more than {MAX_SPANS} changes lie between since={since:.0f} and "
+                    f"until={until:.0f}. Choose a shorter time, or single jobs."
                 )
             runs = _read_runs(connection, {job for job, _, _ in rows}, sees_only)
         # SQLite keeps whatever was written as a time; such a span is left out.

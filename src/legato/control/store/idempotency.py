@@ -16,7 +16,7 @@ class Requests:
 
     Args:
         database: the store's.
-        limit_s: a request without an answer for so long is taken for dead.
+        limit_s: a request without an answer for that long is taken for dead.
     """
 
     def __init__(self, database: Database, limit_s: float) -> None:
@@ -83,7 +83,8 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
             return before
         if found.created_at > transaction.now - limit_s:
             raise InFlight(
-                f"Cannot answer yet: the same request, with the idempotency key '{key.key}', is being answered. Repeat "
+                f"Cannot answer yet: the same request, with the idempotency key '{key.key}', is still in progress. "
+                "Repeat "
                 "it in a moment."
             )
         transaction.connection.execute(update(keys).where(*this).values(created_at=transaction.now))
@@ -100,6 +101,6 @@ def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str
 def _check_same(request_sha256: str, key: RequestKey) -> None:
     if request_sha256 != key.request_sha256:
         raise KeyReused(
-            f"Cannot answer: the idempotency key '{key.key}' came before with another request. Use a new key for a "
-            "new request, and the same one only to repeat it unchanged."
+            f"Cannot answer: the idempotency key '{key.key}' was used for another request. Use a new key for a "
+            "new request, and the same key only to repeat a request unchanged."
         )

@@ -58,7 +58,7 @@ class Jobs:
     Args:
         database: the store's.
         random_bits: returns a random number of so many bits; for ids.
-        request_limit_s: a request without an answer for so long is taken for dead.
+        request_limit_s: a request without an answer for that long is taken for dead.
     """
 
     def __init__(self, database: Database, random_bits: Callable[[int], int], request_limit_s: float) -> None:
@@ -139,7 +139,7 @@ class Jobs:
         return self._ask(Action.PAUSE, job, asker, now, version)
 
     def resume(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Queue a paused job again; it goes on where it was. Errors as in `change`."""
+        """Queue a paused job again; it continues where it was. Errors as in `change`."""
         return self._ask(Action.RESUME, job, asker, now, version)
 
     def stop(self, job: str, asker: Asker, now: float, *, version: int | None = None, stop_now: bool = False) -> Job:
@@ -199,8 +199,8 @@ class Jobs:
         old = lock_job(transaction, job, asker.sees_only)
         if version is not None and version != old.version:
             raise StaleVersion(
-                f"Cannot change job '{old.name}': it was changed meanwhile; it has version {old.version} and you have "
-                f"{version}. Look at it again, then decide."
+                f"Cannot change job '{old.name}': it has changed; it has version {old.version} and you have "
+                f"{version}. Get it again, then decide."
             )
         return old
 

@@ -29,7 +29,7 @@ _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten th
 _NEWEST: Final = update(jobs).where(jobs.c.id == bindparam("decided"))
 _DECISION: Final = insert(decisions)
 
-# Stages that this release does not know. By what lies between those that it knows: an index finds that.
+# Stages that this release does not know. By what is between those that it knows: an index finds that.
 _KNOWN: Final = sorted(Stage)
 _UNKNOWN_STAGE: Final = select_jobs().where(
     or_(

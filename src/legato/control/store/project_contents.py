@@ -133,12 +133,12 @@ class Inside(Generic[R]):
         if most is not None and number >= most:
             raise Conflict(
                 f"Cannot {doing}: the project has {number} already, and {most} may be in one. Delete some that "
-                "you no longer need, take another project, or ask the operator to raise max_in_project."
+                "you no longer need, use another project, or ask the operator to raise max_in_project."
             )
 
     def taken(self, doing: str) -> Conflict:
         """Return the error for a name that is taken."""
-        return Conflict(f"Cannot {doing}: the project has one of this name already. Take another name.")
+        return Conflict(f"Cannot {doing}: the project already has one of this name. Choose another name.")
 
     def _missing(self, ref: str) -> NotFound:
         return NotFound(

@@ -209,8 +209,7 @@ def check_version(doing: str, version: int, seen: int | None) -> None:
     """Raise StaleVersion if the asker has seen another version."""
     if seen is not None and seen != version:
         raise StaleVersion(
-            f"Cannot {doing}: it was changed meanwhile; it has version {version} and you have {seen}. Look at it "
-            "again, then decide."
+            f"Cannot {doing}: it has changed; it has version {version} and you have {seen}. Get it again, then decide."
         )
 
 
@@ -233,7 +232,7 @@ def missing_project(ref: str) -> NotFound:
 
 
 def _taken(doing: str, owner: str) -> Conflict:
-    return Conflict(f"Cannot {doing}: '{owner}' has a project of this name already. Take another name.")
+    return Conflict(f"Cannot {doing}: '{owner}' already has a project of this name. Choose another name.")
 
 
 def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: int | None) -> None:
@@ -268,7 +267,7 @@ def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers:
     """Notify the users who can no longer see a project: this is the last event of it that they receive."""
     for leaver in leavers:
         detail = {"project": project, "action": "project.leave", "target": project, LEAVER: leaver}
-        transaction.note(KIND, f"'{leaver}' is in it no more, by '{asker.name}'", detail=detail)
+        transaction.note(KIND, f"'{leaver}' was removed from it by '{asker.name}'", detail=detail)
 
 
 def _reread(transaction: Transaction, project: str) -> Project:

@@ -66,7 +66,7 @@ class Retention:
             gone = () if jobs_before is None else _purge_jobs(transaction, jobs_before)
             unused = () if uploads_before is None else _purge_uploads(transaction, uploads_before)
             if gone or unused:
-                told = f"{len(gone)} jobs and {len(unused)} uploads were too old to be kept"
+                told = f"{len(gone)} jobs and {len(unused)} uploads were deleted because of their age"
                 transaction.note("purged", told, detail={"jobs": list(gone), "uploads": list(unused)})
             return Purged(gone, unused)
 

@@ -109,7 +109,8 @@ def check_queued(
     num_queued: int = transaction.connection.execute(waiting).scalar_one()
     if num_queued + num_new > max_queued:
         raise Conflict(
-            f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' wait already, and {max_queued} may. "
+            f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' are already queued, and {max_queued} "
+            "may be. "
             "Submit it when some have started, stop some, or ask the operator to raise max_queued_jobs."
         )
 
@@ -130,7 +131,7 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
         )
     if not may_use and asker.role is not Role.ADMIN:
         raise Forbidden(
-            f"Cannot {doing}: queue '{queue}' is closed to '{asker.name}'. Take another queue, or ask an admin to make "
+            f"Cannot {doing}: queue '{queue}' is closed to '{asker.name}'. Use another queue, or ask an admin to make "
             "you a member."
         )
 

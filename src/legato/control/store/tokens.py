@@ -33,7 +33,8 @@ FIRST_TOKEN_S: Final = 86_400.0
 _ADMIN: Final = "admin"
 _LINK: Final = "link"
 _WHENCE: Final = (
-    "Tokens come from an admin ('legato tokens add NAME --user USER'), of a password ('legato login URL --user USER'), "
+    "Tokens come from an admin ('legato tokens add NAME --user USER'), from a password ('legato login URL --user "
+    "USER'), "
     "or, on the server's machine, from 'legato server token'."
 )
 
@@ -85,7 +86,7 @@ class Tokens:
         if asker.name != user:
             check_is_admin(f"create a token of '{user}'", asker)
         if expires_at <= now:
-            raise UsageError(f"{told}: it would have expired already. Give a time to come.")
+            raise UsageError(f"{told}: it would have expired already. Choose a time in the future.")
         with writing(self._database, now) as transaction:
             # The lock makes a change of the role wait, or be seen, and others who count this user's tokens wait.
             owner = transaction.connection.execute(
@@ -95,7 +96,7 @@ class Tokens:
                 raise NotFound(f"{told}: there is no user '{user}'. An admin can create it.")
             highest = lower_role(Role(owner), asker.role)
             if lower_role(role or highest, highest) is not (role or highest):
-                raise Forbidden(f"{told}: role '{role}' is above '{highest}'. Ask for '{highest}' or less.")
+                raise Forbidden(f"{told}: role '{role}' is above '{highest}'. Choose '{highest}' or less.")
             _make_room(transaction, user, kind, told)
             secret = make_secret(self._random_bits)
             token = self._insert(transaction, user, name, role or highest, expires_at, hash_secret(secret), kind)
@@ -227,7 +228,7 @@ class Tokens:
             found = read_one(transaction.connection, statement, Token)
             if found is None or (asker.role is not Role.ADMIN and found.user != asker.name):
                 whose = "" if asker.role is Role.ADMIN else " of yours"
-                raise NotFound(f"There is no token '{token}'{whose}. 'legato tokens' lists those that there are.")
+                raise NotFound(f"There is no token '{token}'{whose}. 'legato tokens' lists the existing ones.")
             live = (tokens.c.id == token, tokens.c.revoked_at.is_(None))
             transaction.connection.execute(update(tokens).where(*live).values(revoked_at=now))
             transaction.audit(asker.name, "token.revoke", token, {"user": found.user, "name": found.name})
@@ -282,8 +283,8 @@ def _make_room(transaction: Transaction, user: str, kind: TokenKind, told: str) 
         num = connection.execute(select(func.count()).select_from(tokens).where(*live)).scalar_one()
         if num >= MAX_TOKENS:
             raise Conflict(
-                f"{told}: '{user}' has {num} tokens already, and no user may have more. End one that is not needed: "
-                "'legato tokens' lists them, 'legato tokens revoke ID' ends one."
+                f"{told}: '{user}' has {num} tokens already, and no user may have more. Revoke one that is not needed: "
+                "'legato tokens' lists them, 'legato tokens revoke ID' revokes one."
             )
 
 
@@ -293,7 +294,7 @@ def _select() -> Select[Any]:
 
 def _unknown(secret: str) -> Unauthenticated:
     hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
-    return Unauthenticated(f"Cannot tell who asks: the token is unknown to this server.{hint} {_WHENCE}")
+    return Unauthenticated(f"Cannot authenticate: this server does not know the token.{hint} {_WHENCE}")
 
 
 def _code_of(code: str, now: float) -> Select[Any]:
@@ -310,7 +311,7 @@ def _find_code(connection: Connection, statement: Select[Any]) -> Row[Any]:
     found = connection.execute(statement).first()
     if found is None or found.disabled_at is not None:
         raise Unauthenticated(
-            "Cannot log in by this link: it is good once and for a short time, and has been used or has "
-            "expired. Make another with 'legato console'."
+            "Cannot log in by this link: it works once and for a short time, and has been used or has "
+            "expired. Make a new one with 'legato console'."
         )
     return found

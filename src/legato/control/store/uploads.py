@@ -31,7 +31,7 @@ class Uploads:
         self._database = database
 
     def note(self, sha256: str, num_bytes: int, asker: Submitter, now: float) -> Upload:
-        """Note that the code lies in its place, whole, and that the asker has sent it; again is as good as once.
+        """Note that the code is in its place, whole, and that the asker has sent it; again is as good as once.
 
         Raises:
             UsageError: it is no SHA-256.
@@ -88,7 +88,7 @@ class Uploads:
             raise Conflict(
                 f"Cannot take the upload of {num_bytes} bytes: '{asker.name}' has {num_held} bytes of uploaded code "
                 f"already, and may have {max_bytes}. Leave out what the program does not need (.legatoignore), or ask "
-                "the operator to raise upload_quota_bytes; code that no job names goes by itself after some days."
+                "the operator to raise upload_quota_bytes; code that no job uses is deleted after some days."
             )
 
 
@@ -109,7 +109,7 @@ def may_use(asker: Asker) -> ColumnElement[bool]:
 
 def missing_code(sha256: str) -> NotFound:
     """Return the error for code that does not exist or that the user may not use: both look the same."""
-    return NotFound(f"There is no uploaded code {sha256} of yours. Upload it first.")
+    return NotFound(f"You have not uploaded the code {sha256}. Upload it first.")
 
 
 def check_sha256(text: str) -> None:

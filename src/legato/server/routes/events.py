@@ -38,7 +38,7 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100
 
 
 class Told(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a sequence. ``after``: the number of the last one; go on with it."""
+    """A part of a sequence. ``after``: the number of the last one; continue with it."""
 
     items: tuple[T, ...]
     after: int
@@ -113,7 +113,7 @@ async def _read_seq(here: Services, after: str | None) -> int:
     if after == _NOW:
         return await here.feed.read_last()
     if not (after.isascii() and after.isdecimal()) or int(after) > _MAX_SEQ:
-        raise Problem("bad-request", "Cannot read 'Last-Event-ID': give the id of an event as it came.")
+        raise Problem("bad-request", "Cannot read 'Last-Event-ID': send the id of an event unchanged.")
     return int(after)
 
 

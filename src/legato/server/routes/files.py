@@ -57,7 +57,7 @@ def get_file(job: str, path: str, request: Request, here: Here, asker: WhoAsks) 
     root = _find_root(here, job, asker)
     parts = split_path(path)
     if not parts:
-        raise NotFound("There is no file without a name. List the job's files to see which it has.")
+        raise NotFound("The path of the file is empty. List the job's files to see which it has.")
     file = open_file(root, parts)
     begin = find_begin(file.fileno()) if is_log_file(path) else 0
     return answer_file(file, parts[-1], request.headers, is_head=request.method == "HEAD", begin=begin)

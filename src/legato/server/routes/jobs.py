@@ -35,7 +35,7 @@ router = APIRouter(prefix=API, tags=["jobs"])
 WARNING: Final = "X-Legato-Warning"
 _MAX_TRIES: Final = 5
 _LIST: Final[dict[str, Any]] = tells(Page[Job], errors=(404,))
-_LIST["responses"][304] = {"description": "Nothing has changed since the answer of this ETag."}
+_LIST["responses"][304] = {"description": "Nothing has changed since the answer with this ETag."}
 _CHANGES: Final[dict[str, Any]] = tells(Job, errors=(404, 409, 412, 413, 415))
 
 IfMatch = Annotated[str | None, Header(max_length=100)]
@@ -283,7 +283,7 @@ def read_version(if_match: str | None, what: str = "job") -> int | None:
         return None
     digits = if_match.strip().removeprefix('"').removesuffix('"')
     if not (digits.isascii() and digits.isdecimal()):
-        raise Problem("bad-request", f"Cannot read 'If-Match': give the ETag of the {what} as it came, such as \"7\".")
+        raise Problem("bad-request", f"Cannot read 'If-Match': send the ETag of the {what} unchanged, such as \"7\".")
     return int(digits)
 
 
@@ -397,8 +397,8 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
         here.store.uploads.get(code, asker)
     except NotFound as error:
         raise Forbidden(
-            f"Cannot clone job '{job.name}' with its code: it belongs to '{job.owner}', who has uploaded code for it. "
-            f"Submit a copy of its program that is your own, or ask '{job.owner}' or an admin."
+            f"Cannot clone job '{job.name}' with its code: it belongs to '{job.owner}', who uploaded it. "
+            f"Submit your own copy of the program, or ask '{job.owner}' or an admin."
         ) from error
 
 

@@ -82,7 +82,7 @@ def get_log(
 ) -> Response:
     """Return a piece of a log as it was written."""
     if tail is not None and offset is not None:
-        raise UsageError("Cannot read the log: both tail and offset are given. Give one of them.")
+        raise UsageError("Cannot read the log: tail and offset exclude each other. Send one of them.")
     found = here.store.jobs.find(job, asker)
     piece = read_piece(here.directory(found), log, offset=offset or 0, tail=tail, max_bytes=max_bytes)
     told = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
@@ -100,7 +100,7 @@ def search_log_of_job(
     after: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
     limit: Annotated[int, Query(ge=1, le=_MAX_FOUND)] = 500,
 ) -> Response:
-    """Find lines of a log by what stands in them."""
+    """Find lines of a log by what is in them."""
     found = here.store.jobs.find(job, asker)
     return Answer(search_log(here.directory(found), log, contains=contains, level=level, after=after, limit=limit))
 

@@ -102,7 +102,7 @@ def _can_write(home: Path) -> bool:
         with tempfile.TemporaryFile(dir=home) as file:
             file.write(bytes(_PROBE_BYTES))
     except OSError as error:
-        _log.warning("nothing can be written to the home", home=str(home), error=str(error))
+        _log.warning("the server cannot write to its home directory", home=str(home), error=str(error))
         return False
     return True
 

@@ -127,7 +127,7 @@ async def create_token(body: NewTokenBody, request: Request, here: Here, asker: 
             await check_password(here, request, asker.name, body.password)
         except Unauthenticated:
             # Who asks is known; what is wrong is a field.
-            told = f"Cannot create token '{body.name}': this is not the password of '{asker.name}'. Try again."
+            told = f"Cannot create token '{body.name}': the password of '{asker.name}' is wrong. Try again."
             raise BadField("password", told) from None
     else:
         shown = await run_in_threadpool(here.store.tokens.find, request.state.secret)
@@ -154,9 +154,9 @@ def _check_session(here: Services, shown: Token, name: str, expires_at: float) -
     ends = shown.expires_at or 0.0
     if expires_at > ends:
         raise Forbidden(
-            f"Cannot create token '{name}': it would outlive the log-in that asks for it, which ends in "
+            f"Cannot create token '{name}': it would be valid longer than your present log-in, which ends in "
             f"{max(ends - here.now(), 0) / _HOUR_S:.1f} hours. Give your password too ('legato tokens add "
-            "--password', or 'password' in the body), or ask for fewer days."
+            "--password', or 'password' in the body), or choose fewer days."
         )
 
 
@@ -198,5 +198,5 @@ def check_days(here: Services, name: str, days: float | None) -> float:
     most = here.settings.max_token_days
     if days is None or days > most:
         asked = "no end" if days is None else f"days={days:g}"
-        raise UsageError(f"Cannot create token '{name}': {asked} is above max_token_days={most:g}. Ask for less.")
+        raise UsageError(f"Cannot create token '{name}': {asked} is above max_token_days={most:g}. Choose fewer.")
     return days

@@ -77,7 +77,9 @@ def get_session(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
 def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -> Response:
     """Log a browser out: its token is revoked, and its cookie goes."""
     if not held.by_cookie:
-        raise UsageError("Cannot end the session: there is none, a token was shown. 'DELETE /tokens/{id}' ends that.")
+        raise UsageError(
+            "Cannot end the session: the request has no cookie, but a token. 'DELETE /tokens/{id}' ends that."
+        )
     here.store.tokens.revoke(here.store.tokens.find(held.secret).id, asker, here.now())
     here.authenticator.forget()
     return Response(status_code=204, headers={"Set-Cookie": render_cookie("", 0, request.scope)})

@@ -57,7 +57,7 @@ async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Res
     for queue in wanted:
         check_queue_numbers(queue)
         if names.count(queue.name) > 1:
-            raise UsageError(f"Cannot plan queues: '{queue.name}' is described twice. Leave one of the two out.")
+            raise UsageError(f"Cannot plan queues: '{queue.name}' is given twice. Remove one of the two.")
     async with here.turns.of(asker.name):
         snapshot, rules = await here.look(), make_rules(here.settings)
 

@@ -54,7 +54,7 @@ class Store:
     Args:
         directory: made if it is not there.
         keep: how many to keep, at least 1.
-        warn: takes one line for the user about a file that was passed over.
+        warn: takes one line for the user about a file that was skipped.
     """
 
     def __init__(self, directory: str | Path, keep: int, warn: Callable[[str], None]) -> None:
@@ -106,7 +106,7 @@ class Store:
             try:
                 return load(path)
             except CheckpointError as error:
-                self._warn(f"{error} Passed over; the one before it is tried.")
+                self._warn(f"{error} Legato skips it and tries the one before it.")
         return None
 
     def paths(self) -> list[Path]:
@@ -239,11 +239,11 @@ def _read_verified(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], bytes]:
     _, version, room, header_sha256 = _PREFIX.unpack(prefix)
     if version > VERSION:
         raise CheckpointError(
-            f"Cannot read checkpoint {path}: it has form {version}, this Legato reads up to {VERSION}. "
+            f"Cannot read checkpoint {path}: it has format {version}, and this Legato reads formats up to {VERSION}. "
             "Use a newer Legato."
         )
     if version < 1 or room > _MAX_HEADER_BYTES:
-        raise _torn(path, "its first bytes make no sense")
+        raise _torn(path, "its first bytes are invalid")
     header_bytes = file.read(room)
     if len(header_bytes) < room or hashlib.sha256(header_bytes).digest() != header_sha256:
         raise _torn(path, "its header does not match its checksum")
@@ -257,4 +257,4 @@ def _read_verified(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], bytes]:
 
 
 def _torn(path: Path, found: str) -> CheckpointError:
-    return CheckpointError(f"Cannot read checkpoint {path}: it is torn or damaged: {found}.")
+    return CheckpointError(f"Cannot read checkpoint {path}: it is incomplete or damaged: {found}.")

@@ -72,7 +72,7 @@ class Saver:
             what = ", ".join(f"{name} {theirs.get(name)} there, {self._identity[name]} here" for name in differing)
             raise CheckpointError(
                 f"Cannot resume from {found.path}: it belongs to another program or setting ({what}). "
-                "Start with --no-resume, or take another name or checkpoint directory."
+                "Start with --no-resume, or use another name or checkpoint directory."
             )
         differing = differences(found.meta.get("environment", {}), self._environment)
         if differing:
@@ -143,5 +143,5 @@ class Saver:
         self._say(wire.Saved(step=step, path=str(path)))
 
     def _on_failed(self, step: int, error: Exception) -> None:
-        self._say(wire.Note(level="error", text=f"No checkpoint at step {step}, training goes on: {error}"))
+        self._say(wire.Note(level="error", text=f"No checkpoint at step {step}, training continues: {error}"))
         self._say(wire.Unsaved(step=step))

@@ -15,7 +15,7 @@ from legato.train.state.training_state import copy_model
 def load_weights(path: str | Path, *models: torch.nn.Module) -> int:
     """Read the weights of a job's models from a checkpoint into models of the same making, wherever these are.
 
-    Optimizers and all else that goes on with a training stay in the file: for that resume the job.
+    Optimizers and all else that continues with a training stay in the file: for that resume the job.
 
     Args:
         path: of a file ``step-00001234.legato``.

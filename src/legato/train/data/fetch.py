@@ -35,7 +35,8 @@ class FetchError(Exception):
 class Fetcher:
     """Makes the batch of a key.
 
-    * Generators are seeded by (seed, epoch, sample number) before each ``dataset[i]``; ``collate_fn`` goes on with the
+    * Generators are seeded by (seed, epoch, sample number) before each ``dataset[i]``; ``collate_fn`` continues with
+    the
       state that the last sample left.
     * A data set with ``__getitems__`` gets the whole micro-batch, seeded once by its first sample.
     * A `TensorDataset`, or a `Subset` of one, with the default collation is indexed as a whole: the same bytes and the
@@ -116,7 +117,7 @@ def render_failure(key: Key, samples: Indices, what: str) -> str:
         shown += f", … {len(samples)} in all"
     return (
         f"Cannot load micro-batch {key.index} of step {key.step} in epoch {key.epoch} (samples {shown}): {what}. "
-        "Mend the data set, or leave these samples out of it."
+        "Fix the data set, or remove these samples from it."
     )
 
 

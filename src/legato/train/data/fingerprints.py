@@ -15,7 +15,7 @@ from legato.train.data.seeds import seed_sample, untouched
 
 
 def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[str, str]:
-    """Return what must be equal in all workers of a job, and in a checkpoint that it goes on from."""
+    """Return what must be equal in all workers of a job, and in a checkpoint that it continues from."""
     return {
         "model": model,
         "layout": f"{layout.global_batch_size}/{layout.micro_batch_size}",
@@ -41,7 +41,7 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
     """
     if isinstance(dataset, DataLoader):
         raise DataError(
-            "Cannot cut a DataLoader into batches: it has cut them already. Hand over the data set itself; its "
+            "Cannot cut a DataLoader into batches: it has already cut them. Pass the data set itself; its "
             "collate_fn and num_workers are arguments of run.batches and run.evaluate."
         )
     try:

@@ -117,7 +117,7 @@ class Loader:
 
         Raises:
             DataError: a sample or the collation failed (the error is the cause), or a loader process died. After the
-                former the next call goes on with the next key.
+                former the next call continues with the next key.
             StopIteration: no keys are left.
         """
         if self._processes is None:

@@ -69,8 +69,8 @@ def elastic(
         allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
             that join, and a job that resumes, begin such a scheduler again.
         on_difference: what happens when the workers are found to hold different states: ``stop`` ends the run with an
-            error that names what differs, ``warn`` goes on, ``repair`` gives all workers the state of rank 0. None for
-            ``stop`` with ``reduction="exact"`` and ``warn`` with ``fast``.
+            error that names what differs, ``warn`` continues, ``repair`` gives all workers the state of rank 0. None
+            for ``stop`` with ``reduction="exact"`` and ``warn`` with ``fast``.
 
     Raises:
         LayoutError: the batch sizes do not fit together.
@@ -352,7 +352,7 @@ class Run:
         if session.turn.is_open and not session.turn.stepped:
             raise ProgramError(
                 "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
-                "turns. Call it under `if run.stepped:`, or outside the loop over batches."
+                "turns. Call it under `if run.stepped:`, or outside of the loop over batches."
             )
         known = self._fast_forward.recall_evaluation()
         if known is not None:

@@ -75,7 +75,7 @@ class FastForward:
             session.reporter.log(session.cursor, values)
 
     def _check_kept(self, is_kept: bool) -> None:
-        """Leave if the job has gone on, while this program waited, to an epoch in which it kept nothing of this one."""
+        """Leave if the job has reached, while this program waited, an epoch in which it kept nothing of this one."""
         if not is_kept:
             # Only a new process can come to where it is.
             self._session.membership.leave("superseded")

@@ -187,7 +187,7 @@ class Session:
             except BrokenView:
                 continue
             if self.cursor.is_beyond(self.target):
-                # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
+                # An earlier view let the program run ahead of where the job continues; only a new process can go back.
                 self.membership.leave("superseded")
             # What the program does on its way there it may print: with the loss of where the job stands, not with none.
             self.cursor.show_result_of(self.target)
@@ -233,7 +233,7 @@ class Session:
             self.membership.leave("superseded")
         if found is None and self._settings.resume:
             text = (
-                f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
+                f"There is no checkpoint to resume from in {self._settings.checkpoint_dir}: training starts at step 0."
             )
             self.reporter.say(wire.Note(level="warning", text=text))
         if found is not None:
@@ -275,7 +275,7 @@ class Session:
         group = self.membership.group
         letter = state_transfer.receive_letter(group, entry.sources[0])
         if letter.refusal:
-            raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
+            raise MismatchError(f"No worker can join this job now. {letter.refusal}")
         job.check_same_data(letter.skeleton["data"], self.data_fingerprint, "the others")
         # Tensors of the models arrive where they belong, without a copy.
         own = state_transfer.aligned({"models": letter.skeleton["models"]}, {"models": self._state()["models"]})
@@ -289,9 +289,9 @@ class Session:
         try:
             self._load(tree)
         except Exception as error:
-            # Only this worker is without the state; the others have it, and go on.
+            # Only this worker is without the state; the others have it, and continue.
             told = str(error) if isinstance(error, LegatoError) else f"{type(error).__name__}: {error}"
-            raise MismatchError(f"This worker cannot take over the state of the job. {told}") from error
+            raise MismatchError(f"This worker cannot load the state of the job. {told}") from error
         self.reporter.report_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
@@ -375,7 +375,7 @@ class Session:
         return True
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
-        """Go on in the driver's next view after a break.
+        """Continue in the driver's next view after a break.
 
         Args:
             error: what happened.
@@ -463,16 +463,14 @@ class Session:
         if self._on_difference == "stop":
             raise ProgramError(
                 f"{told}\nTraining stops here, because its result would depend on the workers. With "
-                "on_difference='warn' it goes on; with 'repair' all workers take over the state of rank 0."
+                "on_difference='warn' it continues; with 'repair' all workers copy the state of rank 0."
             )
         if self.cursor.differed_step is None:
             self.cursor.note_difference(step)
         names = {piece.name for piece in found}
         if not names <= self._known_differences:
             self._known_differences |= names
-            does = (
-                "All workers take over the state of rank 0" if self._on_difference == "repair" else "Training goes on"
-            )
+            does = "All workers copy the state of rank 0" if self._on_difference == "repair" else "Training continues"
             told += f"\n{does}; the run is not exact from here on."
             self.reporter.say(wire.Differed(step=step, text=told))
         if self._on_difference == "repair":
@@ -523,7 +521,7 @@ class Session:
         """Have a checkpoint written at an end: rank 0 does it, the others wait, and take over if it dies meanwhile.
 
         Args:
-            may_join: the program goes on from here, so those who still wait for the state take part.
+            may_join: the program continues from here, so those who still wait for the state take part.
         """
         has_saved = False
         while True:

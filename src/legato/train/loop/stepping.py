@@ -221,7 +221,7 @@ class Stepper:
         elif not self._nan_told and session.membership.rank == 0:
             self._nan_told = True
             session.reporter.say(
-                wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it.")
+                wire.Note(level="warning", text=f"{text} Training continues; stop_on_nan=True would end it.")
             )
 
 

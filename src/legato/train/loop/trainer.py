@@ -156,7 +156,7 @@ class Trainer:
         model: in care of the run.
         optimizer: likewise.
         scheduler: likewise; None if there is none.
-        history: of the job until now, from its first epoch on. A worker that joins, or goes on from a checkpoint, has
+        history: of the job until now, from its first epoch on. A worker that joins, or continues from a checkpoint, has
             it with the job's state: from its first step on.
 
     Raises:

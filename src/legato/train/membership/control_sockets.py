@@ -22,7 +22,7 @@ _TOKEN_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("!Q")
 LOST_STEP: Final = (
     "Every worker must make the same calls of run.batches, run.backward, run.note and run.evaluate: not under `if "
-    "run.is_main`, and decided by nothing that differs between workers."
+    "run.is_main`, and not depending on anything that differs between workers."
 )
 _GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
 
@@ -40,7 +40,7 @@ class ControlSockets:
     def swap(
         self, outgoing: Mapping[int, Sequence[torch.Tensor]], incoming: Mapping[int, Sequence[torch.Tensor]]
     ) -> None:
-        """Send tensors to and receive tensors from some ranks at once; they lie on the CPU in one piece each.
+        """Send tensors to and receive tensors from some ranks at once; they are on the CPU in one piece each.
 
         Raises:
             OSError: a peer is gone, or the connections were broken.
@@ -110,7 +110,7 @@ class ControlSockets:
         return num_bytes
 
     def _swap_large(self, unsent: dict[int, list[memoryview]], missing: dict[int, list[memoryview]]) -> None:
-        """Go on where the sockets' buffers are full: receive meanwhile, as the peers do."""
+        """Continue where the sockets' buffers are full: receive meanwhile, as the peers do."""
         with selectors.DefaultSelector() as selector:
             missing = {rank: views for rank, views in missing.items() if views}
             for rank in {*unsent, *missing}:
@@ -183,7 +183,7 @@ def _check_length(rank: int, told: bytes | bytearray, views: Sequence[memoryview
     (theirs,), mine = _LENGTH.unpack(told), sum(map(len, views))
     if theirs != mine:
         raise ProgramError(
-            f"The workers have lost step with one another: rank {rank} sends {theirs} bytes where {mine} are expected. "
+            f"The workers have made different calls: rank {rank} sends {theirs} bytes where {mine} are expected. "
             f"{LOST_STEP}"
         )
 

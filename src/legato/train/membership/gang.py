@@ -84,14 +84,14 @@ class Gang:
             if self._clock() >= until:
                 raise LegatoError(
                     f"Only {len(found)} of the {self._num_workers} workers of this job came within {self._limit_s:g} s "
-                    f"(workers {', '.join(map(str, found))}). Look into the logs of the others, and submit it again."
+                    f"(workers {', '.join(map(str, found))}). Check the logs of the others, and submit it again."
                 )
             self._sleep(_POLL_S)
         if len(found) > self._num_workers:
             raise LegatoError(
                 f"A worker of this job is gone, and worker {found[-1]} has come in its place. The {self._num_workers} "
                 "workers of such a program begin together or not at all, so the job ends here. The events of the job "
-                "tell how the worker was lost. Submit it again; what it is to go on from it must save itself."
+                "say how the worker was lost. Submit the job again; such a program must save its own state."
             )
         addresses = [(self._directory / f"come-{number}").read_text() for number in found]
         return Seat(found.index(self._worker), tuple(addresses))

@@ -220,7 +220,7 @@ class Group:
         sockets, ranks = self._sockets, self._ranks
         try:
             if sockets is None:
-                raise ConnectionResetError("it is left already")
+                raise ConnectionResetError("it has ended already")
             with self.waits:
                 sockets.swap(
                     {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
@@ -319,7 +319,7 @@ class Group:
 
     def _start(self, start: Callable[[Any], Any], memory: torch.Tensor) -> Work:
         if self._process_group is None:
-            raise BrokenView(f"view {self.view.number} is left already")
+            raise BrokenView(f"view {self.view.number} has ended already")
         try:
             return Work(start(self._process_group), memory)
         except RuntimeError as error:
@@ -328,7 +328,7 @@ class Group:
     def break_connections(self) -> None:
         """Shut every connection of this group down: threads that wait in it, here or at a peer, get an error at once.
 
-        Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
+        Callable from any thread and more than once. The listening socket is not touched: touching it ends the process.
         """
         with self._fate.changed:
             self._fate.is_broken = True

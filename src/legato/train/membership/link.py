@@ -34,7 +34,7 @@ _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
 _HELD_UP_S: Final = 10.0
-"""Longer than any wait of the link's thread: if it did not run for so long, it could not hear the driver."""
+"""Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
 
 class Link:
@@ -89,7 +89,7 @@ class Link:
             thread.start()
         with self.changed:
             if not self.changed.wait_for(lambda: self.settings is not None, _HELLO_LIMIT_S):
-                raise LegatoError(f"No driver answers at the address in {self._driver_file}. Is the job still wanted?")
+                raise LegatoError(f"No driver answers at the address in {self._driver_file}. Does the job still run?")
             assert self.settings is not None
             return self.settings
 
@@ -228,7 +228,7 @@ class Link:
                 case wire.Stop():
                     self.stop_reason = message.reason
                 case wire.Refused():
-                    sys.stderr.write(f"legato: worker {self.worker} may not take part: {message.reason}\n")
+                    sys.stderr.write(f"legato: worker {self.worker} was refused by the driver: {message.reason}\n")
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():

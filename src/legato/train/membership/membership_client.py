@@ -117,8 +117,8 @@ class MembershipClient:
             told = ", ".join(
                 f"rank {rank}: {what} in round {n} of view {v}" for rank, (n, v, what) in enumerate(places)
             )
-            raise ProgramError(f"The workers have lost step with one another ({told}). {LOST_STEP}")
-        # An agreement stays until it is carried out: an evaluation may lie between the two.
+            raise ProgramError(f"The workers have made different calls ({told}). {LOST_STEP}")
+        # An agreement stays until it is carried out: an evaluation may be between the two.
         self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
         self._stop_agreed = any(word[3] & STOP for word in words)
 
@@ -408,7 +408,7 @@ class MembershipClient:
                 if self._link.stop_reason is not None:
                     break
                 hold, self._link.hold = self._link.hold, None
-            # Not under the lock: a state may take long to copy, and the link's thread must go on meanwhile.
+            # Not under the lock: a state may take long to copy, and the link's thread must continue meanwhile.
             if hold is not None and hold.save:
                 self._on_hold()
         self._on_stopped_waiting()

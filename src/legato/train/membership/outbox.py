@@ -35,7 +35,7 @@ class Outbox:
         self._saved: wire.Saved | None = None
 
     def put(self, message: wire.Message) -> None:
-        """Have a message sent, now or to the next driver. `Progress` says from where a checkpoint lets the job go on.
+        """Send a message, now or to the next driver. `Progress` says from where a checkpoint resumes the job.
 
         Raises:
             ProgramError: it is larger than any driver takes.

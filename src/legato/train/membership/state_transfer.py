@@ -315,7 +315,7 @@ def receive_loan(
     """Read all tensors, in place, from the memory of a source on this machine, and thank it.
 
     Raises:
-        BrokenView: the source is gone, or goes on without this rank; the tensors are worthless then.
+        BrokenView: the source is gone, or continues without this rank; the tensors are worthless then.
     """
     with _on_host(tensors) as hosts:
         borrow(loan, hosts, on_chunk)

@@ -20,7 +20,7 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
 
     Args:
         launch: what to run, where and with which environment.
-        gate: a pipe that opens (one byte) when the worker stands in the record, or ends with the warm parent.
+        gate: a pipe that opens (one byte) when the worker is in the record, or ends with the warm parent.
         entry: ``module:function``.
         fresh: start a new interpreter instead of using this one.
     """
@@ -71,7 +71,7 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
         os.close(report)
         os.read(lifeline, 1)
     except BaseException:  # noqa: BLE001 -- logged whole, and the process ends
-        # As above: this process is a copy of the warm parent and must not go on as one.
+        # As above: this process is a copy of the warm parent and must not continue as one.
         traceback.print_exc()
         sys.stderr.flush()
     finally:

@@ -155,7 +155,7 @@ def run_from(snapshot: Snapshot) -> None:
 def describe_program() -> dict[str, str]:
     """Return what this process has run of its program: the digests of the script and the modules from its folder.
 
-    Files that lie in an environment of Python, such as ``.venv``, are no part of the program.
+    Files that are in an environment of Python, such as ``.venv``, are no part of the program.
     """
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:

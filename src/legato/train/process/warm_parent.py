@@ -241,7 +241,7 @@ class WarmParent:
     # ------------------------------------------------------------ workers
 
     def _start_worker(self, message: StartWorker) -> None:
-        # The child runs only after it stands in the record: whatever dies when, no unknown worker runs.
+        # The child runs only after it is in the record: whatever dies when, no unknown worker runs.
         gate, opener = os.pipe()
         try:
             pid = self._fork()
@@ -326,7 +326,7 @@ class WarmParent:
             self._store_lifeline = -1
             self._rendezvous = None
             if self._store_report >= 0:
-                raise RuntimeError("The store process ended before it listened; its error stands above.")
+                raise RuntimeError("The store process ended before it listened; its error is above.")
             if not self._ending:
                 self._start_store()
 
@@ -366,14 +366,14 @@ class WarmParent:
         os.close(self._store_report)
         self._store_report = -1
         if not answer:
-            raise RuntimeError("The store process ended before it listened; its error stands above.")
+            raise RuntimeError("The store process ended before it listened; its error is above.")
         self._rendezvous = answer.decode()
         self._send(Ready(rendezvous=self._rendezvous))
 
 
 @contextlib.contextmanager
 def _telling_refusals() -> Iterator[None]:
-    """Write down that a process could not be ended, and go on: the others must be ended too, and it stays listed."""
+    """Write down that a process could not be ended, and continue: the others must be ended too, and it stays listed."""
     try:
         yield
     except LegatoError as error:
@@ -394,7 +394,7 @@ def _kill_group_of_child(pid: int) -> None:
 def main(argv: list[str]) -> None:
     """Run the warm parent: ``argv`` is the record's path and the number of the listening descriptor."""
     record_path, descriptor = argv
-    # `-m` puts the working directory first; modules that happen to lie there are none of ours.
+    # `-m` puts the working directory first; modules that happen to be there are none of ours.
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
     WarmParent(Path(record_path), socket.socket(fileno=int(descriptor))).run()

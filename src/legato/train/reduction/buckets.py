@@ -23,7 +23,7 @@ class Bucket:
 
     Args:
         index: its place in the layout; buckets are exchanged in this order.
-        parameters: in the order in which they lie in the bucket.
+        parameters: in the order in which they are in the bucket.
         positions: the parameters' places in the layout's flat list of parameters.
     """
 

@@ -2,7 +2,7 @@
 
 Every micro-batch starts from the buffers of its step. After the step a floating or complex buffer that moved is the
 mean over the micro-batches, any other buffer that moved has the value that micro-batch 0 gave it, and a buffer that did
-not move is left alone, to the bit. Which ones move is found out by watching, not declared. Never communicates.
+not move is not touched, to the bit. Which ones move is found out by watching, not declared. Never communicates.
 
 Watching means two things, because torch's own batch-norm writes its statistics without counting a new version: a buffer
 moved if its version or, up to a size, its content changed.

@@ -314,7 +314,7 @@ class _PlacePlan(NamedTuple):
 
 
 class _Place:
-    """Where one rank's blocks and result of one bucket lie in its segment."""
+    """Where one rank's blocks and result of one bucket are in its segment."""
 
     def __init__(self, plan: _PlacePlan, segment: Segment, offset: int) -> None:
         self._sides = []

@@ -44,7 +44,7 @@ class Notes:
         names = tuple(sorted(self._turn))
         if self._names is not None and names != self._names:
             raise ProgramError(
-                f"A turn of the loop noted {_tell(names)}, another one of the same step {_tell(self._names)}. Give "
+                f"One turn of the loop noted {_tell(names)}, another one of the same step {_tell(self._names)}. Give "
                 "run.note the same names in every turn."
             )
         self._names = names

@@ -128,7 +128,7 @@ def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int])
 def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
     if id(item.value) not in watched:
         text = (
-            f"{item.name} is not the tensor any more that it was at run.prepare: the program assigns it "
+            f"{item.name} is no longer the tensor that it was at run.prepare: the program assigns it "
             f"(`self.{item.attribute} = ...`), so its changes are not averaged over the micro-batches. Write into it: "
             f"`self.{item.attribute}.copy_(...)`; if it begins as None, register it as a tensor."
         )
@@ -140,7 +140,8 @@ def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
         )
         return _Cause(text, is_certain=True)
     text = (
-        f"{item.name} is changed where the workers do not do the same: by the forward pass of an evaluation (change it "
+        f"{item.name} is changed in code that differs between workers: by the forward pass of an evaluation (change "
+        "it "
         "under `if self.training:` only), or in the loop over batches outside of `if run.stepped:`."
     )
     return _Cause(text)

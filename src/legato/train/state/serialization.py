@@ -244,7 +244,8 @@ class _Encoder:
 
     def _error(self, path: Path, what: str) -> CheckpointError:
         return CheckpointError(
-            f"Cannot carry {place_of(path) or 'the state'} of {self._owner}: {what}. Workers that join and checkpoints "
+            f"Cannot transfer {place_of(path) or 'the state'} of {self._owner}: {what}. Workers that join and "
+            "checkpoints "
             f"must receive the whole state, and it may hold {_CARRIED}. Convert this value in state_dict() and back in "
             "load_state_dict(), or leave it out there if training never changes it."
         )

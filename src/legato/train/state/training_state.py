@@ -79,7 +79,7 @@ class TrainingState:
             case _:
                 raise ProgramError(
                     f"Cannot prepare a {type(thing).__name__}: it is neither a module, an optimizer, a scheduler nor a "
-                    "GradScaler, and has no state_dict()/load_state_dict() by which its state could travel."
+                    "GradScaler, and has no state_dict()/load_state_dict() by which Legato could transfer its state."
                 )
         self._check(thing)
 
@@ -128,8 +128,8 @@ class TrainingState:
         if fixed - known:
             place = min(map(place_of, fixed - known))
             raise ProgramError(
-                f"Cannot carry {place} of {owner}: it is a function, or of a class that is defined inside of a "
-                "function, and it was not there when run.prepare was called. A worker that joins would not have it. "
+                f"Cannot transfer {place} of {owner}: it is a function, or of a class that is defined inside of a "
+                "function, and it did not exist when run.prepare was called. A worker that joins would not have it. "
                 "Set it before run.prepare(...), or leave it out in state_dict()."
             )
 
@@ -158,7 +158,7 @@ class TrainingState:
                     "run.prepare as well; make a free parameter an attribute of a module "
                     "(self.scale = torch.nn.Parameter(...))."
                 )
-            # Without a gradient an optimizer leaves them alone.
+            # Without a gradient an optimizer does not change them.
             self._frozen_strangers += [tensor for tensor in held if id(tensor) not in ours]
 
     def end_turn(self, *, stepped: bool) -> None:
@@ -199,7 +199,8 @@ class TrainingState:
             for what in self.unprepared_schedulers():
                 raise ProgramError(
                     f"The {what} was not given to run.prepare. A worker that joins, and a job that resumes, would "
-                    "begin it again and train with another learning rate. Pass it to run.prepare(...), or call "
+                    "start it from the beginning and train with another learning rate. Pass it to run.prepare(...), or "
+                    "call "
                     "legato.elastic(..., allow_unprepared_schedulers=True) if the result may depend on that."
                 )
 
@@ -306,7 +307,7 @@ class TrainingState:
         groups = [group["params"] for group in optimizer.param_groups]
         if any(id(tensor) not in places and tensor.requires_grad for group in groups for tensor in group):
             raise CheckpointError(
-                f"Cannot carry the state of {self._name_of(optimizer)}: it acts on a parameter of no prepared model."
+                f"Cannot transfer the state of {self._name_of(optimizer)}: it acts on a parameter of no prepared model."
             )
         return [[places.get(id(tensor), _STRANGER) for tensor in group] for group in groups]
 
@@ -442,7 +443,7 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
 def _copy_buffers(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: bool) -> None:
     given = saved["buffers"]
     if "empty" not in saved:
-        # An older checkpoint: it does not say which were None, and names one that stands in several places once.
+        # An older checkpoint: it does not say which were None, and names one that is in several places once.
         _copy_all(dict(model.named_buffers()), given)
         return
     own = _held_in(model)
@@ -466,7 +467,7 @@ def _held_in(model: torch.nn.Module) -> dict[str, torch.Tensor | None]:
 def _refuse_other_names(own: AbstractSet[str], saved: AbstractSet[str]) -> None:
     if own != saved:
         differing = sorted(own ^ saved)
-        raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} stand only on one side.")
+        raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} exist only on one side.")
 
 
 def _refuse_lazy(model: torch.nn.Module) -> None:

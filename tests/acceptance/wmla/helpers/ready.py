@@ -1,7 +1,7 @@
 """What the tests add to each program: torchvision that was built for another torch can be imported, and a gate.
 
-A program that shall be resized under way has a gate: each micro-batch of training takes a file out of the folder that
-GATE names, whoever computes it, and waits for one as long as there is none. Without the folder there is no gate.
+A program that the test resizes while it runs has a gate: each micro-batch of training, on every worker, takes a file
+out of the folder that GATE names, and waits while there is none. Without the folder there is no gate.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """As the program that a search of hyperparameters runs: a folder of images, a frozen network with a new last layer, a
-schedule that nobody steps, a loss below zero, and its parameters in ``config.json``.
+schedule that the program never steps, a loss below zero, and its parameters in ``config.json``.
 """
 
 from __future__ import annotations

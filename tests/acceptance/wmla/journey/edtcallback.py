@@ -1,4 +1,4 @@
-"""The logger of this program: it gathers what it is told of validations, and writes it when the training is over."""
+"""The logger of this program: it gathers the results of validations, and writes it when the training is over."""
 
 from __future__ import annotations
 

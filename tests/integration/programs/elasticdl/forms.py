@@ -1,4 +1,4 @@
-"""The historic ways in which programs for ElasticDL call it: one training, written anew from release to release.
+"""The historic ways in which programs for ElasticDL call it: one training, written again from release to release.
 
 Each record has a weight of its own whose gradient is its share of a step, so that the weights at the end are a ledger:
 how often each record was trained. Arguments: the form, the number of loader processes, how they are started.

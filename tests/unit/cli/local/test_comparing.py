@@ -1,4 +1,4 @@
-"""Where runs part, from what their workers wrote down, and how it is told."""
+"""Where runs part, from what their workers wrote down, and how it is reported."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_runs_that_are_the_same_part_nowhere() -> None:
     assert compare(ONE, ONE, several()) is None
 
 
-def test_a_program_that_does_not_repeat_itself_is_told_first() -> None:
+def test_a_program_that_does_not_repeat_itself_is_reported_first() -> None:
     again = {**ONE, 2: Moment(1, {0: {"the loss": 2, "parameter w": 7}})}
     assert compare(ONE, again, several(w1_of_0=9)) == Finding("repeat", 2, ["parameter w"])
 
 
-def test_workers_that_differ_among_themselves_are_told_apart_from_a_result_that_depends_on_them() -> None:
+def test_workers_that_differ_are_distinguished_from_a_result_that_depends_on_them() -> None:
     found = compare(ONE, ONE, several(w2_of_1=9))
     assert found == Finding("workers", 2, ["parameter w"], num_workers=2, changed=True)
     found = compare(ONE, ONE, several(w3_of_0=9, w3_of_1=9))
@@ -66,6 +66,6 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_where_runs_part_is_told_with_what_usually_does_that(finding: Finding, told: str, cause: str) -> None:
+def test_the_first_difference_is_reported_with_its_usual_causes(finding: Finding, told: str, cause: str) -> None:
     lines = describe(finding).splitlines()
     assert lines[0].endswith(told) and lines[1] == "What usually does that:" and cause in "".join(lines[2:])

@@ -130,7 +130,7 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
     }
 
 
-def test_much_code_is_told_of_before_it_is_uploaded(platform: Platform, call: Call, script: str) -> None:
+def test_a_large_upload_is_reported_before_it_begins(platform: Platform, call: Call, script: str) -> None:
     assert call("submit", "-d", script)[2] == "", "little code"
     for number in range(1000):
         Path(f"{number}.txt").touch()
@@ -241,7 +241,7 @@ def test_submit_follows_the_job_to_its_end(platform: Platform, call: Call, scrip
     )
 
 
-def test_ctrl_c_leaves_off_looking_and_never_stops_the_job(
+def test_ctrl_c_stops_watching_and_never_stops_the_job(
     platform: Platform, call: Call, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
@@ -257,7 +257,7 @@ def test_ctrl_c_leaves_off_looking_and_never_stops_the_job(
     assert {request.method for request in platform.requests} == {"GET"}
 
 
-def test_what_ends_following_is_told(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+def test_the_end_of_following_is_reported(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     follow(platform, job["id"])
     platform.streams[f"/jobs/{job['id']}/logs"] = deque(
         [
@@ -320,7 +320,7 @@ def test_the_worker_of_rank_0_speaks() -> None:
         tell("joined", worker, 2)
     now = 4.0
     assert [speaker.speaks(worker) for worker in (3, 1, 0, 2)] == [False, True, True, False]
-    # It is paused and goes on with others.
+    # It is paused and continues with others.
     tell("stopped", None)
     tell("started", 4)
     tell("joined", 4, 1)
@@ -609,7 +609,7 @@ def test_logs_are_searched(platform: Platform, call: Call, job: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("has_browser", [True, False])
-def test_the_console_is_opened_where_somebody_sees_it(
+def test_the_console_is_opened_where_the_user_sees_it(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch, has_browser: bool
 ) -> None:
     opened: list[str] = []
@@ -668,7 +668,7 @@ def test_a_token_that_is_refused_is_not_kept(platform: Platform, call: Call) -> 
     before = find_file().read_text()
     code, out, err = call("login", URL, "--token-stdin", given="lgt_wrong\n")
     assert (code, out) == (2, "")
-    assert "the token is unknown" in err
+    assert "does not know the token" in err
     assert find_file().read_text() == before
     assert "lgt_wrong" not in err
 
@@ -680,7 +680,7 @@ def test_login_finds_the_platform_of_this_machine(platform: Platform, call: Call
     assert read_known(find_file()).servers["here"].url == "http://127.0.0.1:8765"
 
 
-def test_whoever_runs_the_platform_of_this_machine_is_logged_in(
+def test_the_user_who_runs_the_platform_of_this_machine_is_logged_in(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_file().unlink()
@@ -840,7 +840,7 @@ def test_the_last_lines_of_a_job_of_this_machine(platform: Platform, call: Call,
 
 
 @pytest.mark.parametrize("command", ["explain", "show", "pause"])
-def test_who_means_a_job_of_this_machine_is_told_where_it_is(
+def test_a_job_of_this_machine_is_named_with_the_way_to_it(
     platform: Platform, call: Call, local: JobDirectory, command: str
 ) -> None:
     want = " This machine has a job 'mnist' that 'legato run' started. To see it: legato status mnist\n"
@@ -921,8 +921,8 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["queues", "delete", "nothing"], "There is no queue 'nothing'"),
         (["users", "add", "x", "--role", "god"], "Cannot read the role 'god'"),
         (["users", "set", "x"], "no change is given"),
-        (["users", "set", "nobody", "--disable"], "There is no user 'nobody'"),
-        (["users", "password", "nobody", "--password-stdin"], "standard input is empty"),
+        (["users", "set", "zoe", "--disable"], "There is no user 'zoe'"),
+        (["users", "password", "zoe", "--password-stdin"], "standard input is empty"),
         (["tokens", "add", "x", "--days", "long"], "Cannot read the days 'long'"),
         (["tokens", "revoke", "t-1"], "There is no token 't-1' of yours"),
         (["login", "ftp://a.b"], "as the address of a server"),
@@ -952,7 +952,7 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(
     assert err.count("\n") == 1
 
 
-def test_a_server_that_cannot_be_reached_is_told_soon(platform: Platform, call: Call) -> None:
+def test_a_server_that_cannot_be_reached_is_reported_soon(platform: Platform, call: Call) -> None:
     platform.refuse_connection(1000)
     code, out, err = call("ps")
     assert (code, out) == (1, "")

@@ -1,4 +1,4 @@
-"""Following a job of the platform: whose lines are shown, what is said where none can come, and how one leaves off."""
+"""Following a job of the platform: which lines are shown, the message where none can come, and how to stop."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_next_life_has_a_speaker_of_its_own(platform: Platform, call: Call) 
     assert [told for told in call("attach", "mnist")[1].splitlines() if told in ("old", "new")] == ["new"]
 
 
-def test_a_pause_while_one_looks_is_told_with_the_way_on(platform: Platform, call: Call) -> None:
+def test_a_pause_while_watching_is_reported_with_the_command_to_resume(platform: Platform, call: Call) -> None:
     platform.add_job(1)
     follow(platform, JOB, stage(1, "paused", "'anna' asked to pause it"))
     assert f"legato: to resume it: legato resume {JOB}" in call("attach", "mnist")[1].splitlines()
@@ -80,7 +80,7 @@ def test_logs_that_cannot_come_are_not_waited_for_in_silence(
     assert (code, out, err.startswith(f"legato: job 'm3' is {state.get('stage')}: ")) == (0, "", is_told)
 
 
-def test_without_workers_neither_their_number_nor_their_speed_is_told(platform: Platform) -> None:
+def test_without_workers_neither_their_number_nor_their_speed_is_shown(platform: Platform) -> None:
     job = platform.add_job(1)
     job["progress"] |= {"num_workers": 0, "step": 3600, "num_steps": 3600}
     progress = platform.client().job(JOB).progress
@@ -105,7 +105,7 @@ def test_to_scale_to_what_it_is_already_says_so(platform: Platform, call: Call) 
     )
 
 
-def test_who_closes_the_pipe_leaves_off() -> None:
+def test_a_closed_pipe_ends_the_command() -> None:
     """As ``head`` does: that is neither an error nor a word on stderr, however much is still to come."""
     program = """
         from legato.cli.terminal.output import leaving_off
@@ -190,7 +190,7 @@ def test_to_wait_says_that_the_server_is_silent_and_when_it_is_back(platform: Pl
     assert (code, err.splitlines()) == (0, [f"legato: {SILENT}", "legato: the server answers again"])
 
 
-def test_an_outage_is_told_once_and_only_of_a_server_that_was_heard(platform: Platform) -> None:
+def test_an_outage_is_reported_once_and_only_of_a_server_that_answered_before(platform: Platform) -> None:
     told: list[bool] = []
     line = platform.line(on_outage=told.append)
     platform.refuse_connection(2)

@@ -53,7 +53,7 @@ def test_a_table_for_people(two: Path) -> None:
     assert "second" not in done.stdout
 
 
-def test_jobs_are_told_of_if_asked(two: Path) -> None:
+def test_jobs_are_listed_on_request(two: Path) -> None:
     for option in (["--jobs"], ["-o", "wide"]):
         told = call(two, *option).stdout
         assert "user/first" in told and "user/second" in told
@@ -126,7 +126,7 @@ def test_jobs_are_drawn_by_lot_and_written_down(tmp_path: Path) -> None:
     assert drawn.stdout == again.stdout == saved.stdout != other.stdout
 
 
-def test_what_does_not_end_is_told(two: Path) -> None:
+def test_jobs_that_do_not_end_are_reported(two: Path) -> None:
     done = call(two, "--until", 6, "--slots", 1)
     assert done.exit_code == 0
     assert "legato: fair: 2 of 2 jobs did not end: job 'first'" in done.stderr

@@ -74,7 +74,7 @@ def test_ps(jobs: Platform, call: Call) -> None:
     )
 
 
-def test_of_how_many_steps_is_told_where_that_is_known(jobs: Platform, call: Call) -> None:
+def test_the_total_number_of_steps_is_shown_if_it_is_known(jobs: Platform, call: Call) -> None:
     jobs.jobs["j-0000000001"]["progress"] |= {"step": 42, "num_steps": 60}
     assert "  42 of 60 (70 %)  0.1234  " in call("ps")[1]
     assert "step 42 of 60 (70 %) · epoch 6" in call("show", "mnist")[1]
@@ -347,7 +347,7 @@ def test_a_plan(platform: Platform, call: Call) -> None:
     assert call("plan")[1] == "It could not start: the pool has 4.\n"
 
 
-def test_of_one_decision_the_reason_is_told_once(jobs: Platform, call: Call) -> None:
+def test_the_reason_of_one_decision_is_printed_once(jobs: Platform, call: Call) -> None:
     mnist, starts = "j-0000000001", "starts with 2 of up to 4 slots: its maximum"
     jobs.add_event("stage", starts, mnist, **{"from": "queued", "to": "starting"})
     jobs.add_event("granted", starts, mnist, slots=["n/0", "n/1"])
@@ -405,7 +405,7 @@ def test_a_worker_that_was_killed_stands_among_the_events_of_its_job(jobs: Platf
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_a_worker_that_is_killed_is_told_to_those_who_follow(
+def test_followers_read_that_a_worker_was_killed(
     jobs: Platform, call: Call, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     told = threading.Event()
@@ -414,7 +414,7 @@ def test_a_worker_that_is_killed_is_told_to_those_who_follow(
         shared: dict[str, Any] = {"job": job.id, "attempt": 1, "detail": None}
         yield Event(seq=1, time=NOW + 1, kind="stage", reason="it runs", **shared)
         jobs.canned["training"] = [KILLED]
-        assert told.wait(60), "it is told while the job still runs"
+        assert told.wait(60), "it is printed while the job still runs"
         yield Event(seq=2, time=NOW + 2, kind="stage", reason="it is over", **shared)
 
     def tell(line: str) -> None:
@@ -512,7 +512,7 @@ def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
     assert (code, err) == (0, "legato: drawn: pool.svg\n")
     picture = (place / "here" / "pool.svg").read_text()
     assert "anna/mnist" in picture
-    assert "node-0/1" in picture, "a slot that nobody had"
+    assert "node-0/1" in picture, "a slot that no job had"
     assert "86400 s" in picture, "what was held before the first moment that is asked for is cut off there"
     assert any(f"allocations?since={NOW - 86400}&until={NOW}" in asked for asked in platform.asked())
     assert "Name a file" not in err

@@ -1,4 +1,4 @@
-"""What somebody may not have meant is refused before anything is uploaded, or said beside what is done."""
+"""What a user may not have meant is refused before anything is uploaded, or said beside what is done."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def script(place: Path) -> str:
         (("--workers", "2", "--static", "-q", "night"), ""),
     ],
 )
-def test_what_needs_more_than_there_is_is_told_so(
+def test_a_job_that_needs_more_than_there_is_gets_a_warning(
     platform: Platform, call: Call, script: str, flags: tuple[str, ...], want: str
 ) -> None:
     platform.canned["/pool"] = POOL
@@ -52,7 +52,7 @@ def test_what_needs_more_than_there_is_is_told_so(
     assert err.startswith(f"legato: job 'train' {want}") if want else err == ""
 
 
-def test_a_pool_that_cannot_be_seen_keeps_nobody_from_submitting(platform: Platform, call: Call, script: str) -> None:
+def test_a_pool_that_cannot_be_seen_does_not_prevent_submission(platform: Platform, call: Call, script: str) -> None:
     assert call("submit", "-d", "--workers", "8", "--static", script)[::2] == (0, "")
 
 
@@ -69,7 +69,7 @@ def test_a_pool_that_cannot_be_seen_keeps_nobody_from_submitting(platform: Platf
         (("job.yaml", "--", "-d"), ""),
     ],
 )
-def test_options_behind_the_program_are_told_of(
+def test_options_after_the_program_get_a_warning(
     platform: Platform, call: Call, script: str, arguments: tuple[str, ...], want: str
 ) -> None:
     code, _, err = call("submit", "-d", *arguments)

@@ -281,7 +281,7 @@ def test_a_start_says_which_workers_it_waits_for() -> None:
     text = drawn(render_status(status))
     assert told in text.splitlines()[0]
     assert "starting, 7.2 s" in text
-    # A newcomer to a job that trains holds nobody up.
+    # A worker that joins a running job delays no other.
     assert "starting" not in render_progress_line({**status, "state": "training"})
 
 
@@ -325,14 +325,14 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
     # The driver tells it before it would have been shown from the log.
     assert first.tell_once(told)
     assert first.read(0, whole=True) == "after\n"
-    # Nobody tells it: it is shown after a moment.
+    # No event says it: it is shown after a moment.
     second = LogFollower(tmp_path, from_start=True)
     seen = "".join(second.read(0) for _ in range(10))
     assert seen == f"before\n{told}after\n"
     assert not second.tell_once(told)
 
 
-def test_the_end_is_told_once_by_the_summary(tmp_path: Path) -> None:
+def test_the_summary_reports_the_end_once(tmp_path: Path) -> None:
     out = io.StringIO()
     foreground = Foreground(JobDirectory(tmp_path), PlainScreen(out, out))
     for reason in ("worker 0 finished its program", "the job succeeded: the program ran to its end"):

@@ -26,7 +26,7 @@ def value(name: str, *words: str) -> object:
     return read_arguments([*TRAIN, *words]).values[name]
 
 
-def test_what_is_not_said_is_as_ever() -> None:
+def test_defaults_are_those_of_the_original() -> None:
     values = read_arguments(TRAIN).values
     want = {
         "num_workers": 2,
@@ -109,22 +109,22 @@ def test_what_is_misused(words: tuple[str, ...], told: str) -> None:
     assert told in str(caught.value)
 
 
-def test_what_nobody_knows_is_passed_over_and_told() -> None:
+def test_unknown_flags_are_ignored_and_reported() -> None:
     asked = read_arguments([*TRAIN, "--use_go_ps=true", "--num_workres", "3", "--tensorboard_log_dir", "/x", "-v"])
     assert asked.unknown == ("--use_go_ps=true", "--num_workres", "3", "--tensorboard_log_dir", "/x", "-v")
     assert explain_unknown(asked) == [
-        "--use_go_ps is of an early release, and is passed over.",
-        "--num_workres is not known, and is passed over. Did you mean --num_workers?",
-        "--tensorboard_log_dir is of an early release, and is passed over.",
-        "-v is not known, and is passed over.",
+        "--use_go_ps is of an early release and is ignored.",
+        "--num_workres is unknown and is ignored. Did you mean --num_workers?",
+        "--tensorboard_log_dir is of an early release and is ignored.",
+        "-v is unknown and is ignored.",
     ]
     assert asked.values["num_workers"] == 2
 
 
-def test_what_stands_behind_two_hyphens_is_passed_over() -> None:
+def test_words_after_two_hyphens_are_ignored() -> None:
     asked = read_arguments([*TRAIN, "--", "--num_w=9", "x"])
     assert asked.values["num_workers"] == 2
-    assert explain_unknown(asked) == ["What stands behind -- is passed over."]
+    assert explain_unknown(asked) == ["Words after -- are ignored."]
 
 
 @pytest.mark.parametrize("words", [("--help",), ("train", "-h"), ("train", "--job_name=a", "--he"), ("zoo", "--help")])

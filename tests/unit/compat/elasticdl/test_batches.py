@@ -1,4 +1,4 @@
-"""The last, short batch: what of a call is cut to its records, in what, and what is left alone."""
+"""The last, short batch: what of a call is cut to its records, in what, and what is not touched."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_array_into_which_each_batch_is_written_is_cut() -> None:
     assert call(arguments, static, constant) == [[0, 1], [0, 1, 2, 3]]
 
 
-def test_a_constant_is_left_alone_in_the_first_call_too() -> None:
+def test_a_constant_is_not_touched_in_the_first_call_either() -> None:
     weights = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert call(Arguments(), rows(), weights) == [[0, 1], [1, 2, 3, 4]]
 

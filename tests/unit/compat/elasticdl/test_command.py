@@ -52,7 +52,7 @@ def test_a_job_is_submitted(here: Path, platform: Platform, capsys: pytest.Captu
     told = capsys.readouterr()
     assert told.out == ""
     lines = told.err.splitlines()
-    assert lines[0] == "elasticdl: notice: --use_go_ps is of an early release, and is passed over."
+    assert lines[0] == "elasticdl: notice: --use_go_ps is of an early release and is ignored."
     assert "Master launched." in lines
     assert "ElasticDL job mnist was successfully submitted. The master pod is: elasticdl-mnist-master." in lines, (
         "scripts look for it"
@@ -79,7 +79,7 @@ def test_a_job_is_submitted(here: Path, platform: Platform, capsys: pytest.Captu
 def test_a_name_that_is_in_use_is_refused(here: Path, platform: Platform, capsys: pytest.CaptureFixture[str]) -> None:
     platform.add_job(1, name="mnist", owner="anna", stage="queued")
     assert command.main([*TRAIN, ALLREDUCE]) == 1
-    assert "There is a job mnist already (j-0000000001, queued)" in capsys.readouterr().err
+    assert "A job mnist exists already (j-0000000001, queued)" in capsys.readouterr().err
     platform.jobs["j-0000000001"] |= {"stage": "failed"}
     platform.add_job(2, name="mnist-2", owner="anna")
     assert command.main([*TRAIN, ALLREDUCE]) == 0
@@ -107,7 +107,7 @@ def test_a_folder_that_is_not_there_is_refused(
     ],
     ids=["sign", "length", "workers", "none", "mini-batches", "epochs", "program", "minimum"],
 )
-def test_what_makes_no_sense_is_refused_and_nobody_is_asked(
+def test_invalid_words_are_refused_without_a_request(
     here: Path, platform: Platform, capsys: pytest.CaptureFixture[str], words: str, told: str
 ) -> None:
     assert command.main([*TRAIN, ALLREDUCE, words]) == 1
@@ -115,12 +115,12 @@ def test_what_makes_no_sense_is_refused_and_nobody_is_asked(
     assert platform.requests == []
 
 
-def test_folders_of_other_machines_are_told(
+def test_folders_of_other_machines_are_reported(
     here: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "_open_client", platform.client)
     assert command.main([*TRAIN, ALLREDUCE, "--volume=host_path=/no/such,mount_path=/data"]) == 0
-    assert "/no/such must be there on the machines of http://platform.test" in capsys.readouterr().err
+    assert "/no/such must exist on the nodes of http://platform.test" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_the_manifest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("word", "told"),
     [
         ("--yaml=no/such/job.yaml", "Cannot write no/such/job.yaml"),
-        ("--cluster_spec_json=[]", "no object of JSON"),
-        ("--cluster_spec_json={", "no object of JSON"),
-        ("--cluster_spec_json=????", "no object of JSON"),
+        ("--cluster_spec_json=[]", "neither a JSON object"),
+        ("--cluster_spec_json={", "neither a JSON object"),
+        ("--cluster_spec_json=????", "neither a JSON object"),
         ("--aux_params=pod_names=0.3", "say 1.0, or 0.2"),
     ],
 )
@@ -215,11 +215,11 @@ def test_the_dockerfile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == "FROM python:3.11"
     assert "COPY zoo /model_zoo" in lines
     assert "RUN pip install --no-cache-dir --extra-index-url=https://i.example /packages/*" in lines
-    assert command.main(["zoo", "init", "--base_image=python:3.6"]) == 0, "its own one is written anew"
+    assert command.main(["zoo", "init", "--base_image=python:3.6"]) == 0, "its own one is written again"
     assert "Python 3.11 or later" in capsys.readouterr().err
     (here / "Dockerfile").write_text("FROM scratch\n")
     assert command.main(["zoo", "init"]) == 1
-    assert "There is a Dockerfile" in capsys.readouterr().err
+    assert "already contains a Dockerfile" in capsys.readouterr().err
     assert command.main(["zoo", "init", "--model_zoo=../zoo"]) == 1
     assert (here / "Dockerfile").read_text() == "FROM scratch\n"
 
@@ -246,7 +246,7 @@ def test_docker_is_asked_if_it_is_there(
 ) -> None:
     monkeypatch.setenv("PATH", str(here))
     assert command.main(["zoo", *words]) == 1
-    assert "There is no program 'docker' here" in capsys.readouterr().err
+    assert "which builds and pushes images, is not installed" in capsys.readouterr().err
     (here / "docker").write_text(f'#!/bin/sh\necho "$*" > {here}/asked\nexit 3\n')
     (here / "docker").chmod(0o755)
     if "build" in words:

@@ -59,7 +59,7 @@ def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
     writer.log.close()
 
 
-def test_after_a_line_that_found_no_room_all_is_written_anew(tmp_path: Path) -> None:
+def test_after_a_line_that_found_no_room_all_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     writer = Writer(path)
     writer.do(Get(0, "d"))
@@ -125,7 +125,7 @@ def test_a_file_that_was_never_whole(tmp_path: Path, content: str) -> None:
     assert read(path) == (0, 0, 0)
     path.write_text(content)
     if content:
-        with pytest.raises(ValueError, match="Cannot go on with the tasks"):
+        with pytest.raises(ValueError, match="Cannot continue with the tasks"):
             read(path)
     else:
         assert read(path) == (0, 0, 0)

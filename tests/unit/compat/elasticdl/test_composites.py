@@ -120,7 +120,7 @@ def test_volumes() -> None:
         ("host_path,mount_path=/d", "has no value"),
         ("host_path=/d,mountpath=/d", "there is no 'mountpath'"),
         ("host_path=/d,claim_name=c,mount_path=/d", "both claim_name and host_path"),
-        ("host_path=/d,mount_path=/d,host_path=/e,mount_path=/e", "said twice"),
+        ("host_path=/d,mount_path=/d,host_path=/e,mount_path=/e", "given twice"),
         ("host_path=/d,mount_path=/d;host_path=/e,mount_path=/d/", "two volumes at /d"),
         ("host_path=/d,mount_path=/d,sub_path=../x", "leads out"),
     ],

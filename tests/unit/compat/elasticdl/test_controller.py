@@ -103,7 +103,7 @@ def test_the_last_batch_is_cut_to_what_is_left() -> None:
     assert torch.equal(program.model.weight[0], want)
 
 
-def test_the_loss_of_a_step_is_known_though_the_program_tells_it_nobody() -> None:
+def test_the_loss_of_a_step_is_known_though_the_program_does_not_report_it() -> None:
     program = Program(make(num_epochs=1))
     original = torch.Tensor.backward
     losses = []
@@ -280,7 +280,7 @@ def test_a_number_of_workers_that_is_none_is_refused(said: str, monkeypatch: pyt
 
 def test_a_service_has_one_controller() -> None:
     controller = make()
-    with pytest.raises(UsageError, match="has a controller already"):
+    with pytest.raises(UsageError, match="already has a controller"):
         PyTorchAllReduceController(controller.data_shard_service)
     with pytest.raises(UsageError, match="cannot be reset"):
         controller.data_shard_service.reset_dataset()
@@ -312,7 +312,7 @@ def test_a_model_must_be_there_before_the_loop() -> None:
         controller.elastic_run(print)()
 
 
-def test_a_loop_that_keeps_batches_is_told_so() -> None:
+def test_a_loop_that_keeps_batches_gets_an_error() -> None:
     program = Program(make(num_epochs=1))
     for number, (data, index) in enumerate(program.loader):
         if number != 2:

@@ -56,7 +56,7 @@ WANT = ServiceForm(64, 2, 1000, shuffle=True)
         "names",
         "client and names",
         "client by name",
-        "passed over",
+        "ignored",
     ],
 )
 def test_a_service_is_read_in_every_form(args: tuple[Any, ...], kwargs: dict[str, Any], want: ServiceForm) -> None:
@@ -78,7 +78,7 @@ def test_what_no_release_takes_is_a_type_error(args: tuple[Any, ...], kwargs: di
     [
         ({"batch_size": 0}, "batch_size=0 is below 1"),
         ({"batch_size": -4}, "batch_size=-4 is below 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5 is no whole number"),
+        ({"batch_size": 2.5}, "batch_size=2.5 is not a whole number"),
         ({"batch_size": 4, "dataset_size": 0}, "dataset_size=0: there are no records. Check the folder"),
         ({"batch_size": 4, "dataset_size": -3}, "dataset_size=-3: there are no records. Check the folder"),
         ({"batch_size": 4, "dataset_size": 3}, "batch_size=4 is larger than dataset_size=3"),

@@ -49,9 +49,9 @@ def test_forms_that_people_write(text: str, want: JobCommand) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "There is no --job_command"),
-        ("A=1", "runs nothing"),
-        ("cd zoo &&", "runs nothing"),
+        ("", "The option --job_command is missing"),
+        ("A=1", "--job_command is empty"),
+        ("cd zoo &&", "--job_command is empty"),
         ("bash run.sh", "needs a shell"),
         ("pip install x && python a.py", "needs a shell"),
         ("python a.py && python b.py", "needs a shell"),

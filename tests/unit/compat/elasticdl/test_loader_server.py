@@ -41,7 +41,7 @@ def ask(server: LoaderServer) -> int:
     return found[0]
 
 
-def test_a_silent_stranger_keeps_nobody_waiting() -> None:
+def test_no_loader_waits_for_a_silent_stranger() -> None:
     with open_server() as server, connect(server), connect(server):
         assert ask(server) == 8
 

@@ -1,4 +1,4 @@
-"""Loader processes, however they are started: each record once, the batches in their order, and nobody left behind."""
+"""Loader processes, however started: each record once, the batches in order, and no process left behind."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("dataset", ["records", "stream"])
 @pytest.mark.parametrize("processes", ["persistent", "anew"])
-def test_a_loop_that_is_left_and_begun_anew_loses_nothing(tmp_path: Path, dataset: str, processes: str) -> None:
+def test_a_loop_that_ends_early_and_starts_again_loses_nothing(tmp_path: Path, dataset: str, processes: str) -> None:
     program = tmp_path / "left_early.py"
     program.write_text(LEFT_EARLY)
     run(program, dataset, processes)
@@ -212,7 +212,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("case", ["two", "hidden"])
-def test_loops_at_once_and_those_that_nobody_sees_begin_have_all_records(tmp_path: Path, case: str) -> None:
+def test_simultaneous_loops_and_loops_that_are_not_seen_have_all_records(tmp_path: Path, case: str) -> None:
     program = tmp_path / "at_once.py"
     program.write_text(AT_ONCE)
     run(program, case)

@@ -207,7 +207,7 @@ def test_any_bytes_are_answered_or_refused(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_without_grpc_a_job_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_grpc_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     for name in ("master", "service"):
         monkeypatch.delitem(sys.modules, f"legato.compat.elasticdl.{name}")
@@ -234,7 +234,7 @@ def test_who_waits_gets_what_another_held_that_dies(tmp_path: Path) -> None:
         await client.ask("report_task_result", {1: number})
         assert master.describe_left() is None
         assert host.work == [(False, None), (True, None), (False, None), (False, 0)]
-        assert host.at_work == [1, 0], "who got records, and nobody before"
+        assert host.at_work == [1, 0], "the worker that got records, and no other before"
         await client.ask("reset_dataset")
         assert master.describe_left() is None
 
@@ -253,7 +253,7 @@ def test_who_waits_is_sent_home_when_all_is_done(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_who_did_not_hear_the_answer_is_told_the_same_again(tmp_path: Path) -> None:
+def test_a_client_that_lost_the_answer_gets_the_same_again(tmp_path: Path) -> None:
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8, 6: 1})
         first, again, other = [
@@ -266,7 +266,7 @@ def test_who_did_not_hear_the_answer_is_told_the_same_again(tmp_path: Path) -> N
     run(tmp_path, play)
 
 
-def test_who_is_in_a_loop_with_others_is_told_to_leave(tmp_path: Path) -> None:
+def test_a_client_in_a_loop_with_others_gets_the_answer_to_leave(tmp_path: Path) -> None:
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8, 6: 2})
         await client.ask("report_training_loop_status", {1: "127.64.0.1", 2: 1})
@@ -276,19 +276,19 @@ def test_who_is_in_a_loop_with_others_is_told_to_leave(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_a_stranger_gets_nothing_and_is_told_of_once(tmp_path: Path) -> None:
+def test_a_stranger_gets_nothing_and_is_reported_once(tmp_path: Path) -> None:
     async def play(_master: Master, host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8})
         for _ in range(2):
             assert await client.ask_records("get_task", {1: 9, 2: TRAINING}) == (0, NONE, [])
         assert [text for text, _ in host.told] == [
-            "a client asks for tasks as worker 9, which does not run: it gets none"
+            "a client asks for tasks as worker 9, which does not run: it gets no tasks"
         ]
 
     run(tmp_path, play)
 
 
-def test_a_task_that_fails_again_and_again_is_told_of_now_and_then(tmp_path: Path) -> None:
+def test_a_task_that_fails_repeatedly_is_reported_now_and_then(tmp_path: Path) -> None:
     async def play(_master: Master, host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8})
         for _ in range(12):
@@ -420,7 +420,7 @@ def given_up(host: Host) -> list[str]:
 def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> None:
     async def play(master: Master, host: Host, client: RawClient) -> None:
         hour = Hour()
-        # Of points that were passed, or whose name stands for another one now, nobody is blamed.
+        # Of points that were passed, or whose name stands for another one now, no worker is blamed.
         for worker in range(4):
             await client.ask("worker_sync", {1: "passed", 2: worker})
         await client.ask("worker_sync", {1: "told", 2: 0})
@@ -431,7 +431,7 @@ def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> Non
         await client.ask("worker_sync", {1: "late", 2: 2})
         assert given_up(host) == []
         hour.pass_by()
-        want = [f"worker {worker} has not come to 'late' in 3600 s, where others wait for it" for worker in (1, 3)]
+        want = [f"worker {worker} did not reach 'late' within 3600 s, where others wait for it" for worker in (1, 3)]
         assert given_up(host) == want
         assert await client.ask("wait_worker_sync", {1: "late"}) == {}
         master.note_workers(frozenset({0, 2, 4, 5}))  # their places are filled; who came later is not waited for
@@ -487,7 +487,7 @@ def test_a_new_one_goes_on_where_the_last_one_was_killed(tmp_path: Path) -> None
     asyncio.run(act())
 
 
-def test_a_port_that_is_taken_meanwhile_is_told_of(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     async def act() -> None:
         async with open_master(tmp_path) as (first, _, _client):
             port = int(first.variables_of(0)["MASTER_ADDR"].partition(":")[2])

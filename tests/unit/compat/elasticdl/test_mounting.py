@@ -38,7 +38,7 @@ def test_what_is_replaced(text: str, want: str) -> None:
     assert Mounts(VOLUMES).replace(text) == want
 
 
-def test_what_was_met_is_told() -> None:
+def test_replaced_paths_are_reported() -> None:
     mounts = Mounts(VOLUMES)
     assert mounts.unused == ["/data", "/data/deep"]
     assert mounts.replace_all(["-m", "x", "/data/deep"]) == ("-m", "x", "/mnt/x/y")

@@ -93,11 +93,11 @@ def test_without_a_controller_the_divisor_of_a_fixed_global_batch_is_the_program
 def test_what_cannot_be_is_refused() -> None:
     parameter = torch.nn.Parameter(torch.zeros(2))
     own = torch.optim.SGD([parameter], lr=1.0)
-    with pytest.raises(ValueError, match="stand there twice: w"):
+    with pytest.raises(ValueError, match="have names twice: w"):
         distribute(own, named_parameters=[("w", parameter), ("w", parameter)])
-    with pytest.raises(ValueError, match="lack 1 of the optimizer's parameters"):
+    with pytest.raises(ValueError, match="1 of the optimizer's parameters are missing"):
         distribute(own, named_parameters=[])
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="not pairs"):
         distribute(own, named_parameters=[parameter])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="Adasum is not supported"):
         distribute(own, op="Adasum")

@@ -54,7 +54,7 @@ def test_the_command_of_the_tutorial(here: Path) -> None:
     assert accepted.startswith("Without effect: --image_name (jobs of the local engine run without a container")
 
 
-def test_the_command_of_elasticdls_readme_is_told_about_keras(here: Path) -> None:
+def test_the_command_of_elasticdls_readme_gets_an_error_about_keras(here: Path) -> None:
     words = ["--image_name=elasticdl:mnist", "--model_zoo=model_zoo", "--training_data=/data/mnist/train"]
     words += ["--model_def=mnist.mnist_functional_api.custom_model", "--job_name=test-mnist"]
     asked = read_arguments(["train", *words, "--volume=host_path=/data,mount_path=/data"])
@@ -120,9 +120,9 @@ def test_a_program_elsewhere_goes_with_its_own_folder(here: Path) -> None:
         ("python ../other/own.py", "There is no program ../other/own.py"),
         ("python /no/such.py", "There is no program /no/such.py on this machine"),
         ("python -m model_zoo.no", "no module model_zoo.no"),
-        ("python -m no_such_package.x", "Stand in the folder that holds no_such_package"),
+        ("python -m no_such_package.x", "Change to the folder that contains no_such_package"),
         ("python -m a/b.py", "no name of a module"),
-        ("", "There is no --job_command"),
+        ("", "The option --job_command is missing"),
     ],
 )
 def test_what_program_there_is_not(here: Path, command: str, told: str) -> None:
@@ -176,11 +176,11 @@ def test_all_that_one_has_is_not_uploaded(here: Path, monkeypatch: pytest.Monkey
         order(here)
 
 
-def test_a_mount_path_that_nothing_names_is_told(here: Path) -> None:
+def test_a_mount_path_that_nothing_names_is_reported(here: Path) -> None:
     found = order(here, f"--volume=host_path={here}/data,mount_path=/else", command="python train.py 2>&1 | tee x")
     assert [notice.partition(" names")[0] for notice in found.notices] == [
         "Nothing in the command or the variables",
-        "Left out of the command: 2>&1 | tee x. What workers print is kept as logs.",
+        "Dropped from the command: 2>&1 | tee x. What workers print is kept as logs.",
     ]
 
 

@@ -48,7 +48,7 @@ def test_a_peer_of_another_kind_is_nobodys(peer: str) -> None:
     assert find_owner([HEAD, OURS], peer, 8080) is None
 
 
-def test_where_the_kernel_says_nothing_nobody_is_refused_and_who_is_known_is_not_looked_up_again() -> None:
+def test_without_an_answer_of_the_kernel_no_process_is_refused_and_a_known_one_is_not_looked_up_again() -> None:
     reads = 0
 
     def read() -> list[str]:
@@ -70,7 +70,7 @@ def test_where_the_kernel_says_nothing_nobody_is_refused_and_who_is_known_is_not
 def test_another_users_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(master: Master, _host: Host, client: RawClient) -> None:
         assert await client.ask("get_dataset_epoch") == {}
-        # As if this process were somebody else's, and asked by whom it was before.
+        # As if this process belonged to another user, and its former user asked.
         monkeypatch.setattr(peers, "_TRUSTED_S", -1.0)
         monkeypatch.setattr(peers, "_ROOT", 4242)
         master._service._peers._uid = 4242

@@ -33,7 +33,7 @@ class Loop:
         num_records: of the data set.
         num_ahead: batches that the loader is ahead of the loop.
         changes: for the turns of the loop, one after another: rank and number of workers from then on, or None.
-        is_fixed: steps have as many micro-batches whoever is there; else as many as there are workers.
+        is_fixed: steps have that many micro-batches with any workers; else as many as there are workers.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ def all_keys(steps: StreamSteps) -> Iterator[Key]:
     return (Key(0, step, leaf) for step in range(steps.num_steps) for leaf in range(steps.num_micro_batches_of(step)))
 
 
-def test_tickets_are_answered_by_their_number_whoever_asks_first() -> None:
+def test_tickets_are_answered_by_their_number_and_not_by_the_order_of_requests() -> None:
     plan, steps = make(12)
     plan.follow(all_keys(steps))
     assert [record.index for record in plan.ask(2, 0) or ()] == [4, 5]
@@ -174,7 +174,7 @@ def test_the_end_comes_to_all_who_wait_when_nothing_is_left_to_train() -> None:
     assert answers == [None, None]
 
 
-def test_a_loader_that_is_replaced_is_told_the_end_and_what_it_had_is_given_to_the_next() -> None:
+def test_a_replaced_loader_reaches_its_end_and_the_next_one_gets_its_records() -> None:
     plan, steps = make(8)
     plan.follow(all_keys(steps))
     assert plan.ask(0, 0) and plan.ask(1, 0)
@@ -207,7 +207,7 @@ def test_after_a_change_what_is_still_wanted_is_kept_and_the_rest_is_not() -> No
         plan.hold(place, f"batch {place}")
     plan.follow(Key(0, step, leaf) for step in range(2) for leaf in (1, 2))
     assert [plan.held(place) for place in range(3)] == [None, "batch 1", "batch 2"]
-    # Ticket 3 brings what nobody wants here any more, 4 neither, 5 does; what is missing comes behind.
+    # Ticket 3 brings what this worker does not need any more, 4 neither, 5 does; what is missing comes behind.
     assert [plan.begin_call() for _ in range(3)] == [None, None, 5]
     plan.hold(5, "batch 5")
     assert [record.index for record in plan.ask(6, 0) or ()] == [12, 13]

@@ -72,7 +72,7 @@ def test_a_checkpoint_of_tasks_is_refused_by_a_controller() -> None:
     tasks.set_workers([0])
     tasks.register(DatasetParams(name="_EDL_DEFAULT_TRAINING_DATA", batch_size=64, num_epochs=1, dataset_size=1000))
     tasks.get(0)
-    with pytest.raises(UsageError, match="goes on from a checkpoint of tasks"):
+    with pytest.raises(UsageError, match="continues from a checkpoint of tasks"):
         restore(tasks.checkpoint())
 
 

@@ -1,4 +1,4 @@
-"""The stream of a training: every record once in each epoch, in the driver's orders, cut alike for everybody."""
+"""The stream of a training: every record once in each epoch, in the driver's orders, cut alike on all workers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_trained_is_refused(numbers: tuple[int, int, int], told: 
 
 @settings(deadline=None)
 @given(sizes, st.integers(1, 3), st.lists(st.integers(1, 5), min_size=1))
-def test_steps_take_every_micro_batch_once_however_often_they_are_cut_anew(
+def test_steps_take_every_micro_batch_once_however_often_they_are_divided_again(
     num_records: int, batch: int, counts: list[int]
 ) -> None:
     stream = Stream(num_records, 1, min(batch, num_records), seed=0)

@@ -12,7 +12,7 @@ def passed_by_all(syncs: Syncs, name: str = "start", workers: tuple[int, ...] = 
     assert found == [False] * (len(workers) - 1) + [True] * (len(workers) + 1)
 
 
-def test_who_begins_later_awaits_nobody_at_a_point_that_all_have_passed_and_forgotten() -> None:
+def test_a_later_worker_does_not_wait_at_a_point_that_all_have_passed_and_deleted() -> None:
     syncs = Syncs()
     passed_by_all(syncs)
     syncs.forget("start")
@@ -23,7 +23,7 @@ def test_who_begins_later_awaits_nobody_at_a_point_that_all_have_passed_and_forg
     assert not any(point.awaited for point in syncs.points.values())
 
 
-def test_who_was_told_nothing_when_it_was_forgotten_has_passed_it_too() -> None:
+def test_a_worker_without_an_answer_has_passed_a_deleted_point_too() -> None:
     syncs = Syncs()
     assert not syncs.reach("start", 0, (0, 1))
     assert syncs.reach("start", 1, (0, 1))
@@ -42,7 +42,7 @@ def test_a_name_is_used_again_by_those_who_passed_it() -> None:
     assert syncs.reach("start", 1, (0, 1, 2))
 
 
-def test_who_comes_when_all_others_are_gone_begins_anew() -> None:
+def test_a_worker_that_comes_when_all_others_are_gone_starts_again() -> None:
     syncs = Syncs()
     passed_by_all(syncs)
     syncs.forget("start")
@@ -52,7 +52,7 @@ def test_who_comes_when_all_others_are_gone_begins_anew() -> None:
     assert syncs.reach("start", 3, (2, 3))
 
 
-def test_a_point_that_nobody_passed_is_forgotten_whole() -> None:
+def test_a_point_that_no_worker_passed_is_deleted() -> None:
     syncs = Syncs()
     syncs.reach("start", 0, (0, 1))
     syncs.notify("other")

@@ -65,7 +65,7 @@ def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, 
     assert cut == list(range(num_records))
 
 
-def test_who_waits_for_a_batch_that_never_comes_is_told_when_the_loader_is_over() -> None:
+def test_a_loop_that_waits_for_a_batch_gets_the_end_when_the_loader_is_over() -> None:
     handed = hand_out(30)
     in_order = OrderedPass(lambda: handed, 4)
     told: list[object] = []
@@ -154,7 +154,7 @@ def test_an_error_of_a_part_of_a_task_is_one_of_the_task_which_comes_again(faili
     assert not handed.report(2, "broken" if failing == 0 else "")
     assert handed.report(2, "broken" if failing == 1 else "")
     assert [error for _, error in tasks.reports] == ["broken"]
-    assert len(handed.next_batch()) == 4, "who was told of the end asks again"
+    assert len(handed.next_batch()) == 4, "a worker that got the end asks again"
     assert handed.report(None, "")
     assert [error for _, error in tasks.reports] == ["broken", ""]
 
@@ -226,7 +226,7 @@ def test_a_loop_is_left_at_once_while_the_driver_is_asked_and_what_comes_then_go
     assert in_time(lambda: make(lambda: handed).ask(0)) == tuple(Record(0, index) for index in range(4))
 
 
-def test_what_was_given_back_is_told_before_more_is_asked_for() -> None:
+def test_returned_tasks_are_reported_before_new_ones_are_requested() -> None:
     tasks = Tasks()
     handed = hand_out(4, tasks)
     left = UnorderedPass(lambda: handed)

@@ -311,14 +311,14 @@ def test_a_checkpoint_of_the_original_is_understood() -> None:
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes: dict[str, object]) -> None:
     manager = make_manager(dataset_size=300)
     content = json.loads(manager.checkpoint("digits")) | changes
-    with pytest.raises(DataError, match="Cannot go on from this checkpoint"):
+    with pytest.raises(DataError, match="Cannot resume from this checkpoint"):
         manager.restore(json.dumps(content))
     assert len(take_all(manager)) == 3
-    with pytest.raises(DataError, match="Cannot go on from this checkpoint"):
+    with pytest.raises(DataError, match="Cannot resume from this checkpoint"):
         manager.restore("")
 
 
-def test_a_data_set_that_is_reset_begins_anew() -> None:
+def test_a_data_set_that_is_reset_starts_again() -> None:
     manager = make_manager()
     held = take(manager)
     assert manager.reset("digits")
@@ -330,7 +330,7 @@ def test_a_data_set_that_is_reset_begins_anew() -> None:
     assert not manager.reset("other")
 
 
-def test_a_data_set_is_begun_anew_once_however_often_the_answer_is_not_heard() -> None:
+def test_a_data_set_restarts_once_however_often_the_answer_is_lost() -> None:
     manager = make_manager()
     assert manager.reset("digits", 0, ask="first")
     take(manager)
@@ -408,7 +408,7 @@ def test_any_checkpoint_is_refused_or_can_be_worked_off(content: dict[str, Any])
         assert content["num_epochs"] <= 0 or content["dataset_size"] * content["num_epochs"] >= 100
 
 
-def test_a_checkpoint_is_restored_once_per_job_whoever_restores_it_later() -> None:
+def test_a_checkpoint_is_restored_once_per_job() -> None:
     first, second = make_manager(), make_manager()
     take(first)
     content = first.checkpoint("digits")

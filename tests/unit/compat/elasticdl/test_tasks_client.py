@@ -181,7 +181,7 @@ def test_what_was_not_heard_is_asked_again_by_the_same_name() -> None:
     assert first == again != other
 
 
-def test_it_gives_up_when_nobody_has_answered_for_long() -> None:
+def test_the_client_gives_up_when_no_driver_has_answered_for_long() -> None:
     client = GrpcTasksClient("127.0.0.1:9", 0, away_limit_s=2.5, clock=itertools.count().__next__)
     with pytest.raises(TasksUnreachable, match=r"has not answered at 127.0.0.1:9 for 2.5 s"):
         client.get_task("d")
@@ -224,6 +224,6 @@ def test_a_process_that_was_forked_may_not_use_it(tmp_path: Path, monkeypatch: p
     [{}, {"MASTER_ADDR": "h:1"}, {"MASTER_ADDR": "h", "WORKER_ID": "0"}, {"MASTER_ADDR": "h:1", "WORKER_ID": "x"}],
     ids=["none", "number", "port", "word"],
 )
-def test_without_an_address_nobody_hands_out_tasks(variables: dict[str, str]) -> None:
+def test_without_an_address_there_are_no_tasks(variables: dict[str, str]) -> None:
     with pytest.raises(TasksUnreachable, match="elasticdl train"):
         connect_tasks(variables)

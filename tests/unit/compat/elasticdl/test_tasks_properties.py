@@ -1,4 +1,4 @@
-"""Every record once in each epoch, whatever the order of asking, reporting, dying, and of drivers that come anew."""
+"""Every record once in each epoch, in any order of requests, reports, deaths, and restarts of the driver."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class _Tasks(RuleBasedStateMachine):
         assert not set(held) & set(self.done)
 
     def teardown(self) -> None:
-        """Whoever is left ends it: every record of every epoch is done."""
+        """The remaining workers end it: every record of every epoch is done."""
         manager = self.machine.tasks
         manager.set_workers({self.next_worker})
         self.held = {}

@@ -60,7 +60,7 @@ def test_words(text: str, want: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["'", '"', "it's", 'a "b', '"a\\"', "a\0b", "x" * 70_000])
-def test_what_cannot_be_split_is_told(text: str) -> None:
+def test_what_cannot_be_split_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match=r"\.$|Leave it out"):
         split_words(text)
 
@@ -146,7 +146,7 @@ def test_limits_of_a_worker_are_read() -> None:
         read("--workerMemoryLimit much x")
 
 
-def test_what_means_nothing_is_passed_over_and_told() -> None:
+def test_options_without_effect_are_ignored_and_reported() -> None:
     found = read("--workerMemory 4G --exclusive --msd-label a=b --workerMemory 8G --edt-options other=1,maxWorkers=2 x")
     assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
     assert (found.num_workers, found.arguments) == (2, ("x",))
@@ -169,7 +169,7 @@ def test_what_means_nothing_is_passed_over_and_told() -> None:
         ("--cs-datastore type=fs", ("--cs-datastore", "--cs-datastore-meta")),
     ],
 )
-def test_near_misses_go_to_the_program_and_are_told(text: str, want: tuple[str, str]) -> None:
+def test_near_misses_are_passed_to_the_program_and_reported(text: str, want: tuple[str, str]) -> None:
     found = read(f"{text} {text}")
     assert found.near_misses == (want,)
     assert found.arguments == (*text.split(), *text.split())
@@ -181,7 +181,7 @@ def test_what_programs_call_their_own_is_no_near_miss() -> None:
     own += " --gpus --log-interval --save-model --test-batch-size --gamma --dry-run --arch --momentum --weight-decay"
     own += " numWoker"
     assert read(own).near_misses == ()
-    # What anybody sends has a bound.
+    # Everything that users send has a limit.
     assert len(read(" ".join(f"--numWorker{number}" for number in range(4000))).near_misses) <= 50
 
 
@@ -209,7 +209,7 @@ def test_what_programs_call_their_own_is_no_near_miss() -> None:
         ("--exec-start PyTorch --pbmodel-name x", "not supported"),
     ],
 )
-def test_what_cannot_be_done_is_told(text: str, told: str) -> None:
+def test_what_cannot_be_done_is_reported(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
         read_arguments(text)
 

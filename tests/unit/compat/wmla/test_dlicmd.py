@@ -1,4 +1,4 @@
-"""The command of WMLA's users against a server that answers as it is told: what is asked, and what is printed."""
+"""The command of WMLA's users against a server that answers as the test says: what is asked, and what is printed."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_the_server_reads_the_very_words_that_were_written(words: list[str]) -> 
 # ---------------------------------------------------------------- log on
 
 
-def test_logging_on_keeps_the_token_for_this_server_in_a_file_nobody_else_reads(
+def test_logging_on_keeps_the_token_for_this_server_in_a_file_that_no_other_user_reads(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers["GET /auth/v1/logon"] = Answer({"username": "ann", "accessToken": "a.b.new"})
@@ -269,7 +269,7 @@ def test_a_file_that_others_could_read_or_another_program_wrote_is_replaced(
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_a_wrong_password_is_told_as_scripts_expect_it(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_wrong_password_is_reported_as_scripts_expect_it(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answers["GET /auth/v1/logon"] = Answer("wrong password", 401)
     code, out, err = do("--logon", "--username", "ann", "--password", "no")
     assert (code, out) == (dlicmd.NOT_LOGGED_ON, "Authentication error. The request was denied.\n")
@@ -302,7 +302,7 @@ def test_a_password_may_be_piped_in(
 
 
 @pytest.mark.parametrize("piped", ["", "\n", None], ids=["nothing", "empty", "closed"])
-def test_without_a_terminal_and_a_line_it_is_told_what_is_missing(
+def test_without_a_terminal_and_a_line_the_error_says_what_is_missing(
     piped: str | None, fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None if piped is None else io.StringIO(piped))
@@ -402,9 +402,7 @@ def make_certificate(path: Path) -> None:
     path.write_text(path.read_text() + key.read_text())
 
 
-def test_a_token_is_shown_to_nobody_but_the_server_that_gave_it(
-    fake: Fake, do: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_token_is_sent_only_to_the_server_that_gave_it(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     dlicmd.write_keys({fake.url.replace("http:", "https:"): TOKEN, "http://127.0.0.1:1": TOKEN})
     seen = []
     fake.answers[f"GET {API}/conf"] = lambda: seen.append(1) or Answer({})
@@ -429,7 +427,7 @@ def test_the_probe_carries_no_token(fake: Fake, do: Callable[..., tuple[int, str
     assert len(headers) == 1 and "Authorization" not in headers[0]
 
 
-def test_a_redirect_is_told_and_not_followed(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_redirect_is_reported_and_not_followed(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("GET", "/status", Answer("", 302, Location="http://evil.example.org/"))
     code, out, err = do("--status")
     assert (code, out) == (1, "")
@@ -463,7 +461,7 @@ def test_where_nothing_listens_it_says_so(do: Callable[..., tuple[int, str, str]
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b"])
-def test_an_unknown_host_is_told_at_once(host: str, capsys: pytest.CaptureFixture[str], fake: Fake) -> None:
+def test_an_unknown_host_is_reported_at_once(host: str, capsys: pytest.CaptureFixture[str], fake: Fake) -> None:
     assert dlicmd.main(["--status", "--rest-host", host]) == dlicmd.NOT_REACHED
     assert capsys.readouterr().err == f"Error: Cannot reach '{host}': no such host is known. Check --rest-host.\n"
 
@@ -514,7 +512,7 @@ def test_odd_words_are_refused_in_one_line(
     assert (out, fake.asked) == ("", []) and err.count("\n") == 1
 
 
-def test_a_proxy_that_is_none_is_told(
+def test_an_invalid_proxy_is_reported(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://host:many")
@@ -597,7 +595,9 @@ def test_one_file_is_sent_as_it_is(fake: Fake, do: Callable[..., tuple[int, str,
     assert fake.asked[0].query["args"] == ["--exec-start PyTorch --model-main train.py"]
 
 
-def test_options_that_mean_nothing_are_told_one_line_each(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_options_without_effect_are_reported_in_one_line_each(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
     fake.answer("POST", "/execs/", Answer(RECORD))
     names = [name for name, (_, does, _) in dlicmd.SUBMIT.items() if not does]
     words = [word for name in names for word in ([name, "7"] if dlicmd.SUBMIT[name][0] else [name])]
@@ -619,7 +619,7 @@ def test_what_else_the_server_says_of_a_submission_is_passed_on(
     fake.answer("POST", "/execs/", Answer({**RECORD, "notice": "Accepted, but without effect here: --numPs."}))
     code, out, err = do("--exec-start", "PyTorch", "--numPs=1")
     assert code == 0 and err.count("Notice") == 1 and json.loads(out)["appId"] == "j-1"
-    near = "--numWoker goes to the program; did you mean --numWorker?"
+    near = "--numWoker is passed to the program; did you mean --numWorker?"
     fake.answer("POST", "/execs/", Answer({**RECORD, "notice": f"Accepted, but without effect here: --numPs. {near}"}))
     err = do("--exec-start", "PyTorch", "--numPs=1", "--numWoker", "4")[2]
     assert err.splitlines()[1:] == [f"Notice: {near}"]
@@ -729,7 +729,7 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
         (["--model-main", "folder"], "folder"),
     ],
 )
-def test_what_cannot_be_sent_is_told_before_anything_is(
+def test_what_cannot_be_sent_is_reported_before_anything_is_sent(
     words: list[str], told: str, fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     make_model(tmp_path)
@@ -757,14 +757,14 @@ def test_a_file_that_cannot_be_read_is_named(
     assert err == f"Error: Cannot pack '{model}/sub/part.py': Permission denied. Nothing was submitted.\n"
 
 
-def test_a_refusal_of_the_server_is_told_in_its_words(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_refusal_of_the_server_is_printed_unchanged(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/", Answer("Error 400: Instance group name X not found.\x1b[2J", 400))
     code, out, err = do("--exec-start", "PyTorch", "--ig", "X", "--model-main", "/a.py")
     assert (code, out) == (dlicmd.REFUSED, "")
     assert err == "Error 400: Instance group name X not found.?[2J\n"
 
 
-def test_an_upload_that_is_refused_before_it_was_read_is_told_so(
+def test_an_upload_that_is_refused_before_it_was_read_is_reported(
     fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     Path("mnist").mkdir()
@@ -856,9 +856,7 @@ def test_tables_as_json_and_with_other_columns(fake: Fake, do: Callable[..., tup
     assert do("--exec-get-all")[1].split()[:2] == ["id", "submit_user"]
 
 
-def test_stopping_and_deleting_are_told_as_scripts_expect_it(
-    fake: Fake, do: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_stopping_and_deleting_print_what_scripts_expect(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/j-1/stop", Answer("", 204))
     fake.answer("DELETE", "/execs/j-1", Answer("", 204))
     fake.answer("DELETE", "/execs", Answer("", 204))
@@ -1110,7 +1108,7 @@ def test_waiting_begins_although_the_server_is_away(
     assert all(re.fullmatch("Notice: Cannot find the server.*It is asked again.", line) for line in lines)
 
 
-def test_waiting_for_a_server_that_never_comes_ends_and_one_that_is_none_is_told_at_once(
+def test_waiting_for_a_missing_server_ends_and_another_kind_of_server_is_reported_at_once(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dlicmd.time, "sleep", lambda _: None)
@@ -1215,7 +1213,9 @@ def test_a_plan_is_deleted(fake: Fake, do: Callable[..., tuple[int, str, str]]) 
     assert do("--rp-delete", "gold")[:2] == (0, "Delete resource plan gold succeed. HTTP:204 \n")
 
 
-def test_options_of_a_submission_elsewhere_are_told(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_options_of_a_submission_at_another_command_are_reported(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
     fake.answer("GET", "/execs/j-1", Answer(RECORD))
     code, out, err = do("--exec-get", "j-1", "--ig", "g")
     assert code == 0 and json.loads(out) == RECORD and err == "Notice: --ig is ignored: --exec-get has no use for it.\n"
@@ -1265,7 +1265,7 @@ def test_who_closes_the_pipe_hears_no_story(fake: Fake) -> None:
     assert done.stdout.startswith("id ") and done.stderr == ""
 
 
-def test_ctrl_c_is_told_in_one_line(
+def test_ctrl_c_is_reported_in_one_line(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_: float) -> None:

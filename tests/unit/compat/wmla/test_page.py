@@ -48,7 +48,7 @@ def test_every_command_and_option_has_its_status() -> None:
     assert {name: status for name, status in told.items() if name.startswith("-")} == want
 
 
-def test_every_variable_and_exit_code_of_the_command_is_told() -> None:
+def test_every_variable_and_exit_code_of_the_command_is_documented() -> None:
     told = section("## The command")
     assert [name for name in (*dlicmd.VARIABLES, "DLICMD_CA_FILE") if f"`{name}`" not in told] == []
     codes = {cells[0]: cells[1].replace("`", "") for cells in rows("## The command") if cells[0].isdigit()}
@@ -57,7 +57,7 @@ def test_every_variable_and_exit_code_of_the_command_is_told() -> None:
 
 def routes() -> list[tuple[str, str]]:
     limits = dict.fromkeys(("upload_max_bytes", "upload_max_unpacked_bytes", "upload_max_files"), 1)
-    guest = make_guest(lambda _: pytest.fail("nobody asks"), House(data_root="/d", upload_max_ratio=1.0, **limits))
+    guest = make_guest(lambda _: pytest.fail("no client asks"), House(data_root="/d", upload_max_ratio=1.0, **limits))
     known = [route for route in guest._app.routes if isinstance(route, Route)]  # type: ignore[attr-defined]
     found = {
         (method, route.path.replace(":int", ""))
@@ -68,30 +68,30 @@ def routes() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def test_every_request_is_told_and_no_other() -> None:
+def test_every_request_is_documented_and_no_other() -> None:
     told = {name.partition(" with")[0] for name in statuses("## REST")}
     found = routes()
     assert len(found) > 30
     known = {f"{method} {path.removeprefix(DEEP_LEARNING).removeprefix(CONDUCTOR)}" for method, path in found}
     assert "GET /ui/tools/dlicmd.py" in known and "https://HOST/ui/tools/dlicmd.py" in PAGE
-    # Logging on and off below the other bases is told in one line.
+    # Logging on and off below the other bases is documented in one line.
     others = {name for name in known if name.endswith((" /auth/logon", " /auth/logoff"))}
     assert known - others - {"GET /ui/tools/dlicmd.py"} - told == set()
     requests = {name for name in told if re.match("(GET|POST|PUT|DELETE) /", name)}
     assert requests <= known | {f"{method} {path}" for method, path in found}
 
 
-def test_what_is_not_supported_is_told() -> None:
+def test_what_is_not_supported_is_documented() -> None:
     told = statuses("### Not supported")
     assert set(told) >= {path.removeprefix(DEEP_LEARNING) for path in INSTEAD}
 
 
-def test_every_state_is_told() -> None:
+def test_every_state_is_documented() -> None:
     told = {name: cells[1:] for cells in rows("## States") for name in re.findall(r"`([^`]+)`", cells[0])}
     assert told == {stage: [f"`{state.now}`", f"`{state.old}`"] for stage, state in names.STATES.items()}
 
 
-def test_every_framework_is_told() -> None:
+def test_every_framework_is_documented() -> None:
     told = {name: cells[2] for cells in rows("## Frameworks") for name in re.findall(r"`([^`]+)`", cells[0])}
     assert set(told) - {"--exec-start"} == set(FRAMEWORKS)
 
@@ -99,7 +99,7 @@ def test_every_framework_is_told() -> None:
 @pytest.mark.parametrize(
     ("title", "function"), [("### `FabricModel(...)`", FabricModel), ("### `train(...)`", FabricModel.train)]
 )
-def test_every_parameter_is_told(title: str, function: object) -> None:
+def test_every_parameter_is_documented(title: str, function: object) -> None:
     assert callable(function)
     told = statuses(title)
     parameters = [name for name in inspect.signature(function).parameters if name not in ("self", "notebook")]
@@ -112,7 +112,7 @@ def test_every_parameter_is_told(title: str, function: object) -> None:
         assert set(told) == set(named) - {"self"}
 
 
-def test_variables_that_are_told_are_set() -> None:
+def test_documented_variables_are_set() -> None:
     told = statuses("### Variables of a job")
     sources = [*SOURCES.rglob("*.py"), ROOT / "src/legato/train/membership/gang.py"]
     text = "".join(path.read_text() for path in sources if path.name != "frameworks.py")

@@ -135,7 +135,9 @@ def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
 ) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    with pytest.raises(LegatoError, match=r"Its code is gone: there is no .*nothing any more\. Submit it again\."):
+    with pytest.raises(
+        LegatoError, match=r"Its code was deleted: .*nothing does not exist any more\. Submit the job again\."
+    ):
         copy_code(tmp_path / "nothing", job)
 
     def copy2(source: str, target: str, **_options: Any) -> None:
@@ -152,7 +154,7 @@ def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
 def test_a_driver_of_which_nothing_was_written_down_is_seen_by_its_lock(
     tmp_path: Path, code: Path, spawned: list[str]
 ) -> None:
-    """The server was killed right after it had started it, or another one that ended at once stands there."""
+    """The server was killed right after it had started it, or another one that ended at once is there."""
 
     async def run() -> None:
         drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
@@ -274,9 +276,7 @@ def test_what_cannot_be_killed_is_said(tmp_path: Path, monkeypatch: pytest.Monke
         child.communicate()
 
 
-def test_a_record_that_a_job_made_up_keeps_nobody_from_giving_it_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_false_record_of_a_job_does_not_prevent_giving_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = JobUser(uid=4711, gid=4711, name="ann", home="/")
     made_up = {number: Entry(pid=2**40 + number, start_time=1) for number in range(1000)}
     record = Record("s", "fork", "e", (), (), 1.0, pid=2**40, start_time=1, boot=boot_id(), workers=made_up)

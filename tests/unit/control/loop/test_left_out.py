@@ -155,7 +155,7 @@ def fails_on(*names: str) -> Callable[..., Any]:
     def decide_or_fail(snapshot: Any, rules: Any) -> Any:
         bad = [job.name for job in snapshot.jobs if job.name in names]
         if bad:
-            raise AssertionError(f"nobody has thought of {bad[0]}")
+            raise AssertionError(f"no rule covers {bad[0]}")
         return decide(snapshot, rules)
 
     return decide_or_fail
@@ -169,7 +169,7 @@ def test_a_job_on_which_the_policy_fails_unexpectedly_is_found_and_left_out(monk
         await do_rounds(world.make_loop())
         assert stages(world, *jobs) == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING, Stage.RUNNING, Stage.QUEUED]
         told = world.store.get(jobs[4].id).decided_reason
-        assert told is not None and told.endswith("the policy fails on it: AssertionError: nobody has thought of job-4")
+        assert told is not None and told.endswith("the policy fails on it: AssertionError: no rule covers job-4")
 
     on_a_platform(story)
 
@@ -199,7 +199,7 @@ def test_a_policy_that_fails_on_everything_keeps_no_job_from_being_stopped(monke
     "values",
     [{"step": "many"}, {"num_workers": None}, {"resize_s": float("nan")}, {"resize_s": "long"}],
 )
-def test_a_driver_that_reports_nonsense_keeps_nobody_else_waiting(values: dict[str, Any]) -> None:
+def test_no_other_job_waits_for_a_driver_that_reports_nonsense(values: dict[str, Any]) -> None:
     async def story(world: World) -> None:
         bad = submit(world, "bad")
         loop = world.make_loop()
@@ -217,7 +217,7 @@ def test_a_driver_that_reports_nonsense_keeps_nobody_else_waiting(values: dict[s
             await do_rounds(loop)
         assert stages(world, bad, good) == [Stage.RUNNING, Stage.RUNNING]
         found = world.store.get(bad.id)
-        says_so = "its driver reports what cannot be used" in found.reason
+        says_so = "its driver sends an invalid report" in found.reason
         assert says_so or "left out" in (found.decided_reason or "") or loop.pulse.left_out["job"], found
         await do_rounds(loop)
         assert "cannot be used" not in world.store.get(bad.id).reason, "it is over"

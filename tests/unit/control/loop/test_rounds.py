@@ -62,7 +62,7 @@ def is_new(
     wanted_before: int | None = 2,
     wanted: int = 2,
 ) -> bool | None:
-    """Return whether a decision is told of as a new one; None if nothing at all is written."""
+    """Return whether a decision is reported as a new one; None if nothing at all is written."""
     job = make_running(*decided)
     changes = carry_out(
         make_pool(job, held), decide(job, slots, reason, wanted), {job.id: Memory(1, wanted=wanted_before)}, LeftOut()
@@ -91,8 +91,8 @@ def test_the_same_words_are_not_written_again() -> None:
     assert is_new(reason="said") is None
 
 
-def test_a_day_of_changing_reasons_is_told_in_few_decisions() -> None:
-    """Jobs that wait are told anew for whom they wait, again and again; that is no news."""
+def test_a_day_of_changing_reasons_is_recorded_in_few_decisions() -> None:
+    """The reasons of waiting jobs name other jobs again and again; that is no news."""
 
     plans = [
         PlannedJob(
@@ -129,7 +129,7 @@ def test_what_was_due_is_counted_while_a_job_wants_slots_whatever_its_attempt() 
     assert memories[job.id].account.due_slot_s == before
 
 
-def test_how_far_a_job_is_is_told_with_how_many_steps_there_are() -> None:
+def test_progress_is_shown_with_the_number_of_steps() -> None:
     async def live() -> World:
         world = World(Setting())
         turning = asyncio.create_task(world.run(world.make_loop()))
@@ -204,7 +204,7 @@ def test_the_policy_hears_when_a_job_was_resized_last() -> None:
     assert heard == [None, None, None, 40.0, 40.0, 60.0], "its start is no resize"
 
 
-def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
+def test_a_request_of_a_user_waits_for_no_cooldown() -> None:
     job, memories = make_running(2, "said"), {}
 
     def hear(job: Job, now: float, num_workers: int, held: int, *, wanted_since: float | None) -> float | None:
@@ -221,7 +221,7 @@ def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
     assert hear(job, 10.0, 2, 2, wanted_since=None) is None
     assert hear(job, 20.0, 1, 1, wanted_since=None) == 20.0
     more = msgspec.structs.replace(job, max_workers=job.max_workers + 1)
-    assert hear(more, 21.0, 1, 1, wanted_since=21.0) is None, "somebody has asked for more"
+    assert hear(more, 21.0, 1, 1, wanted_since=21.0) is None, "a user has asked for more"
     assert hear(more, 25.0, 2, 2, wanted_since=21.0) is None, "it has not come to that yet"
     assert hear(more, 30.0, 3, 3, wanted_since=None) is None
     assert hear(more, 31.0, 3, 3, wanted_since=None) == 30.0

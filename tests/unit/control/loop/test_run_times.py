@@ -1,4 +1,4 @@
-"""A job that may hold slots for so long is stopped then: whatever else passes in between does not count."""
+"""A job with a limit of time with slots is stopped then: whatever else passes in between does not count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
 from legato.sim.workload import PlannedJob
 
-REASON = "it has held slots for the 60 s that it may"
+REASON = "it has reached its limit of 60 s with slots"
 
 
 def on_a_platform(story: Callable[[World, str], Coroutine[Any, Any, None]]) -> None:
@@ -99,13 +99,13 @@ def test_a_job_that_only_starts_holds_its_slots_too() -> None:
         await turn(world, 10.0)
         found = world.store.get(job)
         assert found.stage is Stage.STOPPED
-        assert found.reason == f"{REASON}; nothing had been started"
+        assert found.reason == f"{REASON}; it had not started"
         assert world.store.open == {}
 
     on_a_platform(story)
 
 
-def test_a_clock_that_is_set_stops_nobody() -> None:
+def test_a_clock_that_is_set_stops_no_job() -> None:
     async def story(world: World, job: str) -> None:
         offset_s = 0.0
 

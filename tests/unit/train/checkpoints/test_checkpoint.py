@@ -101,7 +101,7 @@ def test_the_last_k_are_kept(store: Store) -> None:
     assert len(store.paths()) == 3
 
 
-def test_other_files_are_left_alone(store: Store) -> None:
+def test_other_files_are_not_touched(store: Store) -> None:
     store.directory.mkdir(parents=True)
     for name in ("notes.txt", "step-1.legato", "step-00000001.legato.bak", "best.legato"):
         (store.directory / name).write_text("mine")
@@ -128,16 +128,16 @@ def test_a_file_that_ends_too_soon_is_torn(tmp_path: Path, whole: bytes) -> None
     room = int.from_bytes(whole[12:16], "little")
     lengths = {*range(60), *range(60, len(whole), 997), 48 + room - 1, 48 + room, 48 + room + 1, len(whole) - 1}
     for length in sorted(lengths):
-        assert "torn or damaged" in damaged(tmp_path, whole[:length]), length
+        assert "incomplete or damaged" in damaged(tmp_path, whole[:length]), length
 
 
 def test_a_file_with_something_behind_it_is_torn(tmp_path: Path, whole: bytes) -> None:
-    assert "torn or damaged" in damaged(tmp_path, whole + b"\0")
+    assert "incomplete or damaged" in damaged(tmp_path, whole + b"\0")
 
 
 def test_a_file_with_a_hole_is_torn(tmp_path: Path, whole: bytes) -> None:
     middle = len(whole) // 2
-    assert "torn or damaged" in damaged(tmp_path, whole[:middle] + bytes(512) + whole[middle + 512 :])
+    assert "incomplete or damaged" in damaged(tmp_path, whole[:middle] + bytes(512) + whole[middle + 512 :])
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -157,7 +157,7 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 def test_a_newer_form_is_named(tmp_path: Path, whole: bytes) -> None:
     said = damaged(tmp_path, whole[:8] + (3).to_bytes(4, "little") + whole[12:])
-    assert "form 3" in said
+    assert "format 3" in said
     assert "Use a newer Legato" in said
 
 
@@ -173,7 +173,7 @@ def test_the_one_before_a_damaged_one_is_taken(store: Store, warnings: list[str]
     assert [first.name, second.name, third.name] == [path.name for path in store.paths()]
     assert len(warnings) == 2
     assert third.name in warnings[0]
-    assert "torn" in warnings[0]
+    assert "incomplete or damaged" in warnings[0]
     assert second.name in warnings[1]
     assert "not a checkpoint" in warnings[1]
 
@@ -299,7 +299,7 @@ def test_a_file_that_cannot_grow_leaves_nothing(tmp_path: Path, store: Store, li
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_a_full_disk_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -309,7 +309,7 @@ def test_a_full_disk_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> N
     assert list(store.directory.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="Cannot write checkpoint"):
         Store(tmp_path / "file", 1, print).save(make_state(), step=2, meta={})

@@ -64,7 +64,7 @@ def test_one_at_a_time_looks_and_writes(tmp_path: Path, monkeypatch: pytest.Monk
     assert found is not None and found.state == {"by": 1}
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said: list[wire.Message] = []
     make_saver(tmp_path / "file", said).save_unless_there(dict, 1)
@@ -84,10 +84,10 @@ def test_nothing_begins_from_scratch_while_there_are_checkpoints_that_cannot_be_
         path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CheckpointError, match=r"none of the 2 checkpoints in .* can be read.*--no-resume"):
         saver.newest()
-    assert sum("torn" in message.text for message in said if isinstance(message, wire.Note)) == 2
+    assert sum("incomplete or damaged" in message.text for message in said if isinstance(message, wire.Note)) == 2
 
 
-def test_a_program_that_was_edited_since_its_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_program_that_was_edited_since_its_checkpoint_is_reported(tmp_path: Path) -> None:
     said: list[wire.Message] = []
 
     def saver_of(**digests: str) -> Saver:

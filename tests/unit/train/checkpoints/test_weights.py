@@ -70,7 +70,7 @@ def test_other_models_are_refused_and_stay_as_they_are(tmp_path: Path) -> None:
         legato.load_weights(path, own, own)
     with pytest.raises(CheckpointError, match=r"body.weight has shape \(3, 3\) there and \(2, 2\) here"):
         legato.load_weights(path, Model(1.0, size=2))
-    with pytest.raises(CheckpointError, match=r"stand only on one side"):
+    with pytest.raises(CheckpointError, match=r"exist only on one side"):
         legato.load_weights(path, torch.nn.Linear(3, 3))
     with pytest.raises(CheckpointError, match="Cannot read checkpoint"):
         legato.load_weights(tmp_path / "step-00000009.legato", own)

@@ -118,7 +118,7 @@ def test_submit_does_not_wait(tmp_path: Path) -> None:
     assert told.saved == [1]
 
 
-def test_a_failure_is_told_and_the_next_is_written(tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_the_next_is_written(tmp_path: Path) -> None:
     told = Told()
     blocked = tmp_path / "checkpoints"
     blocked.write_text("in the way")

@@ -211,7 +211,7 @@ def resolved(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("indices", [[-1, 3, 4], torch.tensor([5, 1, 2, 0]), range(4), np.array([3, 1, 2])])
-def test_a_subset_may_be_told_in_many_ways(indices: Any) -> None:
+def test_a_subset_may_be_given_in_many_ways(indices: Any) -> None:
     dataset = Subset(TensorDataset(torch.arange(10)), indices)
     order = Order(len(dataset), Layout(2, 1), seed=0, shuffle=False)
     loader = Loader(dataset, order, seed=0)
@@ -366,7 +366,7 @@ def test_a_batch_that_cannot_be_sent_is_named() -> None:
     ("failure", "told"),
     [(lambda: os.kill(os.getpid(), signal.SIGKILL), "ended by SIGKILL"), (lambda: os._exit(7), "exited with 7")],
 )
-def test_a_loader_process_that_dies_is_told(failure: Callable[[], None], told: str) -> None:
+def test_a_loader_process_that_dies_is_reported(failure: Callable[[], None], told: str) -> None:
     order = Order(40, LAYOUT, seed=3, shuffle=False)
     with closing(Loader(Failing(failure), order, seed=3, num_workers=1, prefetch_factor=1)) as loader:
         loader.follow(iter(keys_of(order)))

@@ -1,4 +1,4 @@
-"""The order of the data: every sample once per epoch, whoever comes and goes."""
+"""The order of the data: every sample once per epoch, whichever workers join and leave."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_epochs_and_seeds_differ_and_repeat(order: Order) -> None:
         assert not np.array_equal(other.permutation(0), first)
 
 
-def test_the_order_is_the_same_for_ever() -> None:
+def test_the_order_never_changes() -> None:
     # A change of these would silently change every training: it needs a new major version.
     order = Order(1000, Layout(10, 5), seed=7)
     assert order.permutation(3)[:6].tolist() == PINNED_START

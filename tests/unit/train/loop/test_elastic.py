@@ -184,7 +184,7 @@ def test_a_second_loop_over_epochs_is_refused() -> None:
 def test_a_data_loader_is_refused_by_name() -> None:
     run, model, _ = make_run()
     loader = DataLoader(make_data(), batch_size=8)
-    with pytest.raises(DataError, match=r"Cannot cut a DataLoader .* Hand over the data set itself"):
+    with pytest.raises(DataError, match=r"Cannot cut a DataLoader .* Pass the data set itself"):
         next(iter(run.batches(loader)))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="Cannot cut a DataLoader"):
         run.evaluate(model, loader, cross_entropy)  # type: ignore[arg-type]

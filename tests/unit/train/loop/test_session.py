@@ -1,4 +1,4 @@
-"""A worker among others: what it takes over, what it does when they die, when it must begin anew, how it ends."""
+"""A worker among others: what it takes over, what it does when they die, when it must start again, how it ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def saved_steps(directory: Path) -> list[int]:
 # ---------------------------------------------------------------- what a joiner takes over
 
 
-def test_who_orders_sets_otherwise_is_told_from_the_others_but_may_take_its_checkpoints(
+def test_another_order_of_sets_is_detected_but_its_checkpoints_can_be_used(
     saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (first,) = saving_job.begin(1, train_to_the_end)
@@ -201,7 +201,7 @@ def test_a_joiner_that_cannot_take_the_state_is_refused_and_the_others_go_on(job
     assert first.end() > 0
 
 
-def test_an_error_in_sending_the_state_lets_nobody_wait(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_worker_waits_after_an_error_in_sending_the_state(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise MemoryError("of the test")
 
@@ -916,5 +916,5 @@ def test_an_evaluation_on_one_worker_only_is_refused_on_all(job: Job, num_metric
     for worker in job.begin(2, program):
         outcome = worker.end()
         assert isinstance(outcome, ProgramError), outcome
-        assert "lost step" in str(outcome) and "run.is_main" in str(outcome)
+        assert "made different calls" in str(outcome) and "run.is_main" in str(outcome)
     assert not measured

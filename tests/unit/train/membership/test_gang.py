@@ -17,7 +17,7 @@ from legato.train.membership.gang import Gang, Seat, name_attempt, reserve_port
 LIMIT_S = 60.0
 
 
-def test_all_get_the_same_picture_whoever_comes_first(tmp_path: Path) -> None:
+def test_all_get_the_same_picture_in_any_order_of_arrival(tmp_path: Path) -> None:
     # A second attempt begins with numbers of its own; the tenth worker is behind the ninth.
     numbers = (10, 9, 4)
     with ThreadPoolExecutor(3) as pool:
@@ -27,7 +27,7 @@ def test_all_get_the_same_picture_whoever_comes_first(tmp_path: Path) -> None:
     assert seats == [Seat(2, addresses), Seat(1, addresses), Seat(0, addresses)]
 
 
-def test_nobody_joins_a_gang_later(tmp_path: Path) -> None:
+def test_no_worker_joins_a_gang_later(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / f"come-{number}").write_text("node:1")
     with pytest.raises(LegatoError, match="A worker of this job is gone, and worker 2 has come in its place"):
@@ -37,7 +37,7 @@ def test_nobody_joins_a_gang_later(tmp_path: Path) -> None:
         Gang(tmp_path, 1, 2).meet("node:1")
 
 
-def test_those_who_do_not_come_are_told_of(tmp_path: Path) -> None:
+def test_missing_workers_are_reported(tmp_path: Path) -> None:
     now = 0.0
 
     def sleep(pause_s: float) -> None:
@@ -70,7 +70,7 @@ def test_all_go_together(tmp_path: Path) -> None:
     going.join()
 
 
-def test_attempts_are_told_apart_and_their_secret_is_not_told(tmp_path: Path) -> None:
+def test_attempts_are_distinguished_and_their_secret_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "driver.json"
     found = []
     for url, token in (("ws://a", "one"), ("ws://b", "one"), ("ws://b", "two")):
@@ -85,7 +85,7 @@ def test_attempts_are_told_apart_and_their_secret_is_not_told(tmp_path: Path) ->
         name_attempt(file)
 
 
-def test_a_reserved_port_is_its_server_s_and_nobody_else_s() -> None:
+def test_a_reserved_port_belongs_to_its_server_only() -> None:
     with reserve_port() as held:
         port = held.getsockname()[1]
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):

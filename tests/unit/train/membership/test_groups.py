@@ -101,7 +101,7 @@ SENDER = """
 """
 
 
-def test_a_peer_that_dies_in_the_middle_of_a_message_is_found_although_nobody_says_so() -> None:
+def test_a_peer_that_dies_in_the_middle_of_a_message_is_found_without_a_report() -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     where = f"127.0.0.1:{store.port}"
     view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), where)
@@ -192,7 +192,7 @@ def test_a_rank_that_breaks_its_group_frees_all_others() -> None:
     assert run_ranks(3, play) == [True] * 3
 
 
-def test_everybody_tells_everybody() -> None:
+def test_each_worker_sends_to_all_others() -> None:
     def play(group: Group) -> list[float]:
         mine = torch.full((3,), float(group.rank))
         theirs = [torch.empty(3) for _ in range(group.size)]

@@ -81,7 +81,7 @@ def test_the_next_driver_hears_again_what_is_not_known_to_stand_in_the_records(l
     assert second.said == [wire.Metrics(index=2, step=2, epoch=0, values={})]
 
 
-def test_what_was_said_to_nobody_is_said_once_and_in_order(link: Link) -> None:
+def test_unsent_messages_are_sent_once_and_in_order(link: Link) -> None:
     log(link, 0, 1)
     link.send(wire.Note(level="info", text="unheard"))
     log(link, 2)
@@ -116,7 +116,7 @@ def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
     assert [message.index for message in said if isinstance(message, wire.Metrics)] == list(range(20_000))
 
 
-def test_steps_of_one_epoch_are_told_apart_from_those_of_the_next(link: Link) -> None:
+def test_steps_of_one_epoch_are_distinguished_from_those_of_the_next(link: Link) -> None:
     line = connect(link)
     for step, epoch in ((1, 0), (2, 0), (3, 1), (4, 1)):
         link.report(msgspec.structs.replace(progress(step, step), epoch=epoch))
@@ -154,7 +154,7 @@ def test_what_was_being_sent_as_the_connection_was_lost_is_said_over_the_next(li
     assert second.said == [farewell]
 
 
-def test_a_worker_that_is_welcomed_anew_over_the_same_connection_repeats_nothing_in_between(link: Link) -> None:
+def test_a_worker_that_is_welcomed_again_over_the_same_connection_repeats_nothing_in_between(link: Link) -> None:
     class Again(Line):
         def send(self, frame: bytes) -> None:
             super().send(frame)
@@ -278,7 +278,7 @@ def speak_much(link: Link, num_notes: int) -> None:
     link.send(wire.Saved(step=num_notes, path="step"))
 
 
-def test_a_driver_that_is_stopped_holds_nobody_up_counts_as_away_and_misses_nothing(
+def test_a_stopped_driver_delays_no_worker_counts_as_away_and_misses_nothing(
     tmp_path: Path, open_door: Callable[..., Door]
 ) -> None:
     door = open_door(away_limit_s=0.5)

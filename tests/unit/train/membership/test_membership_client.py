@@ -43,7 +43,7 @@ def fail_builds_of(monkeypatch: pytest.MonkeyPatch, number: int, error: Exceptio
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("error", [BrokenView("nobody came"), ValueError("odd")])
+@pytest.mark.parametrize("error", [BrokenView("no worker came"), ValueError("odd")])
 def test_a_recovery_that_cannot_be_connected_is_reported_and_the_next_one_is_entered(
     job: Job, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

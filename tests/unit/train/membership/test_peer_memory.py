@@ -86,7 +86,7 @@ def test_a_loan_that_ends_while_it_is_read_is_no_reason_never_to_read_again(monk
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EFAULT])
-def test_a_loan_that_stands_but_cannot_be_read_is_told_from_one_that_ended(
+def test_a_loan_that_cannot_be_read_is_distinguished_from_one_that_ended(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     loan = Loan([torch.ones(4)])
@@ -123,15 +123,15 @@ def test_memory_that_is_not_there_is_a_broken_view() -> None:
 def test_members_try_it_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_ranks(3, can_read_peers) == [True] * 3
     assert run_ranks(1, can_read_peers) == [False]
-    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in another container: the number means somebody else there
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in another container: the number means another process there
     assert run_ranks(2, can_read_peers) == [False] * 2
 
 
-def test_where_one_member_cannot_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_one_member_cannot_no_member_does(monkeypatch: pytest.MonkeyPatch) -> None:
     first = iter([False])
     monkeypatch.setattr(peer_memory, "_let_peers_read", lambda: next(first, True))
     assert run_ranks(3, can_read_peers) == [False] * 3
 
 
-def test_where_one_member_has_found_that_it_cannot_nobody_does() -> None:
+def test_if_one_member_has_found_that_it_cannot_no_member_does() -> None:
     assert run_ranks(3, lambda group: can_read_peers(group, may_try=group.rank != 1)) == [False] * 3

@@ -51,7 +51,7 @@ def test_python_is_the_one_that_runs_legato(tmp_path: Path) -> None:
         (["./binary"], 126, "The command './binary' cannot be run: Exec format error."),
     ],
 )
-def test_a_wrong_command_is_told(tmp_path: Path, words: list[str], code: int, told: str) -> None:
+def test_a_wrong_command_is_reported(tmp_path: Path, words: list[str], code: int, told: str) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
     (tmp_path / "binary").write_bytes(b"\x7f\x00\x01")
     (tmp_path / "binary").chmod(0o755)
@@ -66,7 +66,7 @@ def test_a_signal_that_ends_it_is_its_exit_code_as_in_a_shell(tmp_path: Path) ->
 
 def test_a_stop_reaches_the_command_and_ends_the_worker_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # It is told only when it listens, and says that it has heard.
+    # The test signals it only when it listens, and it confirms.
     monkeypatch.setattr(job, "is_to_leave", (tmp_path / "listens").exists)
     monkeypatch.setattr(command, "_POLL_S", 0.01)
     script = "trap 'touch saved; exit 5' TERM; touch listens; while :; do sleep 0.01; done"

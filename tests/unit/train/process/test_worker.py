@@ -100,7 +100,7 @@ def test_a_program_that_ends_by_itself(
         ("from legato.train.process.job import expect_no_run; expect_no_run()", True),
     ],
 )
-def test_whether_a_program_called_legato_is_told(
+def test_whether_a_program_called_legato_is_reported(
     tmp_path: Path, link: Tape, program: str, want: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(link, None, "cpu", 1)
@@ -110,7 +110,7 @@ def test_whether_a_program_called_legato_is_told(
     assert getattr(link, "is_independent", False) == ("expect_no_run" in program), "each heartbeat says so"
 
 
-def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
+def test_a_program_with_a_syntax_error_is_reported_as_python_reports_it(
     tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(link, None, "cpu", 1)
@@ -123,7 +123,7 @@ def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
     assert isinstance(failed, wire.Failed) and failed.traceback == told
 
 
-def test_a_torchvision_that_does_not_fit_is_told_with_what_to_install(
+def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
     tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = "raise RuntimeError('operator torchvision::nms does not exist')"

@@ -75,7 +75,7 @@ def test_what_the_program_does_after_a_step_is_accepted() -> None:
     assert secretly.tolist() == [2.0, 2.0]
 
 
-def test_one_that_has_moved_once_is_watched_for_ever() -> None:
+def test_one_that_has_moved_once_is_watched_forever() -> None:
     buffer = torch.zeros(1)
     watched = MovingBuffers([buffer])
     watched.know((0,))

@@ -82,7 +82,7 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.sub_(parameter.grad, alpha=1e-3)
-    # Nobody may give shared memory back while a peer still reads it.
+    # No worker may give shared memory back while a peer still reads it.
     group.announce() if group.size > 1 else None
     exchange.close()
     reducer.close()

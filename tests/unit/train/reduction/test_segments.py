@@ -71,7 +71,7 @@ def test_a_forked_process_that_drops_its_copy_unmaps_nothing_else() -> None:
         return bool(place == address and is_mapped(address))
 
     assert in_child(drop)
-    # Nobody else keeps it: it goes with its owner's last word.
+    # No other process keeps it: it goes with its owner's last word.
     kept.clear()
     gc.collect()
     assert not is_mapped(address)

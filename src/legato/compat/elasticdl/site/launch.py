@@ -56,11 +56,9 @@ def check(arguments: Sequence[str]) -> None:
     if arguments[0] == "-m":
         first = arguments[1].partition(".")[0]
         if not first or not (PathFinder.find_spec(first, [str(Path.cwd())]) or find_spec(first)):
-            raise UsageError(
-                f"There is no module {arguments[1]} in {Path.cwd()}, nor installed. Name one that is there."
-            )
+            raise UsageError(f"There is no module {arguments[1]} in {Path.cwd()}, nor installed. Name an existing one.")
     elif not Path(arguments[0]).is_file():
-        raise UsageError(f"There is no program {arguments[0]} in {Path.cwd()}. Name one that is there.")
+        raise UsageError(f"There is no program {arguments[0]} in {Path.cwd()}. Name an existing one.")
 
 
 def _set_path(first: Path) -> None:

@@ -78,7 +78,7 @@ class CopiedStream(io.TextIOBase):
         self._try(self._driver, self._driver.write, "".join(self._kept))
 
     def tell_once(self, path: Path) -> None:
-        """Have what follows in a file of the driver's unless it stands there already, from any process."""
+        """Have what follows in a file of the driver's unless it is there already, from any process."""
         self._hush()
         self._told = path
 
@@ -140,7 +140,7 @@ class CopiedStream(io.TextIOBase):
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
-        self._stream.write(f"legato: what this process writes is not copied any more: {error}\n")
+        self._stream.write(f"legato: Legato no longer copies the output of this process: {error}\n")
 
 
 _streams: list[tuple[str, CopiedStream]] = []

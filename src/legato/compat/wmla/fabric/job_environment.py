@@ -15,7 +15,7 @@ from legato.compat.wmla import names
 from legato.core.errors import UsageError
 
 LOSS_SCALE: Final = "EDT_LOSS_SCALE"
-"""``batch``: loggers of generation 1 receive the loss divided by the batch size once more, as in WMLA."""
+"""``batch``: loggers of generation 1 receive the loss divided by the batch size again, as in WMLA."""
 
 PULL_LIMIT: Final = "EDT_PULL_WEIGHT_TIME_OUT"
 PULL_FAILURES: Final = "EDT_PULL_FAILED_LIMITS"

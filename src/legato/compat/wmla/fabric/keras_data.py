@@ -53,7 +53,7 @@ def as_samples(dataset: Any) -> tuple[Any, bool]:
     kind = type(dataset).__name__
     if _is_batch_sequence(dataset):
         raise DataError(
-            f"Cannot train on a {kind}: it gives batches, and the size of a batch is an argument of train(). Give an "
+            f"Cannot train on a {kind}: it yields batches, and the size of a batch is an argument of train(). Give an "
             "object whose __getitem__ returns one sample (x, y), or an ImageDataGenerator().flow(...)."
         )
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):

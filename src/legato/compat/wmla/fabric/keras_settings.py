@@ -36,7 +36,7 @@ def environment_for_tensorflow(num_threads: int, *, is_exact: bool = True) -> di
 
 
 def settle() -> None:
-    """Switch deterministic kernels on, before the run begins; where TensorFlow has no GPU, the slot's is left alone."""
+    """Switch deterministic kernels on, before the run begins; do not touch the slot's GPU if TensorFlow has none."""
     tf = tensorflow()
     tf.config.experimental.enable_op_determinism()
     # Without it, drawing is an error then. Every micro-batch has its own.

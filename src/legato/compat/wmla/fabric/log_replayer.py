@@ -162,7 +162,7 @@ class LogReplayer:
         if num_known + num_new != log.num_entries:
             sys.stderr.write(
                 f"legato: {log.num_entries - num_known - num_new} of {log.num_entries} entries are missing in "
-                f"{history}: the loggers are not told of them.\n"
+                f"{history}: the loggers do not get them.\n"
             )
         # At once: if this worker dies before all is passed on, the next one needs the entries that came in between.
         scratch.replace(history)

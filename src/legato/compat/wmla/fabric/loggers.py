@@ -269,7 +269,7 @@ _TOLD_IN_FULL: Final = 3
 
 
 class Guard:
-    """Lets the training go on after an error in what was called, and says so in the worker's error log."""
+    """Lets the training continue after an error in what was called, and says so in the worker's error log."""
 
     def __init__(self) -> None:
         self._num_errors: Counter[str] = Counter()
@@ -288,7 +288,7 @@ class Guard:
             number = self._num_errors[name]
             if number <= _TOLD_IN_FULL:
                 told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error)))
-                sys.stderr.write(f"{told}{name} failed with the error above. The training goes on.\n")
+                sys.stderr.write(f"{told}{name} failed with the error above. The training continues.\n")
             if number == _TOLD_IN_FULL:
                 sys.stderr.write(f"Further errors of {name} are not shown.\n")
             sys.stderr.flush()

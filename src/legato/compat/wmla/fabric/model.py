@@ -112,7 +112,7 @@ class FabricModel:
             metrics = [metrics]
         if fn_step_train is not None and metrics is not None:
             raise UsageError(
-                "metrics are not computed where fn_step_train is: only it sees the outputs. Leave metrics or "
+                "metrics cannot be computed with fn_step_train, because only it sees the outputs. Omit metrics or "
                 "fn_step_train out."
             )
         self._datasets_function = datasets_function
@@ -185,7 +185,7 @@ class FabricModel:
             max_workers=around.max_workers,
         )
         if engines_number is None and effective_batch_size is None:
-            _notify(f"engines_number is not given: {plan.engines_number}, the workers that the job asked for at most.")
+            _notify(f"engines_number is not given: {plan.engines_number}, the maximum number of workers of the job.")
         global _has_trained  # noqa: PLW0603 - a process trains once
         _has_trained = True
         self._train(plan, around)
@@ -247,7 +247,7 @@ def _read_flag(name: str, value: Any) -> bool:
     if found is None and not isinstance(value, str):
         return False
     if not isinstance(found, bool | int) or found not in (0, 1):
-        raise UsageError(f"{name}={value!r} is no truth value. Give True or False.")
+        raise UsageError(f"{name}={value!r} is not a boolean. Give True or False.")
     return bool(found)
 
 
@@ -274,7 +274,7 @@ def _check_torch(model: Any, optimizer: Any, keras_custom_objects: Any) -> None:
 def _choose(name: str, old: Any, new: Any) -> Any:
     """Return the logger that is given under one of the two names of a parameter, None if there is none."""
     if old is not None and new is not None and old is not new:
-        raise UsageError(f"{name} and {name}_callback are two names of one parameter. Give one of them.")
+        raise UsageError(f"{name} and {name}_callback are two names of one parameter. Pass one of them.")
     logger = new if old is None else old
     if logger is not None:
         check_logger(name if old is not None else f"{name}_callback", logger)
@@ -302,9 +302,7 @@ def _check_notebook_arguments(given: Mapping[str, Any]) -> None:
                 "num_dataloader_threads, validation_freq, checkpoint_freq and effective_batch_size."
             )
     if given:
-        _notify(
-            f"{', '.join(given)}: what a job asks for is said when it is submitted; inside of it this does nothing."
-        )
+        _notify(f"{', '.join(given)}: the submission of a job sets this; inside of the job it has no effect.")
 
 
 def _read_datasets(given: Any) -> tuple[Any, Any]:

@@ -105,7 +105,7 @@ def _on_cpu(part: Any) -> Any:
 
 
 def pack_results(result_dir: Path, out_dir: Path, job: str) -> Path:
-    """Write ``JOB.zip`` with all that lies in the job's ``model``, whole or not at all, and return where it is.
+    """Write ``JOB.zip`` with all that is in the job's ``model``, whole or not at all, and return where it is.
 
     Args:
         result_dir: of the job.

@@ -69,7 +69,7 @@ def is_same(value: Any, first: Any) -> bool:
 def outline(value: Any) -> Any:
     """Return what tells whether a value that cannot travel is still what it was: itself, or all that it holds.
 
-    What goes on inside of other objects is not seen.
+    What continues inside of other objects is not seen.
     """
     if type(value) not in _CONTAINERS:
         return value

@@ -76,11 +76,11 @@ class Memory:
         for name, value in (first | state["values"]).items():
             self._values[name] = unpack(value, self._values.get(name))
         for name, kind in state["left"].items():
-            self._tell(name, f"It is a {kind}, which cannot travel.")
+            self._tell(name, f"It is a {kind}, which Legato cannot transfer.")
         for name, part in state["states"].items():
             own = self._values.get(name, _MISSING) if name else self._thing
             if own is _MISSING or _kind_of(own) != part["kind"]:
-                self._tell(name, f"It is a {part['kind']}, which was made when this worker was not there.")
+                self._tell(name, f"It is a {part['kind']}, which was made before this worker joined.")
             elif (inner := self._memory_of(name, own)) is not None:
                 inner.load_state_dict(part["state"])
             else:
@@ -142,8 +142,8 @@ class Memory:
             return
         self._told.add(name)
         sys.stderr.write(
-            f"legato: {self.name}.{name} is not the same in this worker as in those that were there before it. {why} "
-            "The weights may depend on who computes. Make it before train(), and keep what changes in numbers, texts, "
+            f"legato: {self.name}.{name} differs between this worker and those that joined before it. {why} "
+            "The weights may depend on the workers. Make it before train(), and keep what changes in numbers, texts, "
             "tensors, or lists and dicts of such, or give its class state_dict() and load_state_dict().\n"
         )
 
@@ -181,7 +181,7 @@ class TurnWatch:
                     self._told.add(full)
                     sys.stderr.write(
                         f"legato: {full} changes while a micro-batch is computed. Every worker computes other ones, so "
-                        "the result depends on who computes what. Let it depend on its arguments alone, or change it "
+                        "the result depends on the workers. Let it depend on its arguments only, or change it "
                         "in a user_callback, where all workers do the same.\n"
                     )
 

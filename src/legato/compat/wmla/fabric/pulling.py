@@ -13,7 +13,7 @@ from legato.compat.wmla.fabric.job_environment import PULL_FAILURES, Pulling
 from legato.core.exits import EXIT_LOST_LINK
 
 EXIT_PULL_FAILED: Final = EXIT_LOST_LINK
-"""No fault of the program, so the job goes on, and another worker may be started in its place."""
+"""No fault of the program, so the job continues, and another worker may be started in its place."""
 
 
 class PullWatch:

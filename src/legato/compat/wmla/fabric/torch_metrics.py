@@ -39,7 +39,7 @@ class Metrics:
                 )
             name = getattr(metric, "__name__", type(metric).__name__)
             if name in {LOSS, *self._functions}:
-                raise UsageError(f"metrics has two of the name {name!r}. Give each a name of its own; loss is taken.")
+                raise UsageError(f"metrics has two of the name {name!r}. Give each its own name; 'loss' is reserved.")
             self._functions[name] = metric
         self._finds_accuracy = metrics is None
 

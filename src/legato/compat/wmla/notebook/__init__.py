@@ -1,1 +1,1 @@
-"""FabricModel outside of a job, as in a notebook: it submits itself to the platform, and shows how it gets on."""
+"""FabricModel outside of a job, as in a notebook: it submits itself to the platform, and shows its progress."""

@@ -75,11 +75,11 @@ def read_hardware(
     """Read the arguments of ``train()``.
 
     Args:
-        hardware_spec: ``{"nodes": {"num_nodes": 2, "gpu": {"num_gpu": 1}}}``; all else in it is passed over.
+        hardware_spec: ``{"nodes": {"num_nodes": 2, "gpu": {"num_gpu": 1}}}``; all else in it is skipped.
         worker_num: nodes.
         worker_device_num: GPUs of each.
-        worker_memory: passed over.
-        driver_memory: passed over.
+        worker_memory: skipped.
+        driver_memory: skipped.
 
     Raises:
         UsageError: a number is none, or the specification is no dict.
@@ -97,7 +97,7 @@ def read_hardware(
 
 
 def _read_spec(spec: object) -> tuple[int | None, Sequence[str]]:
-    """Return how many GPUs a specification asks for, None if it does not say, and what is passed over of it."""
+    """Return how many GPUs a specification asks for, None if it does not say, and what is skipped of it."""
     if spec is None:
         return None, ()
     if not isinstance(spec, Mapping):

@@ -1,4 +1,4 @@
-"""FabricModel in a notebook: ``train()`` submits what was given as a job, shows how it gets on, and waits for its end.
+"""FabricModel in a notebook: ``train()`` submits what was given as a job, shows its progress, and waits for its end.
 
 Inside of a job it is the FabricModel of programs. Trains nothing here.
 """
@@ -104,7 +104,8 @@ class FabricModel(fabric.FabricModel):
             _say(hardware.notice)
         if engines_number is not None and plan.engines_number != engines_number:
             _say(
-                f"engines_number={engines_number} does not count: it is {plan.engines_number}, by what goes before it."
+                f"engines_number={engines_number} has no effect: other arguments, which have precedence, set it to "
+                f"{plan.engines_number}."
             )
         backend = _find_backend(self._given["model"])
         _tell_backend(backend, os.environ.get(names.BACKEND))
@@ -145,9 +146,9 @@ def _find_generation(model: Any) -> dict[str, str]:
 
 def _tell_backend(backend: str, said: str | None) -> None:
     if not said:
-        _log("WARNING", f"FABRIC_BACKEND is not set. It is found out from the model: {backend}.")
+        _log("WARNING", f"FABRIC_BACKEND is not set. It follows from the model: {backend}.")
     elif said.lower() not in (backend, "keras" if backend == "tensorflow" else backend):
-        _log("WARNING", f"FABRIC_BACKEND is {said}, which the model is not made with. {backend} is taken.")
+        _log("WARNING", f"FABRIC_BACKEND is {said}, but the model is of another one. Legato uses {backend}.")
     _log("INFO", f"Using {backend} backend.")
 
 
@@ -158,7 +159,7 @@ def _check_place(model: Any) -> None:
     if elsewhere:
         raise UsageError(
             f"The model is on {', '.join(sorted(elsewhere))}. Make it on the CPU: leave out .to(device) and .cuda(), "
-            "and make the optimizer after that. The platform takes it to the GPUs."
+            "and make the optimizer after that. The platform moves it to the GPUs."
         )
 
 

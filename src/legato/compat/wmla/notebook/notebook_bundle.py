@@ -81,8 +81,8 @@ def open_bundle(directory: Path) -> NotebookBundle:
     there = json.loads((directory / _VERSIONS).read_text())
     if there["python"] != _python():
         raise MismatchError(
-            f"The notebook has Python {there['python']}, and the platform {_python()}: functions cannot go from one to "
-            f"the other. Give the notebook a kernel of Python {_python()}, or submit a program."
+            f"The notebook has Python {there['python']}, and the platform {_python()}: functions cannot be "
+            f"transferred between them. Give the notebook a kernel of Python {_python()}, or submit a program."
         )
     differences = _compare(there["packages"])
     if differences:
@@ -94,13 +94,13 @@ def open_bundle(directory: Path) -> NotebookBundle:
                 given, asked = pickle.load(file)  # noqa: S301 - likewise
     except ModuleNotFoundError as error:
         raise MismatchError(
-            f"What the notebook has sent needs the module '{error.name}', which is not installed on the platform. "
+            f"The notebook needs the module '{error.name}', which is not installed on the platform. "
             "Install it where the server runs, or put the module into the notebook's folder, from where it is sent."
         ) from error
     except Exception as error:
         # Whatever it is that another release of a package does not understand.
         told = f" Perhaps because of this: {'; '.join(differences)}." if differences else ""
-        raise MismatchError(f"What the notebook has sent cannot be read: {_tell(error)}.{told}") from error
+        raise MismatchError(f"The data of the notebook cannot be read: {_tell(error)}.{told}") from error
     return NotebookBundle(given, asked)
 
 

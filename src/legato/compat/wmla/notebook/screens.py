@@ -1,4 +1,4 @@
-"""Shows how a training gets on: a live chart where a notebook can show one, else lines. Decides nothing."""
+"""Shows the progress of a training: a live chart where a notebook can show one, else lines. Decides nothing."""
 
 from __future__ import annotations
 

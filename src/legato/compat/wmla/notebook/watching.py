@@ -1,4 +1,4 @@
-"""Waits for a notebook's job, shows how it gets on, and says how it ended. Stops it only when it is interrupted."""
+"""Waits for a notebook's job, shows its progress, and says how it ended. Stops it only when it is interrupted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Watch:
             self._stop()
             raise
         except LegatoError as error:
-            error.add_note(f"Job {job.name} goes on without this notebook. Look at it with 'legato ps'.")
+            error.add_note(f"Job {job.name} keeps running without this notebook. To see it: legato ps")
             raise
         self._end()
 
@@ -72,7 +72,7 @@ class Watch:
             self._show()
         except Unavailable as error:
             if not self._is_away:
-                self._say(f"{error} The job goes on meanwhile, and this cell waits for the server.")
+                self._say(f"{error} The job keeps running, and this cell waits for the server.")
             self._is_away = True
             return False
         self._is_away = False
@@ -105,7 +105,7 @@ class Watch:
         try:
             job.stop()
         except LegatoError as error:
-            self._say(f"Interrupted, but job {job.name} was not told to stop: {error}")
+            self._say(f"Interrupted, but job {job.name} did not get the request to stop: {error}")
         else:
             self._say(
                 f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To start from scratch, "
@@ -131,7 +131,7 @@ class Watch:
         self._say(f"driver service subprocess {os.getpid()} stopped")
         if job.stage != "succeeded":
             raise TrainingFailed(
-                f"Job {job.name} has no trained model: it {job.stage}: {job.reason}. All that it wrote shows: "
+                f"Job {job.name} has no trained model: it {job.stage}: {job.reason}. To see its output: "
                 f"legato logs {job.name}"
             )
 

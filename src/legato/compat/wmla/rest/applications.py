@@ -125,7 +125,7 @@ def _sort(request: Request, told: list[dict[str, Any]], usual: str) -> list[dict
 def _cut(request: Request, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     start, length = read_number(request, "start", 0), read_number(request, "length", _NOT_COUNTED)
     if start and start >= len(told):
-        raise Refusal(416, f"There are {len(told)} applications; start={start} is behind the last.")
+        raise Refusal(416, f"There are {len(told)} applications; start={start} is above the last.")
     return told[start : start + (length or _NOT_COUNTED)]
 
 

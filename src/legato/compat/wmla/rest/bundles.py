@@ -104,7 +104,7 @@ def repack(
     parts: list[_Part] = []
     total = 0
     for one in sorted(sent, key=lambda each: not _is_archive(each.name)):
-        # Files that came by themselves lie beside those of the model directory.
+        # Files that came by themselves are beside those of the model directory.
         beside = parts[0].name if parts else model_directory
         parts.append(_read_archive(one, model_directory, limits) if _is_archive(one.name) else _read_file(one, beside))
         total = sum(member.num_bytes for part in parts for member in part.members)
@@ -215,7 +215,7 @@ def _check_size(limits: Limits, num_bytes: int, num_members: int) -> None:
 
 
 def _too_much(why: str) -> UsageError:
-    return UsageError(f"What was sent is too much: {why}. Data belong into the directory of data.")
+    return UsageError(f"The upload is too large: {why}. Put data into the data directory.")
 
 
 def _find_main(parts: Sequence[_Part], main: str | None) -> str:
@@ -226,7 +226,7 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
     if path.is_absolute():
         return main
     if ".." in path.parts:
-        raise UsageError(f"The main file {main[:200]!a} leads out of the model directory. Name it as it lies there.")
+        raise UsageError(f"The main file {main[:200]!a} leads out of the model directory. Name it by its path there.")
     for name in dict.fromkeys(part.name for part in parts):
         if PurePosixPath(name, path) in files:
             return str(PurePosixPath(SUBMITTED_CODE, name, path))
@@ -234,12 +234,10 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
         return str(SUBMITTED_CODE / path)
     if not files:
         raise UsageError(
-            f"Nothing was sent, and the main file {main[:200]!a} is not absolute. Send it in a part 'file'."
+            f"The upload is empty, and the main file {main[:200]!a} is not absolute. Send it in a part 'file'."
         )
     _refuse_packed(parts)
-    raise UsageError(
-        f"The main file {main[:200]!a} is not in what was sent, which has: {_show(files)}. Name one of them."
-    )
+    raise UsageError(f"The main file {main[:200]!a} is not in the upload, which has: {_show(files)}. Name one of them.")
 
 
 def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> PurePosixPath:
@@ -255,7 +253,7 @@ def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> Pur
 
 
 def _refuse_packed(parts: Sequence[_Part]) -> None:
-    """Raise UsageError if the program may lie in a file that is not unpacked."""
+    """Raise UsageError if the program may be in a file that is not unpacked."""
     for part in parts:
         if not _is_archive(part.sent.name) and (packing := tell_packing(part.sent.content)) is not None:
             raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which is not unpacked here. {_INSTEAD}")
@@ -275,7 +273,7 @@ def _find_imports(parts: Sequence[_Part], main: PurePosixPath, limits: Limits) -
     for part in parts:
         if any(_place(part, member) == main for member in part.members):
             return find_imports(_read_start(part, main, limits).decode(errors="replace"), beside)
-    # A program that lies on the machines is not ours to read.
+    # A program that is on the machines is not ours to read.
     return ()
 
 

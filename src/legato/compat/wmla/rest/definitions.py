@@ -130,7 +130,7 @@ def _find_main(said: str, files: Collection[str], name: str) -> tuple[str, str]:
     """
     path = PurePosixPath(said)
     if path.is_absolute() or ".." in path.parts:
-        raise BadField("command", f"The main file '{said[:200]}' leads out of the code. Name it as it lies there.")
+        raise BadField("command", f"The main file '{said[:200]}' leads out of the code. Name it by its path there.")
     own = [file for file in files if not file.startswith(OF_MACS)] or list(files)
     tops = {file.partition("/")[0] for file in own}
     if len(tops) == 1 and all("/" in file for file in own):

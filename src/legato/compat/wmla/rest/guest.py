@@ -40,7 +40,7 @@ _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 INSTEAD: Final[Mapping[str, str]] = {
     f"{DEEP_LEARNING}/hypersearch": "Hyperparameter search is not supported. Submit one execution for each set of "
     "parameters, with the parameters behind ' -- '; they share the slots.",
-    f"{DEEP_LEARNING}/datasets": "Data sets are not managed here. Put the data into the directory of data, and name it "
+    f"{DEEP_LEARNING}/datasets": "Legato does not manage data sets. Put the data into the data directory, and name it "
     "with --cs-datastore-meta type=fs,data_path=PATH.",
     f"{DEEP_LEARNING}/modeltemplates": "Model templates are not supported. Send the program with POST /execs.",
     f"{DEEP_LEARNING}/models": "Models of the console are not supported. Send the program with POST /execs.",
@@ -53,7 +53,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "of your choice.",
     "/ml/v4": "The interface of Watson Machine Learning is not supported. Send the program with "
     f"POST {DEEP_LEARNING}/execs.",
-    "/v2/spaces": "There are no spaces. Queues say who may have how many slots; see 'legato queues'.",
+    "/v2/spaces": "There are no spaces. Queues limit the slots of users; see 'legato queues'.",
 }
 """What is not supported, by the beginning of its path, and what to use instead."""
 

@@ -84,7 +84,7 @@ class Keys:
         """
         said = _read_basic(request)
         if said is None:
-            raise Refusal(401, "There is no name and no password. Send 'Authorization: Basic …'.")
+            raise Refusal(401, "Name and password are missing. Send 'Authorization: Basic …'.")
         made = await self._make(request, *said)
         for old in self._logons.add(made.secret, made.user, made.id, made.expires_at, made.created_at):
             await self._revoke(request, made.secret, old)
@@ -170,7 +170,7 @@ def _read_token(request: Request) -> str:
     if not written:
         raise Refusal(401, f"Unable to find token from cookies or headers. {_HOW}")
     if len(written) > _MAX_LENGTH or not written.isascii() or not written.isprintable() or " " in written:
-        raise Refusal(401, f"What was sent is no token. {_HOW}")
+        raise Refusal(401, f"This is not a token. {_HOW}")
     return written
 
 
@@ -189,7 +189,7 @@ def _read_id(written: str) -> str:
         found = str(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"])
         if found.replace("-", "").isalnum() and found.isascii():
             return found
-    raise Refusal(401, f"What was sent is no token. {_HOW}")
+    raise Refusal(401, f"This is not a token. {_HOW}")
 
 
 def _read_made(told: Any) -> Token:

@@ -146,7 +146,7 @@ async def _read_worker(platform: Platform, job: Job, number: int | None) -> str 
 
 
 async def _read_launcher(platform: Platform, job: Job, number: int) -> str | None:
-    """Return what an executor's process said besides what its program printed, which stands in the other logs."""
+    """Return what an executor's process said besides what its program printed, which is in the other logs."""
     text = await _read_worker(platform, job, number)
     if text is None:
         return None
@@ -155,7 +155,7 @@ async def _read_launcher(platform: Platform, job: Job, number: int) -> str | Non
         printed.update(split_lines(await _read(platform, job, executor_id(job["id"], number), file) or ""))
     own = []
     for line in split_lines(text):
-        # As often as the program printed a line it is the program's; once more, and another process printed it too.
+        # As often as the program printed a line it is the program's; again, and another process printed it too.
         printed[line] -= 1
         if printed[line] < 0:
             own.append(line)

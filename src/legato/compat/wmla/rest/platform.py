@@ -59,7 +59,7 @@ class Platform:
         return answer
 
     async def get(self, path: str, **query: Any) -> Any:
-        """Return what lies at a path."""
+        """Return what is at a path."""
         return (await self.ask("GET", path, params=query)).json()
 
     async def find_job(self, name: str) -> Job:
@@ -108,7 +108,8 @@ class Platform:
         if needs_all and not found["is_complete"]:
             raise Refusal(
                 409,
-                f"{path} of {job} has too many files, or some whose names are no text, so not all of it can be sent. "
+                f"{path} of {job} has too many files, or file names that are not text, so it cannot be sent as a "
+                "whole. "
                 f"Fetch what you need of it with 'legato download {job} PATH'.",
             )
         items: list[Mapping[str, Any]] = found["items"]
@@ -140,7 +141,7 @@ class Platform:
             )
             version = version or answer.headers["ETag"]
             if len(answer.content) != last + 1 - place or answer.headers["ETag"] != version:
-                raise Refusal(409, f"The file {path} has changed meanwhile. Ask again.")
+                raise Refusal(409, f"The file {path} has changed. Send the request again.")
             yield answer.content
             place = last + 1
 

@@ -47,7 +47,7 @@ def refuse_as(answer: httpx.Response) -> Refusal:
     try:
         told = str(msgspec.json.decode(answer.content)["detail"])
     except (msgspec.MsgspecError, TypeError, KeyError, UnicodeDecodeError):
-        told = "The platform did not answer as it should."
+        told = "The platform sent an unexpected answer."
     wait = {"Retry-After": answer.headers["Retry-After"]} if "Retry-After" in answer.headers else None
     return Refusal(_STATUSES.get(answer.status_code, answer.status_code), told, wait)
 
@@ -59,9 +59,9 @@ async def answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, UsageError):
         return Refusal(400, str(error)).render()
     if isinstance(error, HTTPException):
-        told = {404: "There is no such path.", 405: "The path is there, but not with this method."}
+        told = {404: "There is no such path.", 405: "This path does not support this method."}
         return Refusal(error.status_code, told.get(error.status_code, str(error.detail)), error.headers).render()
     if isinstance(error, ClientDisconnect):
-        return Refusal(400, "The connection ended before the body did. Send it again.").render()
-    _log.error("a request of a guest could not be answered", path=request.url.path, exc_info=error)
-    return Refusal(500, "The server made a mistake. Its log has the story.").render()
+        return Refusal(400, "The connection closed before the whole body arrived. Send it again.").render()
+    _log.error("a plugin of the server could not answer a request", path=request.url.path, exc_info=error)
+    return Refusal(500, "Internal error of the server. Its log has the details.").render()

@@ -318,17 +318,17 @@ def write_notice(
     """
     told = []
     if missing_data is not None:
-        told.append(f"DATA_DIR={missing_data} is not there yet: a program that does not make it will find no data.")
+        told.append(f"DATA_DIR={missing_data} does not exist yet: the program must create it, or it finds no data.")
     ignored = list(submission.passed_over)
     ignored += ["dataSource"] if extra.get("dataSource") else []
     if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
         ignored.append("more than one worker")
     if ignored:
         told.append(f"Accepted, but without effect here: {', '.join(ignored)}.")
-    told += [f"{said[:100]} goes to the program; did you mean {meant}?" for said, meant in submission.near_misses]
+    told += [f"{said[:100]} is passed to the program; did you mean {meant}?" for said, meant in submission.near_misses]
     if submission.main is None:
         shown = main.removeprefix(f"{SUBMITTED_CODE}/")
-        told.append(f"Without --model-main the program is {shown}, as no other was sent.")
+        told.append(f"Without --model-main the program is {shown}, the only one that was sent.")
     if _REQUESTS.intersection(ignored):
         told.append("Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker.")
     line = _UNSEEN.sub("?", " ".join(told))

@@ -337,9 +337,7 @@ def _step_aside() -> None:
 def _tell_if_untrained(program: Path) -> None:
     model = sys.modules.get("legato.compat.wmla.fabric.model")
     if model is None or not model.has_trained():
-        sys.stderr.write(
-            f"legato: {program.name} came to its end without a call of FabricModel.train(): it trained nothing.\n"
-        )
+        sys.stderr.write(f"legato: {program.name} ended without a call of FabricModel.train(): it trained nothing.\n")
 
 
 def _tell_missing_data(environment: Mapping[str, str]) -> None:
@@ -347,7 +345,7 @@ def _tell_missing_data(environment: Mapping[str, str]) -> None:
     data, said = environment.get(names.DATA_DIRECTORY, ""), environment.get(names.DATA_PATH)
     if said and not Path(data).exists():
         sys.stderr.write(
-            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={said}. Put the data there, "
+            f"legato: There is no {data} on this machine, the DATA_DIR of data_path={said}. Put the data there, "
             "or change data_path.\n"
         )
 

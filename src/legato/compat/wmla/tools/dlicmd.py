@@ -147,9 +147,9 @@ VARIABLES = {
 
 _CONTAINER = "there are no containers here; the program runs in the server's own Python"
 _AMOUNT = "memory and cores are not divided among workers"
-_DRIVER = "no driver takes a place of its own; worker 0 speaks for the job"
-_PLACE = "the scheduler chooses slots itself; queues say who may have how many"
-_USER = "jobs run as the user that runs the server"
+_DRIVER = "a driver needs no slot; worker 0 acts for the job"
+_PLACE = "the scheduler chooses slots itself; queues limit the slots of users"
+_USER = "the operator chooses the system user of jobs"
 
 SUBMIT: dict[str, tuple[str, str, str]] = {
     # name: (what follows it, what it does, why it does nothing here)
@@ -163,13 +163,13 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--ig": ("GROUP", "instance group: the queue of that name", ""),
     "--consumer": ("NAME", "consumer: the queue of that name", ""),
     "--cs-datastore-meta": ("type=fs,data_path=P", "DATA_DIR of the program", ""),
-    "--numWorker": ("N", "most workers that it may have", ""),
+    "--numWorker": ("N", "maximum number of workers", ""),
     "--workerDeviceNum": ("N", "GPUs for each of them: it may have N times as many workers", ""),
     "--gpuPerWorker": ("N", "the same, in 1.2.x", ""),
-    "--edt-options": ("maxWorkers=N", "most workers that it may have, in 1.2.x", ""),
+    "--edt-options": ("maxWorkers=N", "maximum number of workers, in 1.2.x", ""),
     "--msd-env": ("K=V", "variable of the program; may be repeated", ""),
-    "--msd-priority": ("INT", "priority, from 1; more is more", ""),
-    "--submit-user": ("NAME", "", "a job belongs to who is logged on"),
+    "--msd-priority": ("INT", "priority, from 1; higher is more", ""),
+    "--submit-user": ("NAME", "", "a job belongs to the user who is logged on"),
     "--conda-env-name": ("NAME", "", _CONTAINER),
     "--python-version": ("VERSION", "", _CONTAINER),
     "--data-source": ("JSON", "", "data lies on the server's machines; name it with --cs-datastore-meta"),
@@ -191,8 +191,8 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--exclusive": ("", "", "a slot belongs to one worker at a time in any case"),
     "--no-check-certificate": ("", "", "certificates are checked only against DLICMD_CA_FILE"),
     "--cs-rmq-meta": ("TEXT", "", "there is no message queue for data"),
-    "--cs-url-meta": ("TEXT", "", "the program fetches what lies at an address itself"),
-    "--cs-url-bearer": ("TOKEN", "", "the program fetches what lies at an address itself"),
+    "--cs-url-meta": ("TEXT", "", "the program must fetch data from addresses itself"),
+    "--cs-url-bearer": ("TOKEN", "", "the program must fetch data from addresses itself"),
     "--msd-attr": ("K=V", "", _PLACE),
     "--msd-label": ("K=V", "", _PLACE),
     "--msd-image-name": ("NAME", "", _CONTAINER),
@@ -532,7 +532,7 @@ class Server:
         return str(told["username"])
 
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Any:
-        """Return what lies at a path."""
+        """Return what is at a path."""
         return read_json(self.get("GET", path, query)[1])
 
 
@@ -1514,7 +1514,7 @@ def _write_spans(seconds: Sequence[float | None]) -> list[str]:
 
 
 def show_what_lies_there(asked: Asked) -> int:
-    """Carry out commands that print what lies at a path."""
+    """Carry out commands that print what is at a path."""
     path, query = PATHS[asked.command], read_query(asked)
     if asked.command.startswith("--k8s-"):
         query = [("type", asked.operands[0]), *(("name", name) for name in asked.operands[1:]), *query]
@@ -1563,7 +1563,7 @@ def show_help(_: Asked) -> int:
 
 
 class Command(NamedTuple):
-    """What stands behind the first word of a command line.
+    """What is behind the first word of a command line.
 
     Args:
         run: carries it out and returns the exit code.
@@ -1592,16 +1592,16 @@ COMMANDS: dict[str, Command] = {
     "-h": Command(show_help, "this"),
     "--logon": Command(log_on, "fetch a token and keep it in ~/.dlicmd"),
     "--logoff": Command(log_off, "end the token"),
-    "--status": Command(show_what_lies_there, "how the server is"),
+    "--status": Command(show_what_lies_there, "state of the server"),
     "--dl-frameworks": Command(show_what_lies_there, "frameworks for --exec-start"),
     "--exec-start": _of_one(start, "submit a training", "FRAMEWORK"),
     "--exec-get-all": Command(show_execs, "executions that you may see, as a table"),
     "--exec-get": _of_one(show_exec, "an execution"),
     "--exec-stop": _of_one(stop_exec, "stop it"),
-    "--exec-delete": _of_one(delete_exec, "stop it if it runs, and show it no more"),
+    "--exec-delete": _of_one(delete_exec, "stop it if it runs, and hide it"),
     "--exec-delete-all": Command(delete_execs, "the same with all of yours"),
     "--exec-deploy": Command(refuse, "not supported", "ID", 0, _MANY),
-    "--exec-launcherlogs": _of_one(show_process_logs, "what the launchers of its processes said"),
+    "--exec-launcherlogs": _of_one(show_process_logs, "logs of the launchers of its processes"),
     "--exec-outlogs": _of_one(show_process_logs, "standard output of each of its processes"),
     "--exec-errlogs": _of_one(show_process_logs, "standard error of each of its processes"),
     "--exec-trainlogs": _of_one(show_training_log, "what the program wrote, on both"),

@@ -1,5 +1,5 @@
 """As the tutorial's program: ``fabric.zip`` first on the path, a folder of images, a frozen network with a new head, a
-schedule that nobody steps, a loss below zero, arguments of which it knows some.
+schedule that the program never steps, a loss below zero, arguments of which it knows some.
 """
 
 # ruff: noqa: N812, PTH118 - as programs of users are written

@@ -85,7 +85,7 @@ def test_of_very_much_the_end_is_kept(places: tuple[Path, Path]) -> None:
     assert (own / OUT_FILE).read_text().startswith("first\n")
 
 
-def test_a_failure_is_told_once_with_what_came_before_it(places: tuple[Path, Path]) -> None:
+def test_a_failure_is_reported_once_with_what_came_before_it(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     print("a warning", file=sys.stderr)
@@ -118,7 +118,7 @@ def test_many_that_fail_alike_at_once_are_one(tmp_path: Path) -> None:
     assert first.isdecimal() and last == "Error: alike"
 
 
-def test_who_adds_something_looks_when_nobody_else_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_until_no_other_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, waits = tmp_path / "err", threading.Event()
     lock = fcntl.flock
 
@@ -137,7 +137,7 @@ def test_who_adds_something_looks_when_nobody_else_writes(tmp_path: Path, monkey
     assert path.read_text() == "Error: alike\n"
 
 
-def test_a_driver_s_file_that_fails_harms_nobody(places: tuple[Path, Path]) -> None:
+def test_a_failing_file_of_the_driver_does_no_harm(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     (driver / OUT_FILE).symlink_to("/dev/full")

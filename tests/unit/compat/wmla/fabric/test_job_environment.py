@@ -97,7 +97,7 @@ def test_a_copied_stream_is_what_libraries_expect(tmp_path: Path) -> None:
     assert (tmp_path / "stream").read_text() == "bytes have no copy\nlines have\n"
 
 
-def test_a_copy_that_fails_harms_nobody() -> None:
+def test_a_copy_that_fails_does_no_harm() -> None:
     stream = io.StringIO()
     copied = CopiedStream(stream, Path("/dev/full"))
     print("one", file=copied)
@@ -105,4 +105,4 @@ def test_a_copy_that_fails_harms_nobody() -> None:
     copied.close()
     first, told, last = stream.getvalue().splitlines()
     assert (first, last) == ("one", "two")
-    assert told.startswith("legato: what this process writes is not copied any more: ")
+    assert told.startswith("legato: Legato no longer copies the output of this process:  ")

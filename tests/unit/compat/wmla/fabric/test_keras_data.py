@@ -46,7 +46,7 @@ def test_other_data_are_refused() -> None:
     with pytest.raises(DataError, match="samples must be reachable by number"):
         as_samples(iter([]))
     sequence = type("PyDataset", (list,), {"__module__": "keras.src.trainers"})
-    with pytest.raises(DataError, match="it gives batches"):
+    with pytest.raises(DataError, match="it yields batches"):
         as_samples(type("Own", (sequence,), {})())
 
 
@@ -59,11 +59,11 @@ def test_samples_are_collated() -> None:
 
 
 @pytest.mark.parametrize("sample", [(1, 2, 3), np.zeros(2), 5, {"x": 1, "y": 2}])
-def test_a_sample_that_is_no_pair_is_told(sample: Any) -> None:
+def test_a_sample_that_is_no_pair_is_reported(sample: Any) -> None:
     with pytest.raises(DataError, match=r"A sample must be a pair \(x, y\)"):
         check_pair(sample)
 
 
-def test_a_sample_that_cannot_be_read_is_told() -> None:
+def test_a_sample_that_cannot_be_read_is_reported() -> None:
     with pytest.raises(DataError, match="The first sample cannot be read: KeyError: 0"):
         example_of({}, collate)

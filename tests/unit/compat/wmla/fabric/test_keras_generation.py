@@ -1,4 +1,4 @@
-"""Programs of Keras 2 are known by their text, and what they end with is told with what to change."""
+"""Programs of Keras 2 are known by their text, and their error says what to change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_runs_with_keras_2_where_that_is_installed(tmp_path: Path, monkeypatc
     assert choose_keras(program, {}) == ({}, None)
 
 
-def test_its_error_is_told_with_what_to_change() -> None:
+def test_its_error_says_what_to_change() -> None:
     told = explain(ValueError("Argument(s) not recognized: {'lr': 0.1} by keras.Adam"))
     assert told is not None and "Rename lr= to learning_rate=" in told and "tf_keras" in told
     told = explain(ImportError("`keras.optimizers.legacy` is not supported in Keras 3."))

@@ -1,4 +1,4 @@
-"""One voice for the job, whoever has it: every entry told once, and whole files after a change of hands."""
+"""One logger for the job: every entry logged once, and complete files after a change of rank 0."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_log_does_not_grow() -> None:
     assert len(log.recent(0)) < 15 and log.num_entries == 200
 
 
-def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
+def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     replayer, listener = speaker_of(0)
     replayer.tell(log)
@@ -166,11 +166,11 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
-    # What the dead one still writes reaches nobody: it is another file.
+    # What the dead one still writes reaches no reader: it is another file.
     assert not os.path.samestat(os.fstat(first._file.fileno()), (home / "history.jsonl").stat())  # type: ignore[union-attr]
 
 
-def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of: Make) -> None:
+def test_entries_of_lost_steps_are_cut_off(home: Path, speaker_of: Make) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     checkpoint = {}
@@ -190,7 +190,9 @@ def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of:
     assert len((home / "history.jsonl").read_text().splitlines()) == len(want) + 1
 
 
-def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(home: Path, speaker_of: Make) -> None:
+def test_an_incomplete_last_line_is_logged_again_and_so_is_an_unfinished_change_of_rank_0(
+    home: Path, speaker_of: Make
+) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(3):
@@ -279,7 +281,7 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "dies"])
-def test_whoever_is_needed_in_the_middle_of_a_long_replay(
+def test_workers_are_free_in_the_middle_of_a_long_replay(
     home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog, ends: bool
 ) -> None:
     log = long_told
@@ -302,7 +304,7 @@ def test_whoever_is_needed_in_the_middle_of_a_long_replay(
     assert listener.began_at == 7.0
 
 
-def test_who_leaves_tells_what_can_be_told_soon(
+def test_a_worker_that_leaves_logs_what_it_can_within_seconds(
     home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
     slow, hasty = slow_speaker

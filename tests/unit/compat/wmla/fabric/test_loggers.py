@@ -137,7 +137,7 @@ def test_an_accuracy_that_is_not_known_is_no_number() -> None:
     assert math.isnan(logger.calls[0][2])
 
 
-def test_a_logger_that_fails_is_told_of_and_told_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_logger_is_reported_and_called_again(capsys: pytest.CaptureFixture[str]) -> None:
     class Failing(First):
         def log_train_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
             super().log_train_metrics(loss, acc, completed_batch, worker)
@@ -150,7 +150,7 @@ def test_a_logger_that_fails_is_told_of_and_told_on(capsys: pytest.CaptureFixtur
     assert len(logger.calls) == 5
     error = capsys.readouterr().err
     assert error.count("ZeroDivisionError: of the logger\n") == 3
-    assert error.count("Failing.log_train_metrics failed with the error above. The training goes on.\n") == 3
+    assert error.count("Failing.log_train_metrics failed with the error above. The training continues.\n") == 3
     assert error.count("Further errors of Failing.log_train_metrics are not shown.\n") == 1
     assert "/guarding.py" not in error and "/loggers.py" not in error, "the traceback begins at the program"
 

@@ -103,7 +103,7 @@ def plain_training(num_epochs: int, batch_size: int, engines: int) -> torch.nn.M
 # ---------------------------------------------------------------- training
 
 
-def test_a_loss_that_counts_its_calls_is_told_of_and_trains_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loss_that_counts_its_calls_is_reported_and_still_trains(capsys: pytest.CaptureFixture[str]) -> None:
     class Counting:
         calls = 0
 
@@ -238,7 +238,7 @@ def test_engines_are_the_workers_of_the_job_unless_said(
     fabric, model = make()
     fabric.train(1, 4)
     assert same(model, plain_training(1, 4, 2))
-    assert "engines_number is not given: 2, the workers that the job asked for at most." in capsys.readouterr().out
+    assert "engines_number is not given: 2, the maximum number of workers of the job." in capsys.readouterr().out
 
 
 def test_without_a_test_set_nothing_is_validated(results: Path) -> None:
@@ -455,7 +455,7 @@ def test_callbacks_change_the_rate_and_may_fail(capsys: pytest.CaptureFixture[st
     assert saves == [(0, False), (1, False), (2, False), (3, False), (4, True), (5, True)]
     assert bare.ends == 6
     error = capsys.readouterr().err
-    assert error.count("RuntimeError: there is no GPU here") == 2 and "The training goes on." in error
+    assert error.count("RuntimeError: there is no GPU here") == 2 and "The training continues." in error
     assert {path.name for path in (results / "model/train").glob("*h.pth")} == set()
     assert (results / "model/train/model_epoch_5.pth").exists() and (
         results / "model/train/model_epoch_final.pth"
@@ -465,7 +465,7 @@ def test_callbacks_change_the_rate_and_may_fail(capsys: pytest.CaptureFixture[st
 # ---------------------------------------------------------------- ONNX
 
 
-def test_onnx_that_cannot_be_written_is_told_and_the_model_stands(
+def test_a_failed_onnx_export_is_reported_and_the_model_stays(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -509,7 +509,7 @@ def test_a_program_without_a_logger_leaves_the_default_files(results: Path) -> N
     assert json.loads((log / "history.jsonl").read_text().splitlines()[-1])["n"] == 7
 
 
-def test_the_loss_of_generation_1_can_be_told_as_wmla_told_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_of_generation_1_can_be_scaled_as_wmla_did(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def losses() -> list[float]:
         fabric, _ = make(user_callback=[Callback()])
         fabric.train(1, 4, 2)
@@ -531,7 +531,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"loss_function": "mse"}, "loss_function='mse' cannot be called"),
     ({"loss_function": None}, "loss_function=None cannot be called"),
     ({"metrics": "accuracy"}, "metrics has 'accuracy', which is no function of"),
-    ({"save_to_onnx": "maybe"}, "save_to_onnx='maybe' is no truth value"),
+    ({"save_to_onnx": "maybe"}, "save_to_onnx='maybe' is not a boolean"),
     ({"metrics": ["accuracy"]}, "is no function of"),
     ({"metrics": [len, len]}, "two of the name 'len'"),
     ({"driver_logger": Logger}, "driver_logger=Logger is a class"),
@@ -541,7 +541,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"user_callback": [Callback]}, "which is no callback"),
     ({"user_callback": print}, "which is no callback"),
     ({"fn_step_train": 1}, "fn_step_train=1 cannot be called"),
-    ({"fn_step_train": own_step, "metrics": [len]}, "metrics are not computed where fn_step_train is"),
+    ({"fn_step_train": own_step, "metrics": [len]}, "metrics cannot be computed with fn_step_train"),
     ({"fn_batch_collate": 1}, "fn_batch_collate=1 cannot be called"),
     ({"keras_custom_objects": {}}, "keras_custom_objects is for Keras models"),
 ]
@@ -597,5 +597,5 @@ def test_arguments_are_checked_before_anything_is_read(capsys: pytest.CaptureFix
 def test_arguments_of_notebooks_do_nothing_in_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     fabric, model = make()
     fabric.train(1, 4, 2, worker_memory="16G", driver_memory="1G")
-    assert "worker_memory, driver_memory: what a job asks for is said when it is submitted" in capsys.readouterr().out
+    assert "worker_memory, driver_memory: the submission of a job sets this" in capsys.readouterr().out
     assert same(model, plain_training(1, 4, 2))

@@ -1,4 +1,4 @@
-"""What callbacks, losses and metrics remember travels, or is told of."""
+"""State of callbacks, losses and metrics is transferred, or a message names it."""
 
 from __future__ import annotations
 
@@ -80,19 +80,19 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "", "there is nothing to tell"
 
 
-def test_what_cannot_travel_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_transferred_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, new, other = pair()
     old.mixed[0], old.share, old.late = 2, fractions.Fraction(1, 3), Stopper()
     old.file, old.folder = io.StringIO(), Path("x")  # each has its own
     hand_over(remembered, other)
     hand_over(remembered, other)
     assert new.mixed == [1, print] and new.share == fractions.Fraction(1, 2)
-    told = re.findall(r"^legato: Mine\.(\w+) is not the same .* It is a (\w+)", capsys.readouterr().err, re.MULTILINE)
+    told = re.findall(r"^legato: Mine\.(\w+) differs between .* It is a (\w+)", capsys.readouterr().err, re.MULTILINE)
     assert sorted(told) == [("late", "Stopper"), ("mixed", "list"), ("share", "Fraction")]
 
 
 class Ruled(lr_scheduler.LRScheduler):
-    """A scheduler that keeps a function, which cannot travel."""
+    """A scheduler that keeps a function, which Legato cannot transfer."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, rule: Callable[[int], float]) -> None:
         self.rule = rule
@@ -133,11 +133,11 @@ def test_a_scheduler_that_a_callback_makes_goes_on_elsewhere(capsys: pytest.Capt
     assert capsys.readouterr().err == ""
 
 
-def test_a_scheduler_that_only_the_others_have_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scheduler_that_only_the_others_have_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, _, other = pair(Scheduling)
     old.on_epoch_begin(0)
     hand_over(remembered, other)
-    assert "Mine.schedule is not the same" in capsys.readouterr().err
+    assert "Mine.schedule differs between" in capsys.readouterr().err
 
 
 class Bare:
@@ -186,7 +186,7 @@ def test_a_loss_that_a_callback_changes_is_the_same_everywhere(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-def test_what_changes_while_micro_batches_are_computed_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_changes_while_micro_batches_are_computed_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     def metric(*_: Any) -> float:
         metric.calls = getattr(metric, "calls", 0) + 1  # type: ignore[attr-defined]
         return 0.0

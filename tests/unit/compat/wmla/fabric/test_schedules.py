@@ -1,4 +1,4 @@
-"""Schedulers of programs travel, though these hand them to nobody."""
+"""Schedulers of programs are transferred, though the programs do not pass them on."""
 
 from __future__ import annotations
 

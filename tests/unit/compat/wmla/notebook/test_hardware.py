@@ -21,7 +21,7 @@ FULL = {
 }
 
 
-def test_a_specification_says_how_many_gpus_and_what_does_not_count_is_told_in_one_line() -> None:
+def test_a_specification_sets_the_gpus_and_ignored_parts_are_reported_in_one_line() -> None:
     found = read_hardware(hardware_spec=FULL, worker_memory="16G", driver_memory="1G")
     assert found.by_spec == 6
     assert found.notice.count("\n") == 0
@@ -49,7 +49,7 @@ def test_numbers(said: dict[str, Any], by_spec: int | None, by_nodes: int | None
     assert (found.by_spec, found.by_nodes) == (by_spec, by_nodes)
 
 
-def test_a_specification_by_name_is_told() -> None:
+def test_a_specification_by_name_is_reported() -> None:
     assert "hardware_spec['name']='M'" in read_hardware(hardware_spec={"name": "M"}).notice
     assert read_hardware(worker_num=2).notice == ""
 

@@ -18,7 +18,7 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, words)], env=given, capture_output=True, text=True, timeout=100)
 
 
-def test_it_is_written_where_it_shall_be_and_under_its_name(tmp_path: Path) -> None:
+def test_it_is_written_to_the_right_place_and_under_its_name(tmp_path: Path) -> None:
     done = run("-m", "legato.compat.wmla.notebook", "--prefix", tmp_path, "--name", "python3")
     assert done.returncode == 0, done.stderr
     spec = json.loads((tmp_path / "share/jupyter/kernels/python3/kernel.json").read_text())
@@ -29,7 +29,7 @@ def test_it_is_written_where_it_shall_be_and_under_its_name(tmp_path: Path) -> N
     assert str(Path(legato.__file__).parents[1]) in rest, "what was on the path stays there"
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("-m", "legato.compat.wmla.notebook", "--prefix", tmp_path / "file")
     assert done.returncode == 1

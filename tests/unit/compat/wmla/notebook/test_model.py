@@ -1,4 +1,4 @@
-"""``train()`` in a notebook: what is submitted, shown, printed and brought home, however the job gets on."""
+"""``train()`` in a notebook: what is submitted, shown, printed and downloaded, however the job goes."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_how_many_workers(
     with tarfile.open(fileobj=io.BytesIO(platform.code[platform.job["code"]])) as tar:
         tar.extractall(tmp_path, filter="data")
     assert open_bundle(tmp_path / "_submitted_code/notebook").asked["engines_number"] == engines
-    told = "engines_number=2 does not count" in capsys.readouterr().out
+    told = "engines_number=2 has no effect" in capsys.readouterr().out
     assert told == (said.get("engines_number", engines) != engines)
 
 
@@ -320,7 +320,7 @@ def test_a_failure_without_a_traceback_shows_the_last_lines(
     assert [line for line in lines if line.startswith("line ")] == [f"line {number}" for number in range(30, 50)]
 
 
-def test_a_job_that_somebody_stops_is_killed(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_a_user_stops_is_killed(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
     platform.happens = [platform.run, lambda: platform.end("stopped", "'ben' asked to stop it")]
     with pytest.raises(TrainingFailed, match="it stopped: 'ben' asked to stop it"):
         make()[0].train(1, 8)
@@ -361,7 +361,7 @@ def test_another_error_says_that_the_job_goes_on(platform: Theirs) -> None:
     with pytest.raises(Unauthenticated) as caught:
         make()[0].train(1, 8)
     name = platform.job["name"]
-    assert caught.value.__notes__ == [f"Job {name} goes on without this notebook. Look at it with 'legato ps'."]
+    assert caught.value.__notes__ == [f"Job {name} keeps running without this notebook. To see it: legato ps"]
 
 
 # ---------------------------------------------------------------- what is refused before anything is sent
@@ -409,7 +409,7 @@ def test_nothing_can_be_downloaded_before_a_training(tmp_path: Path) -> None:
         make()[0].download(tmp_path)
 
 
-def test_a_folder_that_is_none_is_told(platform: Theirs, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_reported(platform: Theirs, tmp_path: Path) -> None:
     finish(platform)
     made, *_ = make()
     made.train(1, 8)
@@ -419,7 +419,7 @@ def test_a_folder_that_is_none_is_told(platform: Theirs, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "told"), [("pytorch", []), ("PyTorch", []), ("tensorflow", ["FABRIC_BACKEND is tensorflow, which"])]
+    ("said", "told"), [("pytorch", []), ("PyTorch", []), ("tensorflow", ["FABRIC_BACKEND is tensorflow, but"])]
 )
 def test_a_backend_that_is_said(
     platform: Theirs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: str, told: list[str]

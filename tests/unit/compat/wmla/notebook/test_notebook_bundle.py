@@ -127,7 +127,7 @@ def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
     assert "loss_function" not in str(caught.value)
 
 
-def test_a_notebook_of_another_python_is_told_so(tmp_path: Path) -> None:
+def test_a_notebook_of_another_python_gets_an_error(tmp_path: Path) -> None:
     directory = send(make_given(), tmp_path)
     said = json.loads((directory / "versions.json").read_text())
     assert said["packages"]["torch"].startswith(torch.__version__.partition("+")[0])
@@ -136,7 +136,7 @@ def test_a_notebook_of_another_python_is_told_so(tmp_path: Path) -> None:
         open_bundle(directory)
 
 
-def test_another_torch_is_told_and_blamed_if_nothing_can_be_read(
+def test_another_torch_is_reported_and_blamed_if_nothing_can_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = send(make_given(), tmp_path)

@@ -66,7 +66,7 @@ def test_an_application_shows_its_executors_as_they_come_and_go(console: Console
     check_error(console.ask("GET", "/scheduler/applications", params={"applicationid": "x"}), 404)
 
 
-def test_workers_whose_end_nobody_could_write_down_are_not_shown_as_present(console: Console) -> None:
+def test_workers_whose_end_was_not_recorded_are_not_shown_as_present(console: Console) -> None:
     job = console.submit()["id"]
     console.start(job)
     tell(console, job, ("joined", 0), ("joined", 1), ("joined", 7))
@@ -130,7 +130,7 @@ def test_logs_of_the_driver_and_of_executors(console: Console) -> None:
     assert read("driver/logs/launcherlog") == "started\n"
     assert read("executor/2/logs/stdout") == "out of two\nlast\n"
     assert read("executor/1/logs/launcherlog") == "\x1b[1mall of worker 0\n"
-    # What the program printed stands in its own logs, and in none twice.
+    # What the program printed is in its own logs, and in none twice.
     whole = "NCCL WARN\nout of one\nlast\n\nerr of one\nlast\n\rSegmentation fault"
     console.write(job, "logs/worker-0.log", whole)
     assert read("executor/1/logs/launcherlog") == "NCCL WARN\n\nlast\n\rSegmentation fault"
@@ -285,14 +285,14 @@ def test_what_is_not_supported_says_what_to_use(shared: Console, beginning: str)
             assert len(told.removesuffix(".").split(". ")) == 2, "what is so, and what to do"
 
 
-def test_the_command_is_there_for_everybody(shared: Console) -> None:
+def test_every_user_can_get_the_command(shared: Console) -> None:
     answer = shared.ask("GET", "/ui/tools/dlicmd.py", base="", who=None)
     assert answer.status_code == 200
     compile(answer.text, "dlicmd.py", "exec")
     assert DLI in answer.text
 
 
-def test_a_mistake_of_ours_is_told_as_one(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_reported_as_one(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     from legato.compat.wmla.rest import executions
 
     def fall(*_: Any) -> None:
@@ -300,5 +300,5 @@ def test_a_mistake_of_ours_is_told_as_one(console: Console, monkeypatch: pytest.
 
     job = console.submit()["id"]
     monkeypatch.setattr(executions, "tell_execution", fall)
-    told = check_error(console.ask("GET", f"/execs/{job}"), 500, "Its log has the story")
+    told = check_error(console.ask("GET", f"/execs/{job}"), 500, "Its log has the details")
     assert "secret" not in told

@@ -60,7 +60,7 @@ def test_the_list_has_one_s_own_and_an_admin_s_all(console: Console) -> None:
     assert [record["id"] for record in console.get("/execs", who="ben", params={"sort_by": "state"})] == [other]
     for who in ("admin", "eye"):
         assert {record["id"] for record in console.get("/execs", who=who)} == {mine, other}
-    # What one may see is told of whoever names it, and among the applications.
+    # A user gets the jobs that the user may see by name, and among the applications.
     assert console.get(f"/execs/{other}")["creator"] == "ben"
     assert len(console.get("/scheduler/applications")) == 2
 
@@ -122,7 +122,7 @@ def test_stop(console: Console) -> None:
     assert console.get(f"/execs/{waiting}")["state"] == "KILLED"
 
 
-def test_nobody_stops_or_deletes_the_jobs_of_others(console: Console) -> None:
+def test_no_user_stops_or_deletes_the_jobs_of_others(console: Console) -> None:
     job = console.submit()["id"]
     for who in ("ben", "eye"):
         assert console.ask("POST", f"/execs/{job}/stop", who=who).status_code in (403, 404)
@@ -375,4 +375,4 @@ def test_frameworks(console: Console) -> None:
 
 def test_only_what_is_there_answers(console: Console) -> None:
     check_error(console.ask("GET", "/nothing"), 404, "no such path")
-    check_error(console.ask("PATCH", "/execs"), 405, "not with this method")
+    check_error(console.ask("PATCH", "/execs"), 405, "does not support this method")

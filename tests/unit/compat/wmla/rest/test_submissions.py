@@ -278,18 +278,19 @@ def test_what_means_nothing_is_said_in_one_line(console: Console) -> None:
     assert console.submit()["notice"] == ""
 
 
-def test_what_looks_like_an_option_goes_to_the_program_and_is_told(console: Console) -> None:
+def test_a_word_like_an_option_is_passed_to_the_program_and_reported(console: Console) -> None:
     answer = console.send(MNIST + " --numWoker 4 --workerMemory 4G -- --numWroker 5", [("mnist.tar", MODEL)])
     notice = answer.json()["notice"]
     assert notice == answer.headers["x-wmla-notice"]
     assert notice == (
-        "Accepted, but without effect here: --workerMemory. --numWoker goes to the program; did you mean --numWorker?"
+        "Accepted, but without effect here: --workerMemory. --numWoker is passed to the program; did you mean "
+        "--numWorker?"
         " Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker."
     )
     assert spec(console, answer.json())["program"][2:] == ["--epochs", "3", "--numWoker", "4", "--numWroker", "5"]
 
 
-def test_limits_that_cannot_be_enforced_are_told_and_the_job_runs(
+def test_limits_that_cannot_be_enforced_are_reported_and_the_job_runs(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = MNIST.replace(",data_path=pytorch-mnist", "") + " --workerMemoryLimit 8G --workerCPULimit 500m"
@@ -310,12 +311,12 @@ def test_limits_that_cannot_be_enforced_are_told_and_the_job_runs(
     assert "x-wmla-notice" not in console.send(args, [("mnist.tar", MODEL)]).headers
 
 
-def test_a_program_that_was_guessed_is_told(console: Console) -> None:
+def test_a_guessed_program_is_reported(console: Console) -> None:
     args = "--exec-start PyTorch --model-dir mnist"
     files = {"mnist/sub/train.py": b"", "mnist/config.json": b"{}", "mnist/sub/._x.py": b"", "__MACOSX/mnist/y.py": b""}
     guessed = console.send(args, [("mnist.modelDir.tar", make_tar(files))])
     assert guessed.headers["x-wmla-notice"] == (
-        "Without --model-main the program is mnist/sub/train.py, as no other was sent."
+        "Without --model-main the program is mnist/sub/train.py, the only one that was sent."
     )
     assert spec(console, guessed.json())["program"] == [LAUNCHER, "_submitted_code/mnist/sub/train.py"]
     two = console.send(args, [("mnist.tar", make_tar(files | {"mnist/a.py": b""}))])
@@ -337,13 +338,13 @@ def test_a_job_is_called_like_the_folder_of_its_program_however_it_came(console:
     assert job(console, console.send(f"{absolute} --appName 'my run'", []).json())["name"] == "my-run"
 
 
-def test_data_that_are_not_there_are_told_but_a_program_may_make_them(console: Console) -> None:
+def test_missing_data_are_reported_but_a_program_may_make_them(console: Console) -> None:
     root = console.platform.home / "data"
     console.platform.lead()
     console.platform.loop.starts_drivers = True
     answer = console.send(MNIST, [("mnist.tar", MODEL)])
     assert answer.is_success, answer.text
-    assert f"DATA_DIR={root / 'pytorch-mnist'} is not there yet" in answer.headers["x-wmla-notice"]
+    assert f"DATA_DIR={root / 'pytorch-mnist'} does not exist yet" in answer.headers["x-wmla-notice"]
     assert spec(console, answer.json())["data"] is None, "else its workers would be refused"
     assert num_jobs(console) == 1
     # Without a path it is all data, wherever they lie; who sets DATA_DIR knows where they are.
@@ -354,14 +355,14 @@ def test_data_that_are_not_there_are_told_but_a_program_may_make_them(console: C
     assert "not there" not in answer.headers.get("x-wmla-notice", "")
     found = spec(console, answer.json())
     assert found["data"] == found["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
-    # As theirs, what is absolute lies below the root as well.
+    # As theirs, what is absolute is below the root as well.
     absolute = console.submit(MNIST.replace("=pytorch-mnist", "=/pytorch-mnist"))
     assert spec(console, absolute)["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
-    # What else is wrong is refused as ever.
+    # What else is wrong is refused as before.
     check_error(console.send(MNIST + " --msd-env 1x=2", [("mnist.tar", MODEL)]), 400, "1x")
 
 
-def test_variables_are_shown_to_nobody_else(console: Console) -> None:
+def test_variables_are_shown_to_no_other_user(console: Console) -> None:
     record = console.submit(MNIST + " --msd-env API_KEY=hunter2")
     assert spec(console, record)["environment"]["API_KEY"] == "hunter2"
     for who in ("ann", "admin", "eye"):
@@ -406,7 +407,7 @@ def test_whatever_is_said_is_taken_or_refused(shared: Console, text: str) -> Non
         (None, "There are no arguments"),
         ("--model-main main.py", "no --exec-start"),
         ("--exec-start edtPytorch --model-main main.py", "Framework edtPytorch not found. Did you mean edtPyTorch"),
-        ("--exec-start edtPyTorch --model-main missing.py", "'missing.py' is not in what was sent, which has: mnist/"),
+        ("--exec-start edtPyTorch --model-main missing.py", "'missing.py' is not in the upload, which has: mnist/"),
         ("--exec-start edtPyTorch", "no --model-main"),
         ("--exec-start edtPyTorch --model-main ../main.py", "leads out"),
         ("--exec-start edtPyTorch --model-main main.py --ig X", "Error 400: Instance group name X not found."),
@@ -429,7 +430,7 @@ def test_an_unknown_group_in_the_query(shared: Console) -> None:
     assert num_jobs(shared) == 0
 
 
-def test_an_unknown_group_is_told_with_those_that_one_may_use(console: Console) -> None:
+def test_an_unknown_group_is_reported_with_those_that_the_user_may_use(console: Console) -> None:
     console.add_queue("wml-ig-edt")
     console.add_queue("wml-secret", is_open=False)
     want = "Instance group name wml-ig-etd not found. Did you mean 'wml-ig-edt'? You may use default, wml-ig-edt."
@@ -445,7 +446,7 @@ def test_an_unknown_group_is_told_with_those_that_one_may_use(console: Console) 
 
 
 def test_nothing_sent(shared: Console) -> None:
-    check_error(shared.send(MNIST, []), 400, "Nothing was sent")
+    check_error(shared.send(MNIST, []), 400, "The upload is empty")
 
 
 def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -463,7 +464,7 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.SYMTYPE, "/etc"),)), "link"),
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.LNKTYPE, "mnist/main.py"),)), "link"),
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/p", tarfile.FIFOTYPE),)), "special file"),
-        (make_tar({"mnist/main.py": b"", "mnist/zeros": b"\0" * 3_000_000}), "too much"),
+        (make_tar({"mnist/main.py": b"", "mnist/zeros": b"\0" * 3_000_000}), "too large"),
         (make_tar({}, entries=(entry("mnist", tarfile.DIRTYPE),)), "no file"),
         (make_tar({"mnist/main.py": b"x" * 2000})[:-40], "damaged"),
         (b"not a tar file at all", "damaged"),
@@ -523,7 +524,7 @@ def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
         {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list is as long as its content
         {"GNU.sparse.map": "0,1"},
         {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
-        None,  # of GNU's own format: its list goes on for as many blocks as say so
+        None,  # of GNU's own format: its list continues for as many blocks as say so
     ],
 )
 def test_lists_of_holes_are_refused_before_they_are_read(shared: Console, described: dict[str, str] | None) -> None:
@@ -580,9 +581,9 @@ def test_more_than_may_be_sent(new_console: NewConsole) -> None:
     check_error(
         console.send(MNIST, [("mnist.tar", make_tar({"m/main.py": b"x" * 900}))]),
         400,
-        "too much: unpacked it has more than",
+        "too large: unpacked it has more than",
     )
-    check_error(console.send("--exec-start PyTorch", [("main.py", b"x" * 900)]), 400, "too much")
+    check_error(console.send("--exec-start PyTorch", [("main.py", b"x" * 900)]), 400, "too large")
 
 
 @pytest.mark.parametrize(
@@ -665,12 +666,12 @@ def wait_for_refusal(console: Console, who: str, status: int) -> str:
     raise AssertionError(answer.text)
 
 
-def test_submissions_that_stall_hold_up_nobody_else(console: Console) -> None:
+def test_stalled_submissions_delay_no_other_user(console: Console) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(contextlib.closing(stall(console, "ben")))
         told = wait_for_refusal(console, "ben", 429)
-        assert told.startswith("Error 429: 'ben' is sending 8 submissions at once already.")
+        assert told.startswith("Error 429: 'ben' is already sending 8 submissions at once.")
         console.submit()
     wait_for_refusal_to_end(console)
 
@@ -689,11 +690,11 @@ def test_the_submissions_of_all_have_a_bound(new_console: NewConsole, monkeypatc
     console = new_console()
     with contextlib.closing(stall(console, "ben")):
         told = wait_for_refusal(console, "ann", 503)
-        assert told == "Error 503: The server receives 1 submissions at once already. Try again in a moment."
+        assert told == "Error 503: The server already receives 1 submissions at once. Try again in a moment."
 
 
 def test_a_submission_that_goes_silent_is_given_up(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "IDLE_LIMIT_S", 0.05)
     with contextlib.closing(stall(console, "ben")) as opened:
         told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
-    assert told.startswith("HTTP/1.1 408") and "Error 408: No byte of what was sent came for 0.05 s." in told
+    assert told.startswith("HTTP/1.1 408") and "Error 408: The client sent no byte for 0.05 s." in told

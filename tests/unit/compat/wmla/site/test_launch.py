@@ -140,7 +140,7 @@ def test_what_a_program_finds(job: Path, play: Play) -> None:
 
 
 @pytest.mark.parametrize(("folder", "want"), [(".", 0), ("digits", 1)])
-def test_data_that_are_not_there_are_told_of(
+def test_missing_data_are_reported(
     folder: str, want: int, job: Path, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / folder
@@ -148,7 +148,7 @@ def test_data_that_are_not_there_are_told_of(
     monkeypatch.setenv("DATA_DIR", str(data))
     play(TELL)
     told = (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
-    assert told.count(f"There is no {data} on this machine, which is DATA_DIR by data_path=digits.") == want
+    assert told.count(f"There is no {data} on this machine, the DATA_DIR of data_path=digits.") == want
 
 
 def test_the_numbers_drawn_before_training_are_alike_in_all_workers(
@@ -392,7 +392,7 @@ def test_a_program_by_an_absolute_path_and_one_without_a_model_directory(job: Pa
     assert play(TELL, name="single.py")["cwd"] == str(job)
 
 
-def test_a_missing_program_is_told_with_what_there_is(job: Path) -> None:
+def test_a_missing_program_is_reported_with_the_existing_files(job: Path) -> None:
     (job / "_submitted_code/mnist/other.py").write_text("")
     with pytest.raises(UsageError) as error:
         launch.main(["_submitted_code/mnist/main.py"])
@@ -461,7 +461,7 @@ def test_who_comes_in_the_place_of_a_lost_one_of_a_gang_ends_the_job(
     assert not (job / f"log/executor-{JOB}-3.{HOST}" / names.OUT_FILE).read_text()
 
 
-def test_a_syntax_error_is_told_as_python_tells_it(job: Path) -> None:
+def test_a_syntax_error_is_reported_as_python_reports_it(job: Path) -> None:
     code, last, told = end_of(job, "import os\n/* A comment of another language. */\n")
     assert code == 1 and isinstance(last, wire.Failed)
     assert told.startswith(f'  File "{job}/_submitted_code/mnist/main.py", line 2\n') and "SyntaxError: " in told
@@ -471,7 +471,7 @@ def test_a_syntax_error_is_told_as_python_tells_it(job: Path) -> None:
 def test_a_program_that_trains_nothing_ends_well_and_says_so(job: Path, ending: str) -> None:
     code, last, told = end_of(job, f"print('prepared')\n{ending}\n")
     assert code == 0 and isinstance(last, wire.Finished)
-    assert told == "legato: main.py came to its end without a call of FabricModel.train(): it trained nothing.\n"
+    assert told == "legato: main.py ended without a call of FabricModel.train(): it trained nothing.\n"
 
 
 def test_an_exit_code_of_a_program_is_kept(job: Path) -> None:

@@ -47,7 +47,7 @@ def upgrade() -> None:
         connection.execute(sa.insert(audit).values(row))
     if endless:
         _log.warning(
-            "tokens must end: those without an end have 90 days from now; make new ones in time (legato tokens add)",
+            "tokens must expire: those without an end expire in 90 days; make new ones in time (legato tokens add)",
             tokens=json.dumps([f"{user}/{name} ({token})" for token, user, name in endless]),
         )
     connection.execute(sa.text("UPDATE tokens SET expires_at = :ends WHERE expires_at IS NULL"), {"ends": ends})
