@@ -304,3 +304,16 @@ def test_a_job_whose_spec_is_damaged_waits_until_it_is_put_right(store: Store) -
         await platform.run_until((bad, Stage.SUCCEEDED))
 
     clock.run(story())
+
+
+def test_a_damaged_slot_is_put_right_when_its_node_declares_it_again(store: Store) -> None:
+    lease = store.loop.take_lease("loop", NOW, 1e9)
+    assert lease is not None
+    store.pool.declare([make_node(_SLOTS)], lease.fence, NOW)
+    if store._database.is_sqlite:
+        with contextlib.closing(sqlite3.connect(str(store._database._engine.url.database))) as raw:
+            raw.execute("UPDATE slots SET node = 'gone', device = CAST(x'ff' AS TEXT), declared_at = 'x'")
+            raw.commit()
+        assert [slot.unusable_reason is None for slot in store.pool.list_slots()] == [False, False]
+    store.pool.declare([make_node(_SLOTS)], lease.fence, NOW)
+    assert [(slot.node, slot.unusable_reason) for slot in store.pool.list_slots()] == [("node", None)] * 2

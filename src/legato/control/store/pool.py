@@ -16,7 +16,7 @@ from legato.api.pool import Usage
 from legato.control.records import Allocation, Node, Slot
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
-from legato.control.store.rows import read_all, read_each
+from legato.control.store.rows import fetch, read_all, read_each
 from legato.control.store.schema import allocations, jobs, nodes, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import SlotTaken, UsageError
@@ -185,14 +185,15 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
         connection.execute(update(nodes).where(nodes.c.name == node.name).values(values))
     ids = [slot.id for slot in node.slots]
     statement = select(slots).where(slots.c.id.in_(ids) | (slots.c.node == node.name))
-    known: dict[str, Any] = {row.id: row for row in connection.execute(statement)}
-    _check_declared(node, known)
+    known: dict[str, Any] = {row.id: row for row in fetch(connection, statement)}
+    others = set(connection.execute(select(nodes.c.name)).scalars()) - {node.name}
+    _check_declared(node, known, others)
     usable = {"unusable_since": None, "unusable_reason": None}
     for slot in node.slots:
         row = known.get(slot.id)
-        values = {"device": slot.device, "declared_at": now, **usable}
+        values = {"node": node.name, "device": slot.device, "declared_at": now, **usable}
         if row is None:
-            connection.execute(insert(slots).values(id=slot.id, node=node.name, **values))
+            connection.execute(insert(slots).values(id=slot.id, **values))
             transaction.note("slot", f"slot {slot.id} joined the pool", detail={"slot": slot.id})
         else:
             connection.execute(update(slots).where(slots.c.id == slot.id).values(values))
@@ -205,7 +206,7 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
             transaction.note("slot", f"slot {name} is not usable any more: {_GONE}", detail={"slot": name})
 
 
-def _check_declared(node: Node, known: Mapping[str, Any]) -> None:
+def _check_declared(node: Node, known: Mapping[str, Any], others: Collection[str]) -> None:
     told = f"Cannot declare node '{node.name}'"
     if not 1 <= len(node.name) <= _MAX_LENGTH:
         raise UsageError(f"{told}: its name has {len(node.name)} characters. Give 1 to {_MAX_LENGTH}.")
@@ -219,7 +220,8 @@ def _check_declared(node: Node, known: Mapping[str, Any]) -> None:
             )
         seen.add(slot.id)
         row = known.get(slot.id)
-        if row is not None and row.node != node.name:
+        # A row that names a node that does not exist is damaged; the declaration puts it right.
+        if row is not None and row.node in others:
             raise UsageError(
                 f"{told}: slot {slot.id} belongs to node '{row.node}'. Begin its id with the name of its node."
             )
