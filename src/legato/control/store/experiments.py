@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from legato.api.projects import Experiment
-from legato.control.display_names import check_description, check_title
-from legato.control.ids import make_id
 from legato.control.project_records import ExperimentPatch, NewExperiment
 from legato.control.roles import Asker
-from legato.control.store.database import Database
-from legato.control.store.project_contents import Inside
-from legato.control.store.projects import check_may_add, lock_project, tell
+from legato.control.store.project_contents import ProjectContents
 from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each
 from legato.control.store.schema import definitions, experiment_definitions, experiments, jobs
 from legato.control.store.transactions import Transaction, writing
@@ -26,17 +22,14 @@ _NUM_RUNS: Final = 100
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 
-class Experiments:
-    """The experiments of the platform.
+class Experiments(ProjectContents[Experiment]):
+    """The experiments of the platform."""
 
-    Args:
-        database: the store's.
-        random_bits: returns a random number of so many bits; for ids.
-    """
-
-    def __init__(self, database: Database, random_bits: Callable[[int], int]) -> None:
-        self._database = database
-        self._random_bits = random_bits
+    _table = experiments
+    _kind = "experiment"
+    _title = "experiment"
+    _command = "experiments"
+    _prefix = "x"
 
     def create(
         self, project: str, new: NewExperiment, asker: Asker, now: float, *, most: int | None = None
@@ -56,36 +49,12 @@ class Experiments:
             BadField: the name, or one of the definitions, cannot be used.
             Conflict: the project has one of this name, or as many as there may be.
         """
-        doing = f"make experiment '{new.name[:100]}'"
-        check_title(doing, new.name)
-        check_description(doing, new.description)
-        with writing(self._database, now) as transaction:
-            check_may_add(doing, lock_project(transaction, project, asker), asker)
+        with self._adding(project, new, asker, now) as (transaction, doing):
             meant = _check_definitions(transaction, doing, project, new.definitions)
-            _INSIDE.check_room(transaction, doing, project, most)
-            transaction.lock_sequence()
-            experiment = make_id("x", now, self._random_bits, _INSIDE.last_id(transaction))
             row = {name: getattr(new, name) for name in ("name", "description", "data", "arguments")}
-            row |= {"id": experiment, "project": project, "created_by": asker.name, "version": 1, "created_at": now}
-            if not transaction.insert_new(experiments, row):
-                raise _INSIDE.taken(doing)
-            _put_definitions(transaction, experiment, meant)
-            tell(transaction, project, asker, "experiment.create", experiment, {"name": new.name})
-            return _INSIDE.read_again(transaction, experiment)
-
-    def find(self, ref: str, asker: Asker) -> Experiment:
-        """Return an experiment by id, or the newest of that name: of those that the asker made, else of all seen.
-
-        Raises:
-            NotFound: there is none.
-        """
-        with self._database.reading() as connection:
-            return _INSIDE.find(connection, ref, asker)
-
-    def list(self, project: str, asker: Asker) -> tuple[Experiment, ...]:
-        """Return the experiments of a project, the newest first."""
-        with self._database.reading() as connection:
-            return _INSIDE.list(connection, project, asker)
+            made = self._insert(transaction, doing, row, project, asker, most)
+            _put_definitions(transaction, made, meant)
+            return self._report(transaction, project, asker, "create", made, {"name": new.name})
 
     def change(
         self, experiment: str, patch: ExperimentPatch, asker: Asker, now: float, *, version: int | None = None
@@ -100,24 +69,22 @@ class Experiments:
             Conflict: the project has another one of this name.
         """
         with writing(self._database, now) as transaction:
-            old = _INSIDE.lock(transaction, experiment, asker, "change", version)
+            old = self._lock(transaction, experiment, asker, "change", version)
             doing = f"change experiment '{old.name}'"
             given: dict[str, Any] = {name: getattr(patch, name) for name in ExperimentPatch.__struct_fields__}
             given = {name: value for name, value in given.items() if value is not msgspec.UNSET}
             values = {name: value for name, value in given.items() if value != getattr(old, name)}
             if not values:
                 return old
-            _INSIDE.check_new_words(transaction, doing, old, values)
+            self._check_new_words(transaction, doing, old, values)
             told = dict(values)
             if "definitions" in values:
                 meant = _check_definitions(transaction, doing, old.project, values.pop("definitions"))
                 gone = experiment_definitions.c.experiment == experiment
                 transaction.connection.execute(delete(experiment_definitions).where(gone))
                 _put_definitions(transaction, experiment, meant)
-            this = experiments.c.id == experiment
-            transaction.connection.execute(update(experiments).where(this).values(**values, version=old.version + 1))
-            tell(transaction, old.project, asker, "experiment.change", experiment, told)
-            return _INSIDE.read_again(transaction, experiment)
+            self._update(transaction, old, values)
+            return self._report(transaction, old.project, asker, "change", experiment, told)
 
     def delete(self, experiment: str, asker: Asker, now: float, *, version: int | None = None) -> None:
         """Delete an experiment. Its jobs stay.
@@ -126,10 +93,21 @@ class Experiments:
             NotFound, StaleVersion, Forbidden: as in `change`.
         """
         with writing(self._database, now) as transaction:
-            old = _INSIDE.lock(transaction, experiment, asker, "delete", version)
-            transaction.connection.execute(update(jobs).where(jobs.c.experiment == experiment).values(experiment=None))
-            transaction.connection.execute(delete(experiments).where(experiments.c.id == experiment))
-            tell(transaction, old.project, asker, "experiment.delete", experiment, {"name": old.name})
+            old = self._lock(transaction, experiment, asker, "delete", version)
+            self._remove(transaction, old, asker)
+
+    def _read(self, connection: Connection, statement: Select[Any]) -> list[Experiment | Unreadable]:
+        """Return the experiments of a query; however many there are, what belongs to them is asked for together."""
+        rows = fetch_each(connection, statement)
+        ids = [row["id"] for row in rows]
+        meant = _gather(connection, ids, _select_definitions)
+        came = _gather(connection, ids, _select_runs)
+        lists = [
+            {"definitions": tuple(meant.get(row["id"], ())), "runs": tuple(came.get(row["id"], ()))} for row in rows
+        ]
+        return [
+            convert_or_tell({**row, **more}, Experiment, "experiments") for row, more in zip(rows, lists, strict=True)
+        ]
 
 
 def _check_definitions(transaction: Transaction, doing: str, project: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,16 +134,6 @@ def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str
         transaction.connection.execute(insert(experiment_definitions).values(row))
 
 
-def _read(connection: Connection, statement: Select[Any]) -> list[Experiment | Unreadable]:
-    """Return the experiments of a query; however many there are, what belongs to them is asked for together."""
-    rows = fetch_each(connection, statement)
-    ids = [row["id"] for row in rows]
-    meant = _gather(connection, ids, _select_definitions)
-    came = _gather(connection, ids, _select_runs)
-    lists = [{"definitions": tuple(meant.get(row["id"], ())), "runs": tuple(came.get(row["id"], ()))} for row in rows]
-    return [convert_or_tell({**row, **more}, Experiment, "experiments") for row, more in zip(rows, lists, strict=True)]
-
-
 def _gather(
     connection: Connection, ids: Sequence[str], select_pairs: Callable[[Sequence[str]], Select[Any]]
 ) -> dict[str, list[str]]:
@@ -188,6 +156,3 @@ def _select_runs(these: Sequence[str]) -> Select[Any]:
     place = func.row_number().over(partition_by=jobs.c.experiment, order_by=jobs.c.id.desc()).label("place")
     ranked = select(jobs.c.experiment, jobs.c.id, place).where(jobs.c.experiment.in_(these)).subquery()
     return select(ranked.c.experiment, ranked.c.id).where(ranked.c.place <= _NUM_RUNS).order_by(ranked.c.id.desc())
-
-
-_INSIDE: Final = Inside(experiments, "experiment", "experiments", _read)
