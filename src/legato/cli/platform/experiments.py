@@ -31,8 +31,9 @@ from legato.cli.platform.project_options import (
     Title,
     check_said,
 )
+from legato.cli.terminal.columns import EXPERIMENT_COLUMNS
 from legato.cli.terminal.formatting import read_label, read_parameter
-from legato.cli.terminal.output import Output, make_table, write
+from legato.cli.terminal.output import Output, make_table, write, write_list
 from legato.core.errors import UsageError
 from legato.core.spec import parse_workers
 
@@ -56,12 +57,7 @@ def list_experiments(
     client = open_client(server)
     found = client.experiments(project) if project is not None else list(client.iterate_experiments())
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import EXPERIMENT_COLUMNS
-
-        return make_table(EXPERIMENT_COLUMNS, found, is_wide=output is Output.wide) if found else "There are none."
-
-    write(list(found), output, draw)
+    write_list(found, output, EXPERIMENT_COLUMNS, "There are none.")
 
 
 def create_experiment(

@@ -17,8 +17,9 @@ from legato.cli.entry import Entry
 from legato.cli.platform.completion import complete_platform_jobs
 from legato.cli.platform.connecting import find_job, open_client
 from legato.cli.platform.options import OutputOption, OverwriteOption, PlatformJob, ServerOption, naming_overwrite
+from legato.cli.terminal.columns import ATTEMPT_COLUMNS, FILE_COLUMNS
 from legato.cli.terminal.formatting import clean, render_clock
-from legato.cli.terminal.output import Output, leaving_off, make_table, render_for_programs, write
+from legato.cli.terminal.output import Output, leaving_off, make_table, render_for_programs, write, write_list
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -147,14 +148,7 @@ def attempts(job: PlatformJob, output: OutputOption = Output.table, server: Serv
     """List the attempts of a job: each pause and each retry begins a new one."""
     found = find_job(job, server).attempts()
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import ATTEMPT_COLUMNS
-
-        if not found:
-            return f"Job '{job}' has not started yet. 'legato explain {job}' says why."
-        return make_table(ATTEMPT_COLUMNS, found, is_wide=output is Output.wide)
-
-    write(list(found), output, draw)
+    write_list(found, output, ATTEMPT_COLUMNS, f"Job '{job}' has not started yet. 'legato explain {job}' says why.")
 
 
 def metrics(
@@ -322,9 +316,4 @@ def _as_rows(metrics: Metrics) -> list[dict[str, Any]]:
 
 
 def _list_files(files: Sequence[Any], output: Output) -> None:
-    def draw() -> Any:
-        from legato.cli.terminal.columns import FILE_COLUMNS
-
-        return make_table(FILE_COLUMNS, files, is_wide=output is Output.wide) if files else "There are no files yet."
-
-    write(list(files), output, draw)
+    write_list(files, output, FILE_COLUMNS, "There are no files yet.")

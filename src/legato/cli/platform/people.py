@@ -14,8 +14,9 @@ from legato.cli.entry import Entry, enter, make_group
 from legato.cli.options import read_whole
 from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import LimitOption, OutputOption, ServerOption
+from legato.cli.terminal.columns import AUDIT_COLUMNS, TOKEN_COLUMNS
 from legato.cli.terminal.formatting import render_time
-from legato.cli.terminal.output import Output, make_table, write
+from legato.cli.terminal.output import Output, make_table, write, write_list
 from legato.core.errors import UsageError
 
 _ROLES: Final = ("admin", "user", "viewer")
@@ -113,12 +114,7 @@ def list_tokens(
         return
     found = open_client(server).tokens(user)
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import TOKEN_COLUMNS
-
-        return make_table(TOKEN_COLUMNS, found, is_wide=output is Output.wide) if found else "There are no tokens."
-
-    write(list(found), output, draw)
+    write_list(found, output, TOKEN_COLUMNS, "There are no tokens.")
 
 
 def add_token(
@@ -179,12 +175,7 @@ def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server:
     """List the audit log: which user did what, and when, the newest first. For admins."""
     found = open_client(server).audit(limit)
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import AUDIT_COLUMNS
-
-        return make_table(AUDIT_COLUMNS, found, is_wide=output is Output.wide) if found else "The audit log is empty."
-
-    write(list(found), output, draw)
+    write_list(found, output, AUDIT_COLUMNS, "The audit log is empty.")
 
 
 GROUPS: Final = (users, tokens)

@@ -37,8 +37,9 @@ from legato.cli.platform.project_options import (
     Title,
     check_said,
 )
+from legato.cli.terminal.columns import DEFINITION_COLUMNS, FRAMEWORK_COLUMNS, PROJECT_COLUMNS
 from legato.cli.terminal.formatting import read_duration, read_parameter, read_variable
-from legato.cli.terminal.output import Output, make_table, write
+from legato.cli.terminal.output import Output, write, write_list
 from legato.core.errors import UsageError
 from legato.core.spec import parse_workers
 
@@ -60,12 +61,7 @@ def list_projects(context: typer.Context, output: OutputOption = Output.table, s
         return
     found = open_client(server).projects()
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import PROJECT_COLUMNS
-
-        return make_table(PROJECT_COLUMNS, found, is_wide=output is Output.wide) if found else _NO_PROJECT
-
-    write(list(found), output, draw)
+    write_list(found, output, PROJECT_COLUMNS, _NO_PROJECT)
 
 
 def create_project(
@@ -154,12 +150,7 @@ def list_definitions(
     client = open_client(server)
     found = client.definitions(project) if project is not None else list(client.iterate_definitions())
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import DEFINITION_COLUMNS
-
-        return make_table(DEFINITION_COLUMNS, found, is_wide=output is Output.wide) if found else "There are none."
-
-    write(list(found), output, draw)
+    write_list(found, output, DEFINITION_COLUMNS, "There are none.")
 
 
 def create_definition(
@@ -323,12 +314,7 @@ def list_frameworks(output: OutputOption = Output.table, server: ServerOption = 
     """List frameworks: names for --framework, and the numbers of nodes that each supports."""
     found = open_client(server).frameworks()
 
-    def draw() -> Any:
-        from legato.cli.terminal.columns import FRAMEWORK_COLUMNS
-
-        return make_table(FRAMEWORK_COLUMNS, found, is_wide=output is Output.wide)
-
-    write(list(found), output, draw)
+    write_list(found, output, FRAMEWORK_COLUMNS)
 
 
 GROUPS: Final = (projects, definitions)

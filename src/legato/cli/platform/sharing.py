@@ -16,7 +16,7 @@ from legato.cli.platform.completion import complete_platform_jobs
 from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
 from legato.cli.terminal.formatting import read_moment, render_clock, render_sparkline
-from legato.cli.terminal.output import Output, make_table, watch, write
+from legato.cli.terminal.output import Output, make_table, watch, write, write_list
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
@@ -49,12 +49,7 @@ def moves(
     begins, ends = _read_times(since, until, now)
     found = open_client(server).moves(begins, ends, limit=limit)
 
-    def draw() -> Any:
-        if not found:
-            return "No GPU moved between jobs in that time."
-        return make_table(_move_columns(now), found, is_wide=output is Output.wide)
-
-    write(list(found), output, draw)
+    write_list(found, output, _move_columns(now), "No GPU moved between jobs in that time.")
 
 
 class By(enum.StrEnum):

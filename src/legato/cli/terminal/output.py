@@ -79,6 +79,22 @@ def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) 
         print_drawn(drawn)
 
 
+def write_list(found: Sequence[R], output: Output, columns: Sequence[Column[R]], empty: str | None = None) -> None:
+    """Write a list: to people as a table.
+
+    Args:
+        found: the records.
+        output: how.
+        columns: of the table.
+        empty: what people see in place of a table without rows. None: the table.
+    """
+
+    def draw() -> Table[R] | str:
+        return make_table(columns, found, is_wide=output is Output.wide) if found or empty is None else empty
+
+    write(list(found), output, draw)
+
+
 def print_drawn(drawn: RenderableType) -> None:
     """Print to standard output what was drawn."""
     if isinstance(drawn, Table) and not _may_be_terminal():
