@@ -1,4 +1,4 @@
-"""`legato.Client`: the platform in the hands of a Python program. Asks the server; decides nothing."""
+"""`legato.Client`: the platform for Python programs. Sends requests to the server; decides nothing."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
     Args:
         server: its address, or a name that was given to `legato login`. None: the variable ``LEGATO_SERVER``, else the
             server chosen last.
-        token: None: the variable ``LEGATO_TOKEN``, else the one of `legato login`. It is shown to that server alone.
-        patience_s: how long a request is tried again while the server cannot be reached or is busy.
-        first_patience_s: the same until it has answered once. None: the same.
+        token: None: the variable ``LEGATO_TOKEN``, else the one of `legato login`. It is sent to that server only.
+        patience_s: seconds for which a request is repeated while the server cannot be reached or is busy.
+        first_patience_s: the same, until the server has answered once. None: as ``patience_s``.
         transport: carries requests; for tests. None: the network.
 
     Raises:
@@ -114,18 +114,18 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         Args:
             program: a script, or a function, which is called on every worker; with ``framework`` the first word of its
                 command line.
-            arguments: of the script, or of the function; or the other words.
+            arguments: of the script, or of the function; or the other words of the command line.
             code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
                 directory if it is in there, else the script's own folder; of a command line the present directory; of
                 a function nothing but itself.
             directory: on the machines, in which the script lies and runs; nothing is uploaded then.
-            key: the same submission with the same key makes one job, however often it is sent. None: this call is one
-                submission, which is sent again if its answer is lost.
+            key: the same submission with the same key makes only one job. None: this call is one submission, which is
+                repeated if its answer is lost.
             before_upload: called with the code, if the server does not have it, before it is sent.
             options: as `JobOptions`.
 
         Raises:
-            UsageError: it cannot be submitted; says what to change.
+            UsageError: the job cannot be submitted; the message says what to change.
         """
         prepared = prepare(program, arguments, options, code=code, directory=directory)
         if prepared.packed is not None:
@@ -133,10 +133,10 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         return self._submit(prepared.fields, prepared.packed, key or uuid.uuid4().hex)
 
     def plan(self, program: str | Path | None = None, **options: Unpack[JobOptions]) -> Plan:
-        """Say what would happen if such a job were submitted now; nothing is uploaded or submitted.
+        """Return what would happen if such a job were submitted now; upload and submit nothing.
 
         Args:
-            program: is of no importance, but may be named.
+            program: accepted, and has no effect.
             options: as `JobOptions`.
         """
         fields = check_options(options)
@@ -147,7 +147,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         """Return a job by its id, or the newest one of a name.
 
         Raises:
-            NotFound: there is none that is yours to see.
+            NotFound: there is none that you may see.
         """
         return Job(self._line, self._line.ask(JobRecord, "GET", name_path("job", job)))
 
@@ -166,20 +166,20 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         limit: int | None = 100,
         order: Literal["newest", "oldest"] = "newest",
     ) -> Jobs:
-        """Return jobs that are yours to see; all that is given must hold.
+        """Return jobs that you may see and that match all given filters.
 
         Args:
-            stage: one, or several of which one must hold.
+            stage: a stage, or several of which one must match.
             owner: the name of the user.
             queue: its name.
-            labels: which they have.
-            name: how it begins.
-            search: a part of the name or the id, in small or large letters.
+            labels: labels that the jobs must have.
+            name: beginning of the name.
+            search: a part of the name or the id, regardless of case.
             project: its id or name.
             experiment: of which they are runs; its id or name.
             definition: the same.
-            limit: at most so many. None: all.
-            order: which come first.
+            limit: maximum number of jobs. None: all.
+            order: ``newest`` or ``oldest`` first.
         """
         params: dict[str, Any] = {
             "stage": [stage] if isinstance(stage, str) else list(stage or ()) or None,
@@ -220,12 +220,12 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         return packed.sha256
 
     def download_code(self, sha256: str, to: str | Path, *, overwrite: bool = False) -> Path:
-        """Bring uploaded code here, such as a training definition's, as a zip; return where it is.
+        """Download uploaded code, such as that of a training definition, as a zip file; return its path.
 
         Args:
             sha256: of the code, as it was uploaded.
-            to: the file to write, whole or not at all.
-            overwrite: replace what is there already.
+            to: the file to write, completely or not at all.
+            overwrite: replace an existing file.
         """
         return download_code(self._line, sha256, Path(to), is_overwriting=overwrite)
 
@@ -234,7 +234,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         try:
             record = self._line.ask(JobRecord, "POST", "/jobs", body=fields, headers=headers)
         except NotFound:
-            # Unused code goes after a while. If it went in this moment it is sent again; else it is something else.
+            # The server deletes unused code after a while. If that happened in this moment, the code is sent again.
             if packed is None or self.has_code(packed.sha256):
                 raise
             self.upload(packed)

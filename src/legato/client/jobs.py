@@ -1,4 +1,4 @@
-"""A job of the platform in the hands of a Python program: look at it, wait for it, change it. Decides nothing of it."""
+"""A job of the platform for Python programs: read it, wait for it, change it. Decides nothing about it."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _TERMS: Final = ("min_workers", "max_workers", "priority", "queue", "labels")
 
 
 class Job:
-    """A job, as it was when the server was last asked; `refresh` asks again.
+    """A job, as of the last answer of the server; `refresh` gets it again.
 
     Args:
-        line: to the server.
-        record: as the server answered.
+        line: the connection to the server.
+        record: the answer of the server.
     """
 
     def __init__(self, line: Line, record: JobRecord) -> None:
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def progress(self) -> Progress | None:
-        """How far it is; None: nothing is known yet."""
+        """Its progress; None: not known yet."""
         return self.record.progress
 
     @property
@@ -94,7 +94,7 @@ class Job:
 
     @property
     def exit_code(self) -> int | None:
-        """Of its program; None: it has not ended, or never ran."""
+        """The exit code of its program; None: it has not ended, or never ran."""
         return self.record.exit_code
 
     @property
@@ -110,7 +110,7 @@ class Job:
     # ------------------------------------------------------------ look and wait
 
     def refresh(self) -> Job:
-        """Ask the server how the job is, and return the job itself."""
+        """Get the job from the server again, and return the job itself."""
         self.record = self._line.ask(JobRecord, "GET", self._path())
         return self
 
@@ -119,7 +119,7 @@ class Job:
 
         Args:
             timeout_s: None: no limit.
-            until: the stage, or several of which one is enough; default: it has ended.
+            until: the stage, or several of which one must be reached; default: the job has ended.
 
         Raises:
             UsageError: there is no such stage.
@@ -133,7 +133,7 @@ class Job:
                 f"{', '.join(STAGES)}."
             )
         deadline = math.inf if timeout_s is None else self._line.clock() + timeout_s
-        # From before the first look on, so that nothing is missed between looks.
+        # From before the first request on, so that no event is missed between two requests.
         after = self._ask_events(after="now", limit=1).after
         while self.refresh().stage not in stages:
             if self.has_ended:
@@ -146,7 +146,7 @@ class Job:
         return self
 
     def explain(self, num_decisions: int = 20) -> Explanation:
-        """Say why the job has what it has."""
+        """Return why the job has its slots."""
         return self._line.ask(Explanation, "GET", self._path("explain"), params={"limit": num_decisions})
 
     def spec(self) -> Spec:
@@ -154,15 +154,15 @@ class Job:
         return self._line.ask(Spec, "GET", self._path("spec"))
 
     def attempts(self) -> Listing[Attempt]:
-        """Return the lives of its driver: a new one after each pause and each retry."""
+        """Return its attempts: a new one begins after each pause and each retry."""
         return Listing(self._line.ask(Page[Attempt], "GET", self._path("attempts")).items)
 
     def allocations(self) -> Listing[Allocation]:
-        """Return which slots it had when."""
+        """Return its slots over time."""
         return Listing(self._line.ask(Page[Allocation], "GET", self._path("allocations")).items)
 
     def events(self, follow: bool = False, *, after: int | Literal["now"] | None = None) -> Iterator[Event]:
-        """Yield what happened to the job, the oldest first.
+        """Yield the events of the job, the oldest first.
 
         Args:
             follow: continue until the job has ended.
@@ -177,10 +177,10 @@ class Job:
             after = _as_seq(page.after)
 
     def training_events(self, *, after: int = 0) -> Iterator[TrainingEvent]:
-        """Yield what its drivers wrote down: workers that came, went and died, checkpoints, views.
+        """Yield the events of its drivers: workers that joined, left and died, checkpoints, views.
 
         Args:
-            after: begin after the one with this ``seq``.
+            after: begin after the event with this ``seq``.
         """
         kind = Page[TrainingEvent]
         while (page := self._ask_page(kind, "training-events", after=after, limit=_PAGE)).items:
@@ -198,14 +198,14 @@ class Job:
         tail: int | None = None,
         since: float | None = None,
     ) -> Iterator[LogLine]:
-        """Yield what the job wrote, line by line.
+        """Yield the output of the job, line by line.
 
         Args:
             follow: continue until the job has ended; lines of different workers come as they are written.
             worker: of this one only. None: of all.
             driver: the log of its driver instead.
-            tail: so many lines of each log from its end. None: all.
-            since: what was written from this time on (seconds since 1970), of one log after the other. None: all.
+            tail: number of last lines of each log. None: all.
+            since: only lines written from this time on (seconds since 1970), one log after the other. None: all.
         """
         if worker is not None and driver:
             raise UsageError(
@@ -221,11 +221,11 @@ class Job:
     def search_logs(
         self, contains: str = "", *, level: str | None = None, worker: int | None = None, driver: bool = False
     ) -> Iterator[FoundLine]:
-        """Yield the lines in which a text stands, of one log after the other.
+        """Yield the lines that contain a text, one log after the other.
 
         Args:
-            contains: the text, in small or large letters; colours are left out.
-            level: at least ``debug``, ``info``, ``warning`` or ``error``; lines in which none stands are left out.
+            contains: the text, regardless of case and without colours.
+            level: at least ``debug``, ``info``, ``warning`` or ``error``; lines without a level are left out.
             worker: of this one only. None: of all.
             driver: in the log of its driver instead.
         """
@@ -233,27 +233,27 @@ class Job:
         return search_logs(self._line, self.id, chosen, contains, level)
 
     def log_at(self, time: float, worker: int = 0, *, driver: bool = False) -> LogPlace:
-        """Return where in a worker's log, or the driver's, stands what was written at a time (seconds since 1970)."""
+        """Return the position in a worker's log, or the driver's, of a time (seconds since 1970)."""
         log = DRIVER if driver else name_log(worker)
         return self._line.ask(LogPlace, "GET", f"/jobs/{self.id}/logs/{log}/at", params={"time": time})
 
     def series(
         self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS, steps: bool = True
     ) -> Metrics:
-        """Return what the program logged, as columns.
+        """Return the metrics that the program logged, as columns.
 
         Args:
             names: of the series. None: all.
-            after_step: only later ones.
-            num_points: at most so many of each, chosen so that the smallest and largest of each stretch stay.
-            steps: when each step was committed, too. False: that is empty, and less is read.
+            after_step: only values of later steps.
+            num_points: maximum number of points of each series; the smallest and largest of each interval stay.
+            steps: also return when each step was committed. False: this part is empty, and the server reads less.
         """
         params: dict[str, Any] = {"name": list(names) or None, "after_step": after_step, "points": num_points}
         params["steps"] = None if steps else "false"
         return self._line.ask(Metrics, "GET", self._path("metrics"), params=params)
 
     def metrics(self, *names: str) -> pandas.DataFrame:
-        """Return what the program logged: a row for each step, a column for each name.
+        """Return the metrics that the program logged: a row for each step, a column for each name.
 
         Args:
             names: of the columns. None: all.
@@ -272,20 +272,20 @@ class Job:
         return Listing(self._line.ask(Page[Checkpoint], "GET", self._path("checkpoints")).items)
 
     def download(self, to: str | Path = ".", path: str = "", *, overwrite: bool = False) -> list[Path]:
-        """Bring files of the job here, and return which were written.
+        """Download files of the job, and return the paths that were written.
 
         Args:
-            to: the folder into which they go; made where it is missing.
+            to: the target folder; it is made if it does not exist.
             path: of a file or folder of the job, as `files` lists them. Empty: all.
-            overwrite: replace what is there already.
+            overwrite: replace existing files.
         """
         return download(self._line, self.id, path, Path(to), is_overwriting=overwrite)
 
     def download_code(self, to: str | Path, *, overwrite: bool = False) -> Path:
-        """Bring the code that was uploaded for the job here, as a zip; arguments as of `Client.download_code`.
+        """Download the uploaded code of the job as a zip file; arguments as of `Client.download_code`.
 
         Raises:
-            UsageError: none was uploaded, or it is not yours to see.
+            UsageError: the job has no uploaded code, or you may not see it.
         """
         if self.record.code is None:
             directory = self.spec().directory
@@ -296,11 +296,11 @@ class Job:
     # ------------------------------------------------------------ change
 
     def pause(self) -> Job:
-        """Save its state and free its slots, until `resume`. Returns at once, with the stage that it has then."""
+        """Save its state and free its slots, until `resume`. Returns at once, with its present stage."""
         return self._act("pause", lambda now: now.stage in ("pausing", "paused"))
 
     def resume(self) -> Job:
-        """Let it continue where it was paused."""
+        """Resume it where it was paused."""
         return self._act("resume", lambda now: now.stage in ("queued", "starting", "running"))
 
     def stop(self, now: bool = False) -> Job:
@@ -310,7 +310,7 @@ class Job:
     def resize(
         self, max_workers: int | None = None, min_workers: int | None = None, *, only_if_unchanged: bool = False
     ) -> Job:
-        """Change between which numbers of workers the platform chooses; arguments as of `set`."""
+        """Change its minimum and maximum number of workers; arguments as of `set`."""
         said = {"min_workers": min_workers, "max_workers": max_workers}
         return self._change("POST", "resize", _strip(said), only_if_unchanged=only_if_unchanged)
 
@@ -324,18 +324,18 @@ class Job:
         labels: Mapping[str, str | None] | None = None,
         only_if_unchanged: bool = False,
     ) -> Job:
-        """Change what the job may have; what is None stays.
+        """Change the job; arguments that are None change nothing.
 
         Args:
-            min_workers: it runs with at least so many, or waits.
-            max_workers: it never has more.
-            priority: 1 to 10000, higher is more.
+            min_workers: minimum number of workers; the job waits until that many slots are free.
+            max_workers: maximum number of workers.
+            priority: 1 to 10000; a higher one gets a larger share.
             queue: the new queue.
-            labels: are merged into what is there; a value of None takes the label away.
+            labels: labels to add or replace; a value of None removes a label.
             only_if_unchanged: refuse if the job has changed since this object was last refreshed.
 
         Raises:
-            StaleVersion: it has.
+            StaleVersion: the job has changed.
         """
         said = dict(zip(_TERMS, (min_workers, max_workers, priority, queue, labels), strict=True))
         return self._change("PATCH", "", _strip(said), only_if_unchanged=only_if_unchanged)
@@ -367,7 +367,7 @@ class Job:
         try:
             self.record = self._line.ask(JobRecord, "POST", self._path(verb), body=body, tells_repeats=True)
         except PerhapsDone as perhaps:
-            # The first try may have done it, and its answer was lost: then how things stand says so.
+            # The first try may have succeeded and its answer was lost: then the present state says so.
             if not is_done(self.refresh().record):
                 raise perhaps.refusal from None
         return self

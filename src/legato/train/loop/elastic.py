@@ -55,19 +55,18 @@ def elastic(
         global_batch_size: samples per optimizer step, on all workers together.
         micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
             ``global_batch_size / micro_batch_size`` cannot help, and a job is given no more.
-        seed: of everything random: the model's start, the order of the data, dropout, augmentation. A job that was
-            given a seed of its own (``LEGATO_SEED``) has that one instead.
+        seed: seed of all random numbers: the initial model, the order of the data, dropout, augmentation. The seed of
+            a submission (``LEGATO_SEED``) replaces it.
         reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
         num_backwards: backward passes per turn of the loop.
-        num_threads: torch's threads per worker; the result depends on it. None for what ``legato run --threads`` says,
-            else 1.
+        num_threads: torch's threads per worker; the result depends on it. None: ``legato run --threads``, else 1.
         checkpoint_dir: where checkpoints go when the program runs alone; under ``legato run`` the job has its own.
         checkpoint_every: how often when alone: ``100steps``, ``2epochs``, ``60s``; None for the last one only.
         keep: how many checkpoints to keep when alone.
         resume: start from the newest checkpoint in ``checkpoint_dir`` when alone.
         stop_on_nan: end with an error when the loss of a step is not finite, instead of a warning.
         allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
-            that join, and a job that resumes, begin such a scheduler again.
+            that join, and a job that resumes, start such a scheduler from the beginning.
         on_difference: what happens when the workers are found to hold different states: ``stop`` ends the run with an
             error that names what differs, ``warn`` continues, ``repair`` gives all workers the state of rank 0. None
             for ``stop`` with ``reduction="exact"`` and ``warn`` with ``fast``.
@@ -112,7 +111,7 @@ def elastic(
 class Run:
     """One program's part in an elastic job; made by `elastic`.
 
-    Everything a data scientist needs: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and the
+    Its members: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and the
     facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
     """
 
@@ -150,7 +149,7 @@ class Run:
 
     @property
     def notes(self) -> dict[str, tuple[float, ...]]:
-        """What the turns of the last committed step noted: by name, a number for each micro-batch, in their order."""
+        """Numbers noted in the turns of the last committed step: by name, one for each micro-batch, in their order."""
         return dict(self._session.cursor.notes)
 
     @property
@@ -160,37 +159,37 @@ class Run:
 
     @property
     def rank(self) -> int:
-        """This worker's rank in the present view; it changes as others come and go."""
+        """This worker's rank in the present view; it changes as workers join and leave."""
         return self._session.membership.rank
 
     @property
     def num_workers(self) -> int:
-        """How many workers train at present."""
+        """Number of workers that train now."""
         return self._session.membership.size
 
     @property
     def is_main(self) -> bool:
-        """Whether this worker speaks for the job: true on exactly one worker at a time."""
+        """Whether this worker acts for the job: true on exactly one worker at a time."""
         return self._session.membership.rank == 0
 
     @property
     def device(self) -> torch.device:
-        """Where the models are, and where a batch must go."""
+        """The device of the models, to which a batch must be moved."""
         return self._session.device
 
     # ------------------------------------------------------------ what a program calls
 
     def prepare(self, *things: Any) -> Any:
-        """Take models, optimizers, schedulers, GradScalers, and other objects with state, into care.
+        """Register models, optimizers, schedulers, GradScalers, and other objects with state.
 
-        They stay the objects they are; models are moved to `device`. Everything whose state belongs to the training
-        must come here, or it will not travel to workers that join.
+        The objects stay the same; models are moved to `device`. Pass everything whose state belongs to the training:
+        joining workers and checkpoints get only this state.
 
         Returns:
             The same objects: one as it is, several as a tuple.
 
         Raises:
-            ProgramError: an object has no state that could travel, or training has begun already.
+            ProgramError: an object has no state that can be transferred, or training has already begun.
         """
         if self._session.has_begun:
             raise ProgramError("run.prepare must be called before training begins.")
@@ -204,7 +203,7 @@ class Run:
         At the end a last checkpoint is written.
 
         Raises:
-            ProgramError: there was such a loop before.
+            ProgramError: the program has called it before.
         """
         session = self._session
         if self._has_looped:
@@ -222,7 +221,7 @@ class Run:
                 yield session.cursor.epoch
                 session.cursor.next_epoch()
         except GeneratorExit:
-            # Broken off by the program, by an error or because this worker leaves: its end will tell.
+            # Ended by the program, by an error or because this worker leaves: its end says which.
             session.break_off()
             raise
         finally:
@@ -246,8 +245,8 @@ class Run:
             dataset: map-style, the same in every worker.
             shuffle: a new random order in each pass.
             collate_fn: makes a batch of a list of samples; None for torch's default.
-            num_workers: processes that load ahead; 0 loads when a batch is asked for.
-            prefetch_factor: micro-batches that each of them is ahead.
+            num_workers: number of processes that load ahead; 0: load a batch when the loop asks for it.
+            prefetch_factor: number of micro-batches that each process loads ahead.
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
         Raises:
@@ -263,12 +262,12 @@ class Run:
         yield from self.turns(order, loader, self._described[loader])
 
     def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:
-        """Yield what a source has for this worker's micro-batches of one pass: for data that `batches` cannot load.
+        """Yield a source's batches for this worker's micro-batches of one pass: for data that `batches` cannot load.
 
         Args:
-            steps: how the pass is cut.
+            steps: how the pass is divided into steps.
             source: receives the numbers of this worker's micro-batches, and returns their batches.
-            data: tells data sets apart; workers with another one are refused.
+            data: identifies the data set; workers with another one are refused.
         """
         session = self._session
         session.use_data(data)
@@ -283,17 +282,17 @@ class Run:
             seed_between_passes(session, epoch_begins=False)
 
     def share_freely(self) -> None:
-        """Say that `turns` cuts each step for as many workers as there are, so that every one of them helps.
+        """Declare that `turns` divides each step among all present workers, so that each of them helps.
 
-        Otherwise a platform gives a job no slot that makes its steps no faster. Call it before training begins.
+        Otherwise a platform gives the job no slot that does not make its steps faster. Call it before training begins.
         """
         self._session.share_freely()
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.
 
-        ``loss.backward()`` does the same without the note; only with reentrant activation checkpointing, where one
-        backward pass runs others inside itself, it must be this one.
+        ``loss.backward()`` does the same without the note. With reentrant activation checkpointing, where one
+        backward pass runs others inside itself, call this method.
 
         Args:
             loss: mean over the samples of the micro-batch, shape ``[]``.
@@ -374,7 +373,7 @@ class Run:
         return _unwrap(result)
 
     def warn(self, text: str) -> None:
-        """Tell the job's user something: an event of the job, a line on standard error where the program runs alone.
+        """Warn the job's user: by an event of the job, or by a line on stderr if the program runs alone.
 
         Every call is an event: call it on one worker, such as the one whose `is_main` is true.
         """

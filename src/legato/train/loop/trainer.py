@@ -1,7 +1,7 @@
 """Training without a loop of one's own: `Trainer` runs epochs, validation and callbacks on the elastic loop.
 
-Stands on the public face of `elastic` alone, so what holds for that loop (the same result on any number of workers)
-holds here. Never decides who computes what.
+Uses only the public interface of `elastic`, so its guarantee (the same result on any number of workers) holds here too.
+Never decides which worker computes what.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _Plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch gave, equal on all workers.
+    """The results of one epoch, equal on all workers.
 
     Args:
         epoch: from 0.
         step: committed steps of the job at its end.
         loss: mean over the samples of the epoch, each at the time it was trained on.
-        metrics: of the validation set: ``loss`` and what else was asked for; empty without such a set.
+        metrics: of the validation set: ``loss`` and the requested metrics; empty without a validation set.
     """
 
     epoch: int
@@ -49,11 +49,11 @@ class EpochRecord:
 
 @dataclass
 class History:
-    """What a training gave, epoch by epoch; travels with the job's state.
+    """The results of a training, epoch by epoch; part of the job's state.
 
     Args:
         epochs: in order.
-        stopped: why the training was ended early, None if it was not.
+        stopped: why the training ended early; None if it did not.
         loss_sum: over the samples of the present epoch, so far.
         num_samples: of the present epoch, so far.
 
@@ -79,7 +79,7 @@ class History:
         return self.epochs[index]
 
     def add_step(self, loss: float, num_samples: int) -> None:
-        """Take in a committed step of the present epoch."""
+        """Add a committed step of the present epoch."""
         self.loss_sum += loss * num_samples
         self.num_samples += num_samples
 
@@ -101,12 +101,12 @@ class History:
 
 
 class Callback:
-    """What a program does beside the training; subclass it and override what is needed.
+    """Code that runs at certain points of a training; subclass it and override the methods that you need.
 
-    Every method is called on every worker; ask ``trainer.run.is_main`` for what must happen once. A worker that joins
-    later sees ``on_train_begin``, and ``on_epoch_begin`` of the present epoch, before it has the job's state, and after
-    that each step in which it takes part. What a callback remembers in order to decide by it belongs into methods
-    ``state_dict`` and ``load_state_dict``; with these its state travels to newcomers and into checkpoints.
+    Every method is called on every worker; use ``trainer.run.is_main`` for actions that must happen once. A worker that
+    joins later calls ``on_train_begin``, and ``on_epoch_begin`` of the present epoch, before it has the job's state,
+    and after that each step in which it takes part. If a callback decides by its own state, give it the methods
+    ``state_dict`` and ``load_state_dict``; then joining workers and checkpoints get this state.
     """
 
     def on_train_begin(self, trainer: Trainer) -> None:
@@ -126,11 +126,11 @@ class Callback:
 
 
 class Trainer:
-    """Trains a model, on however many workers there are at the time.
+    """Trains a model on any, also changing, number of workers.
 
     Args:
-        model: a function without arguments that makes it, called when the random state is set, so that the model
-            starts from ``seed``. A module works as well; then what it starts from is the program's business.
+        model: a function without arguments that makes it, called after the random state is set, so that the initial
+            model depends on ``seed``. Or a module; then the program sets its initial state.
         train_set: map-style, of pairs (inputs, targets).
         loss: of (outputs, targets): the mean over the samples, shape ``[]``.
         optimizer: a function of the parameters that makes it, such as ``lambda p: torch.optim.Adam(p, lr=1e-3)``; or
@@ -138,8 +138,8 @@ class Trainer:
         val_set: evaluated after each epoch; None for no validation.
         metrics: by name, as for ``run.evaluate``; ``loss`` is always among them.
         scheduler: a function of the optimizer that makes it, or a scheduler. One that looks at a metric (reduce on
-            plateau) is given the validation's loss, or the training's without a ``val_set``.
-        scheduler_per: it moves on with each ``epoch`` or each ``step``.
+            plateau) gets the loss of the validation, or of the training without a ``val_set``.
+        scheduler_per: ``epoch`` or ``step``: when the scheduler makes a step.
         scaler: a ``torch.amp.GradScaler``, if gradients are to be scaled.
         global_batch_size: samples per step. This and ``micro_batch_size``, ``seed``, ``reduction``,
             ``checkpoint_dir``, ``checkpoint_every``, ``keep``, ``resume``, ``stop_on_nan`` and ``on_difference`` as in
@@ -147,13 +147,13 @@ class Trainer:
         clip_grad_norm: gradients are scaled down to this norm; None for no limit.
         autocast_dtype: of mixed precision, such as ``torch.bfloat16``; None for none.
         collate_fn: makes a batch of a list of samples; None for torch's default.
-        num_loader_workers: processes that load ahead; 0 loads when a batch is asked for.
+        num_loader_workers: number of processes that load ahead; 0: load a batch when the loop asks for it.
         callbacks: called in this order.
         progress: show a bar when the program runs alone on a terminal; under ``legato run`` the driver shows more.
 
     Attributes:
         run: the elastic run.
-        model: in care of the run.
+        model: prepared by the run.
         optimizer: likewise.
         scheduler: likewise; None if there is none.
         history: of the job until now, from its first epoch on. A worker that joins, or continues from a checkpoint, has
@@ -246,7 +246,7 @@ class Trainer:
     # ------------------------------------------------------------ what a program calls
 
     def fit(self, num_epochs: int) -> History:
-        """Train for so many epochs in all, counted from the start also where a checkpoint is resumed.
+        """Train for a total number of epochs, counted from the start of the job also after a resume.
 
         Returns:
             The history of the whole job, the same on all workers: also on one that joined late, and after a resume.
@@ -283,7 +283,7 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """End the training after the present step or epoch; for callbacks.
 
-        Every worker must come to it alike: decide by what is equal on all of them, as losses and metrics are.
+        Call it on every worker alike: decide by values that are equal on all of them, such as losses and metrics.
         """
         self.history.stopped = reason
 
