@@ -1,4 +1,4 @@
-"""Legato: elastic distributed training whose result does not depend on who trained it."""
+"""Legato: elastic distributed training whose result does not depend on the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs, why they have what they have, and what happened to them."""
+"""Jobs, their explanations, and their events."""
 
 from __future__ import annotations
 

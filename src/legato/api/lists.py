@@ -1,4 +1,4 @@
-"""Lists, as the server answers them."""
+"""Lists in answers of the server."""
 
 from __future__ import annotations
 

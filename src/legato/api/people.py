@@ -1,4 +1,4 @@
-"""Users and tokens, who did what, and which server it is."""
+"""Users, tokens, the audit log, and the version of the server."""
 
 from __future__ import annotations
 

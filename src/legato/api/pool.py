@@ -1,4 +1,4 @@
-"""The pool: machines, slots and queues, and who had how much of it."""
+"""The pool: nodes, slots and queues, now and over time."""
 
 from __future__ import annotations
 

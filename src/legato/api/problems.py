@@ -1,4 +1,4 @@
-"""Problems (RFC 9457): how the server refuses, and the error of Legato that a client raises for it."""
+"""Problems (RFC 9457): answers that refuse a request, and the error of Legato that a client raises for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m legato.cli``: the command line, where the command `legato` is not on the path."""
+"""``python -m legato.cli``: the command line, if the command `legato` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command as it is entered into the command line: its name, what it does, and an example of how it is typed."""
+"""An entry of the command line: its name, its help and an example."""
 
 from __future__ import annotations
 

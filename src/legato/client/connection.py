@@ -1,4 +1,4 @@
-"""The line to one server: requests with their token, repeated where that is safe, problems turned into errors.
+"""The connection to one server: requests with their token, repeated where that is safe; problems become errors.
 
 Never follows the server elsewhere, and never shows its token to others: not to another host, not to a proxy that
 could read it, not in a log or an error.

@@ -1,4 +1,4 @@
-"""Brings files of a job here: each whole or not at all, going on where a connection broke.
+"""Downloads files of a job: each completely or not at all, resuming after a lost connection.
 
 The names come from the server, and some of them from whatever the program did; nothing is written outside of the folder
 that was named. A folder that was not there, or was empty, is marked as a download, so that it is not uploaded as code.

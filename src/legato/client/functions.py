@@ -1,4 +1,4 @@
-"""A function becomes a small program that calls it, for workers elsewhere. Calls nothing itself.
+"""Turns a function into a small program that calls it on workers. Calls nothing itself.
 
 The function travels by value (cloudpickle): its code, what it closes over, and the module it was written in unless that
 is installed. What else it imports must be there on the machines, or in the folder that is uploaded with it.

@@ -1,4 +1,4 @@
-"""How things look in a notebook: small tables of HTML, with everything escaped that is not ours. Sends no requests."""
+"""Views for notebooks: small tables of HTML, with all foreign text escaped. Sends no requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of what the server answered, which a notebook shows as a table. Sends no requests."""
+"""A list of the server's answers, which a notebook shows as a table. Sends no requests."""
 
 from __future__ import annotations
 

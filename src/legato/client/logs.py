@@ -1,4 +1,4 @@
-"""Reads the logs of a job over the line: what is there, and what is being written. Keeps nothing."""
+"""Reads the logs of a job: existing lines, and new ones. Keeps nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of the server in which names stand. Sends no requests."""
+"""Paths of the server that contain names. Sends no requests."""
 
 from __future__ import annotations
 

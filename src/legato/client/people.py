@@ -1,4 +1,4 @@
-"""What a client asks of the people of a platform: users, tokens, who did what, how it is set up. Hashes nothing."""
+"""Requests about users: users, tokens, the audit log, settings. Hashes nothing."""
 
 from __future__ import annotations
 

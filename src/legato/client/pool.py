@@ -1,4 +1,4 @@
-"""What a client asks of the pool: who has what, who had how much, the queues. Divides nothing."""
+"""Requests about the pool: slots now and over time, queues. Divides nothing."""
 
 from __future__ import annotations
 

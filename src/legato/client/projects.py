@@ -1,4 +1,4 @@
-"""What a client asks of projects, training definitions and experiments. Runs nothing itself."""
+"""Requests about projects. Runs nothing itself."""
 
 from __future__ import annotations
 

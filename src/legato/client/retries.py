@@ -1,4 +1,4 @@
-"""Retries: the wait between them, when to give up, whether a server has fallen silent. Sends no requests.
+"""Retries: the pauses between them, when to give up, whether a server is silent. Sends no requests.
 
 Not tenacity or stamina: the wait that a server asks for, and a patience that each answer restarts, would be ours too.
 """

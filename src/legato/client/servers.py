@@ -1,4 +1,4 @@
-"""Where the server is, and which token is for it: what was said, the environment, or what `legato login` wrote down.
+"""The address of the server and its token: from arguments, the environment, or the file of `legato login`.
 
 A token is only ever handed out together with the one address that it is for. Asks no server.
 """

@@ -1,4 +1,4 @@
-"""What is submitted: a script or a function becomes the fields of a submission and the code that goes with it.
+"""Turns a script or a function into the fields of a submission and its code.
 
 Reads files; sends nothing. What the fields may be is the server's to say; only their names are checked here.
 """

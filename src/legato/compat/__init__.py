@@ -1,1 +1,1 @@
-"""What lets programs, commands and requests of other systems run here: translations that the rest does not know of."""
+"""Translations for programs, commands and requests of other systems; no other package knows them."""

@@ -1,4 +1,4 @@
-"""Runs of the same program, compared step by step by what their workers wrote down. Pure but for reading the files."""
+"""Compares runs of one program step by step, by what their workers recorded. Pure, except for reading files."""
 
 from __future__ import annotations
 

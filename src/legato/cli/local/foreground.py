@@ -1,4 +1,4 @@
-"""A job's driver in the foreground of a terminal: shows progress, handles Ctrl-C, survives the terminal, sums up.
+"""A job's driver in the foreground of a terminal: shows progress, handles Ctrl-C, survives the terminal, summarizes.
 
 Decides nothing.
 """

@@ -1,4 +1,4 @@
-"""How a job goes on after its end: whether it should, and by which command. Reads the job's files, starts nothing."""
+"""How a job resumes after its end: whether it should, and by which command. Reads the job's files, starts nothing."""
 
 from __future__ import annotations
 

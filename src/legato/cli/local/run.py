@@ -1,4 +1,4 @@
-"""A job in this terminal: be its driver until it ends. Decides nothing of the job."""
+"""Runs a job in this terminal, as its driver. Decides nothing about the job."""
 
 from __future__ import annotations
 

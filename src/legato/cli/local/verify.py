@@ -1,4 +1,4 @@
-"""``legato verify``: does the result of a program depend on its workers? Runs some of its steps and compares."""
+"""``legato verify``: checks whether the result of a program depends on its workers, by comparing some of its steps."""
 
 from __future__ import annotations
 

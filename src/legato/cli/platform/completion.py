@@ -1,4 +1,4 @@
-"""What a shell offers when TAB is pressed. Quick and silent: whatever goes wrong, nothing is offered."""
+"""Completions for a shell. Quick and silent: after any error it offers nothing."""
 
 from __future__ import annotations
 

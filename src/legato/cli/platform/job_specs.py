@@ -1,4 +1,4 @@
-"""Reads what to submit from the command line: a script with its arguments, or a file that describes the job; and flags.
+"""Reads a submission from the command line: a script with its arguments, or a file that describes the job; and flags.
 
 Reads that file. What the fields may be is the server's to say.
 """

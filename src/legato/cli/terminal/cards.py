@@ -1,4 +1,4 @@
-"""How one job, a plan or an explanation is written for people. Pure."""
+"""Text for people about one job, a plan or an explanation. Pure."""
 
 from __future__ import annotations
 

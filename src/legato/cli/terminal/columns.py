@@ -1,4 +1,4 @@
-"""What people see of each kind of thing in a table. Pure."""
+"""The columns of each table for people. Pure."""
 
 from __future__ import annotations
 

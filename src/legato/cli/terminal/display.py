@@ -1,4 +1,4 @@
-"""Where a running job is shown: a live region on a terminal, plain lines anywhere else. Decides nothing of the job."""
+"""Shows a running job: a live region on a terminal, plain lines elsewhere. Decides nothing about the job."""
 
 from __future__ import annotations
 

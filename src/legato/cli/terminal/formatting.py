@@ -1,4 +1,4 @@
-"""How the command line writes numbers of slots, ages, durations and text of others. Pure."""
+"""Formats numbers of slots, ages, durations and texts of others. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job looks like to a person: a status becomes a line, a table or a live region. Pure; prints nothing."""
+"""The view of a job for people: a status becomes a line, a table or a live region. Pure; prints nothing."""
 
 from __future__ import annotations
 

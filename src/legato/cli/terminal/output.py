@@ -1,4 +1,4 @@
-"""Writes what was found: as a table for people, or as JSON, YAML or CSV for programs. Sends no requests.
+"""Writes results: as a table for people, or as JSON, YAML or CSV for programs. Sends no requests.
 
 What programs read has the names of `docs/rest.md` and every field; what people read is chosen, and has no control
 characters in it, because others may have written it.

@@ -1,4 +1,4 @@
-"""A table for people: a terminal gets it laid out for its width; a pipe, which has none, a line for each row. Pure."""
+"""A table for people: a terminal gets one for its width, a pipe a line for each row. Pure."""
 
 from __future__ import annotations
 

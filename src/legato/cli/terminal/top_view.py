@@ -1,4 +1,4 @@
-"""How the pool looks: a bar per machine, a mark per GPU in the colour of its job, and the jobs below. Pure."""
+"""The view of the pool: a bar per node, a mark per GPU in the colour of its job, and the jobs below. Pure."""
 
 from __future__ import annotations
 

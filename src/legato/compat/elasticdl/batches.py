@@ -1,4 +1,4 @@
-"""What a program gives its training function: which of it is the batch, and how it is cut to size. Pure.
+"""Finds the batch in the arguments of a program's training function, and cuts it to size. Pure.
 
 The last batch of a training is short. Its loader is given the last record again until it is full, so what belongs to
 the batch can be recognized by that: its last entries are alike.

@@ -1,4 +1,4 @@
-"""Who hands out tasks to this process: the driver, where a job has its endpoint; else this process itself."""
+"""Chooses what hands out tasks to this process: the driver, if the job has its endpoint; else this process itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of the guest on disk: a state, and what was carried out since. A new driver reads them and goes on.
+"""The commands of the plugin on disk: a state, and the commands since. A new driver reads them and continues.
 
 Each entry is written to the kernel before its effect is visible, so it outlasts the driver. Decides nothing.
 """

@@ -1,4 +1,4 @@
-"""Everything that changes what the guest knows, as data that can be written down and carried out again. Pure.
+"""Everything that changes the plugin's state, as data that can be stored and carried out again. Pure.
 
 What is carried out again in the same order leads to the same end: by that a new driver goes on.
 """

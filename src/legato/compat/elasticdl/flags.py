@@ -1,4 +1,4 @@
-"""The flags of the `elasticdl` command in all its releases: how each is read, and what becomes of it. Data only."""
+"""The flags of the `elasticdl` command in all its releases: how each is read, and its effect. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ElasticDL as a framework of the platform: what workers begin with, and who hands out tasks. Pure.
+"""Programs of ElasticDL as a framework of the platform: their launcher and their plugin. Pure.
 
 The words of its command line are ``[--num_minibatches_per_task N] [--add_gradients] [python] -m MODULE …``, or a script
 instead.

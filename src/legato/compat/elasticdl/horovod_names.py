@@ -1,4 +1,4 @@
-"""The names of Horovod that programs for ElasticDL use: who is there, and what the runtime does anyway.
+"""The names of Horovod that programs for ElasticDL use: size, rank, and functions of the runtime.
 
 Collectives of a program's own are refused: its loop has another number of turns on each worker, so they would wait for
 one another.

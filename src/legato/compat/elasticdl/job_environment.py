@@ -1,4 +1,4 @@
-"""What a program's environment says of its job, in ElasticDL's variables, and how all its workers begin alike."""
+"""The job as ElasticDL's environment variables describe it, and equal seeds for all its workers."""
 
 from __future__ import annotations
 

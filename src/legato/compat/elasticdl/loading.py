@@ -1,4 +1,4 @@
-"""What must be so when a `DataLoader` of a service's records begins, and what is to be known of its batches.
+"""Checks on a `DataLoader` of a service's records, and facts about its batches.
 
 Its batches have the size of the service's, its processes run before this worker joins, so that no worker waits for
 their start, and they end with it.

@@ -1,4 +1,4 @@
-"""ElasticDL's logger: lines with time, level and place on standard error."""
+"""ElasticDL's logger: lines with time, level and place on stderr."""
 
 from __future__ import annotations
 

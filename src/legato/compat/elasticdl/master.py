@@ -1,4 +1,4 @@
-"""The guest of a job of ElasticDL: hands out tasks in the driver's process, and outlasts it by what it writes down.
+"""The plugin of a job of ElasticDL: hands out tasks in the driver's process, and stores them for the next driver.
 
 What it knows is in the `StateMachine`, how it is asked in the `Service`; here is what survives, and who waits.
 """

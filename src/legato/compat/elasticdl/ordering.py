@@ -1,4 +1,4 @@
-"""What `elasticdl train` asks for becomes a submission to Legato. Looks at files of this machine; sends nothing."""
+"""Turns the arguments of `elasticdl train` into a submission to Legato. Reads files of this machine; sends nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells whether who asks over this machine's loopback is a process of the job's user. Linux says so; elsewhere all are.
+"""Whether a loopback connection comes from a process of the job's user. Linux only; elsewhere all are accepted.
 
 The historic protocol has no passwords, so its clients send no proof of identity. Refuses no client itself.
 """

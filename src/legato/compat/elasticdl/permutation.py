@@ -1,4 +1,4 @@
-"""Random orders of any size that take no memory: which number stands in which place, computed when asked. Pure.
+"""Random orders of any size without memory: the number at a place is computed on request. Pure.
 
 A driver hands out tasks of data sets with any number of records; it may not hold, or even shuffle, a list of them.
 """

@@ -1,4 +1,4 @@
-"""Which micro-batch the loader's next batch is: tickets on one side, the runtime's keys on the other.
+"""Maps the loader's next batch to a micro-batch: tickets on one side, the runtime's keys on the other.
 
 A `DataLoader` hands batches to the loop in the order of their numbers, whichever process was faster. So a batch is
 asked for by its number, its ticket; the plan answers with the micro-batches that are this worker's, in the order in

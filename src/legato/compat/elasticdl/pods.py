@@ -1,4 +1,4 @@
-"""Jobs as `kubectl get pods` would list them: a master and its workers, with names and states of pods. Pure.
+"""Jobs in the form of `kubectl get pods`: a master and its workers, with names and states of pods. Pure.
 
 What is shown as the master is the job's driver; a worker is a worker. Those that left because others were given their
 places are gone, as their pods would be; those that died stay, as theirs would.

@@ -1,4 +1,4 @@
-"""What a program's own loop does between two steps, where a worker that joined must not do it once more.
+"""Undoes what a program's own loop does between two steps, where a worker that joined must not do it again.
 
 Programs of ElasticDL step their schedulers where `get_current_epoch` has grown. The program of a worker that joins has
 seen no epoch; at its first step it takes the present one for a new one, and would change the learning rate that came to

@@ -1,4 +1,4 @@
-"""Gives up who keeps others waiting at a named point for too long. Never changes a point."""
+"""Gives up workers for which others wait at a named point for too long. Never changes a point."""
 
 from __future__ import annotations
 

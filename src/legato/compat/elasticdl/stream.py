@@ -1,4 +1,4 @@
-"""The records of a training as one stream: all epochs, one behind the other, cut into micro-batches. Pure.
+"""The records of a training as one stream: all epochs, one after the other, cut into micro-batches. Pure.
 
 Micro-batch number ``place`` is the records from ``place * batch_size`` on, so that micro-batches run across epochs, as
 ElasticDL's did; only the very last one may be smaller. The orders are those in which the driver would hand out the same

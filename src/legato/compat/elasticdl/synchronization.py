@@ -1,4 +1,4 @@
-"""Points that workers reach together, by name: what programs of ElasticDL call between two phases of theirs."""
+"""Points that workers reach together, by name: programs of ElasticDL call them between two phases."""
 
 from __future__ import annotations
 

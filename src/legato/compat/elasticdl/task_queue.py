@@ -1,4 +1,4 @@
-"""Records that are handed out: tasks of the driver, worked off in the order in which they came, and reported.
+"""Records that are handed out: tasks of the driver, processed in the order in which they came, and reported.
 
 At least once: what a worker had that is gone is handed out again, and done is only what the program has had, whatever
 a loader had loaded ahead. Knows nothing of training and loaders.

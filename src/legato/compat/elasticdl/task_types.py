@@ -1,4 +1,4 @@
-"""What is said about tasks: data sets, what they are cut into, where a worker stands. Data only; does nothing."""
+"""Types for tasks: data sets, tasks, positions of workers. Data only; does nothing."""
 
 from __future__ import annotations
 

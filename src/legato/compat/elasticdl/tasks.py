@@ -1,4 +1,4 @@
-"""The task manager: data sets by name, who holds which task, what is left. Pure: no clock, no I/O, only a seed.
+"""The task manager: data sets by name, which worker has which task, open tasks. Pure: no clock, no I/O, only a seed.
 
 A record is handed out again as often as it takes: what a worker holds that is gone, and what a worker reports as
 failed, is to do again, behind what is to do in its epoch already. Nothing is ever dropped.

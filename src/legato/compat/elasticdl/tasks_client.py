@@ -1,4 +1,4 @@
-"""The seam between a worker and who hands out its tasks. Types only; what speaks gRPC is in `tasks_client_grpc`.
+"""The interface between a worker and the source of its tasks. Types only; `tasks_client_grpc` speaks gRPC.
 
 All calls block, may be made from any thread of the process that made the client, and outlast a driver that is
 replaced: they are tried again until the driver answers, or has not answered for as long as a worker waits for one.

@@ -1,4 +1,4 @@
-"""A worker's tasks over gRPC, from the guest of its job's driver. Tries again while a driver is being replaced.
+"""A worker's tasks over gRPC, from the plugin of its job's driver. Retries while a driver is being replaced.
 
 For the process that makes it only: not for what that forks.
 """

@@ -1,4 +1,4 @@
-"""Trains what a program's own loop brings, step by step, on the runtime: the other way round than `run.batches`.
+"""Trains the batches of a program's own loop, step by step, on the runtime: the reverse of `run.batches`.
 
 There the runtime hands out batches; here the program's loop comes with one and wants it trained. Each call of the
 wrapped function brings the batch of a ticket (`plan`); it is computed when the runtime asks for its micro-batch, which

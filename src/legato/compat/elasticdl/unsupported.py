@@ -1,4 +1,4 @@
-"""What is said of parts of ElasticDL that are not supported."""
+"""Messages about parts of ElasticDL that are not supported."""
 
 from __future__ import annotations
 

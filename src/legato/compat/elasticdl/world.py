@@ -1,4 +1,4 @@
-"""Who is in the training loop, as programs ask that bring their own collectives: ranks, and when these change. Pure.
+"""The workers in the training loop, for programs with their own collectives: ranks, and when they change. Pure.
 
 A new world is formed when every member of the present one knows of that, or cannot any more: so no member starts to
 connect in a world that is superseded before the others have heard of it.

@@ -1,4 +1,4 @@
-"""The table of frameworks: which there are, what each becomes here, and what is supported of it. Pure."""
+"""The table of frameworks: what each becomes in Legato, and what is supported. Pure."""
 
 from __future__ import annotations
 

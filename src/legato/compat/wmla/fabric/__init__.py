@@ -1,1 +1,1 @@
-"""What runs in a worker: `FabricModel` on the elastic runtime, and what surrounds it. Reaches no server."""
+"""What runs in a worker: `FabricModel` on the elastic runtime, and its surroundings. Imports no server."""

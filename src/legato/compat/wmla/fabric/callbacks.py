@@ -1,4 +1,4 @@
-"""What users' callbacks and loggers are derived from: `Callback` and `LoggerCallback`. They do nothing themselves."""
+"""Base classes of users' callbacks and loggers: `Callback` and `LoggerCallback`. They do nothing themselves."""
 
 from __future__ import annotations
 

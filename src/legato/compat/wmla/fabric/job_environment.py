@@ -1,4 +1,4 @@
-"""What a program's environment says of its job: directories, and the few settings that users give with ``--msd-env``.
+"""The job as a program's environment describes it: directories, and the settings that users give by ``--msd-env``.
 
 The launcher (`site/launch.py`) sets the variables; without it a program runs as well, alone, and writes below its
 working directory. Writes nothing itself.

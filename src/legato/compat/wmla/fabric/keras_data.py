@@ -1,4 +1,4 @@
-"""Data sets of Keras programs as the runtime takes them: samples that are reached by number.
+"""Data sets of Keras programs for the runtime: samples with access by index.
 
 Two forms are known. Objects with ``__getitem__`` and ``__len__`` give a sample each: a pair of a scalar, an array or a
 dict of arrays, and the like for the target. Iterators of ``ImageDataGenerator().flow(...)`` give a batch each; they are

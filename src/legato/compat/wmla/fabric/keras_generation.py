@@ -1,4 +1,4 @@
-"""Programs of Keras 2 where Keras 3 is installed: how they are known, and what is done or said about them.
+"""Programs of Keras 2 under Keras 3: how Legato recognizes them, and what it does or says.
 
 With the package ``tf_keras``, TensorFlow offers Keras 2 to programs that run with ``TF_USE_LEGACY_KERAS=1``. A program
 that shows by its text that it needs that runs so. Without the package, or where its text shows nothing, the error

@@ -1,4 +1,4 @@
-"""How TensorFlow is set up in a worker: deterministic, with as many threads as torch, on the device of its slot.
+"""Settings of TensorFlow in a worker: deterministic, as many threads as torch, on the device of its slot.
 
 Most of it must be said before TensorFlow does anything at all, and a program builds its model first; so it is said in
 the environment, before the program begins. Imports TensorFlow only where the program has.

@@ -1,4 +1,4 @@
-"""What of a Keras model's training travels besides its weights: the optimizer's variables. Never communicates."""
+"""The state of a Keras model's training besides its weights: the optimizer's variables. Never communicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Keras model in an elastic run: what a program gave, what a turn of the loop does, what travels besides weights.
+"""Trains a Keras model in an elastic run: the program's arguments, a turn of the loop, the state besides weights.
 
 Every micro-batch: random numbers from the runtime's generators, forward and backward pass in TensorFlow, gradients and
 moved statistics to the shadow, through which the runtime sums them. After the step the optimizer of Keras acts on the

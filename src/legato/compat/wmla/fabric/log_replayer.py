@@ -1,4 +1,4 @@
-"""Speaks in the place of WMLA's driver: rank 0 passes every entry of the log to its loggers once.
+"""Acts as WMLA's driver: rank 0 passes every entry of the log to its loggers once.
 
 Each entry is written to ``history.jsonl`` first, and read from there. Who becomes rank 0 *replays* that history into
 its own, fresh loggers, which write into a scratch directory whose files then take the places of the old ones; so the

@@ -1,4 +1,4 @@
-"""Tells loggers of a training: users' loggers of all generations by position, and the lines that other software parses.
+"""Calls users' loggers of all generations, and writes the lines that other software parses.
 
 A logger's generation is known by the name of the first parameter of its ``log_train_metrics``: ``loss`` is 1, else 2.
 All values are plain Python numbers. Knows nothing of who tells when.

@@ -1,4 +1,4 @@
-"""The files of a model, of whichever framework: each stands there whole or not at all."""
+"""The files of a model, of any framework: each is written completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that can travel to other workers and into checkpoints: which these are, as what they travel, and back.
+"""Values that can be transferred to other workers and into checkpoints: which they are, encoding and decoding.
 
 Plain values, tensors and arrays, and the containers of Python's library that hold nothing else. Says of everything else
 that it cannot, and sends nothing.

@@ -1,4 +1,4 @@
-"""What callbacks, losses and metrics of a program remember of the training, and who joins must be given.
+"""State that callbacks, losses and metrics of a program collect, and that joining workers must get.
 
 Programs for WMLA do not pass it to Legato. What of it has changed since the beginning travels, as far as it can: plain
 values,

@@ -1,4 +1,4 @@
-"""The learning-rate schedulers that a program has made: who joins must be given their state.
+"""The learning-rate schedulers that a program has made: joining workers must get their state.
 
 Programs for WMLA do not pass them to Legato; they are found by their optimizer. Steps none of them.
 """

@@ -1,4 +1,4 @@
-"""One thing that the whole job does once, between steps: it is done when all workers know its result.
+"""Actions of the whole job between steps: each is done once, and all workers know its result.
 
 If the worker that does it dies, another one does it again; a worker that joins later receives the result.
 """

@@ -1,4 +1,4 @@
-"""What a PyTorch program's training is measured by: its metrics, and accuracy where outputs and targets are classes.
+"""Metrics of a PyTorch program, and accuracy where outputs and targets are classes.
 
 A metric's figure over many batches is its mean over all samples, on any number of workers.
 """

@@ -1,4 +1,4 @@
-"""Trains a PyTorch model in an elastic run: what a turn of the loop does, with a step of the program's own or without.
+"""Trains a PyTorch model in an elastic run: a turn of the loop, with or without a step function of the program.
 
 Knows nothing of loggers, epochs and files' places.
 """

@@ -1,4 +1,4 @@
-"""What there is to tell of a training, in order: an entry per micro-batch, validation and saved model. Sends nothing.
+"""The log of a training, in order: an entry per micro-batch, validation and saved model. Sends nothing.
 
 The log travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
 sums and the last entries only: what is older, the replayer has written down.

@@ -1,4 +1,4 @@
-"""Which programs take the number of workers as an option of their own: their text says so. Reads text; runs nothing.
+"""Whether a program declares an option for the number of workers, by its text. Reads text; runs nothing.
 
 A submission's ``--numWorker`` is the platform's: without this a program with such an option would train with its own
 default, so with another step than was asked for.

@@ -1,4 +1,4 @@
-"""How many workers a notebook's ``train()`` asks for, and what of its words means nothing here. Pure."""
+"""The number of workers that a notebook's ``train()`` asks for, and its arguments without effect. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FabricModel in a notebook: ``train()`` submits what was given as a job, shows its progress, and waits for its end.
+"""FabricModel in a notebook: ``train()`` submits itself as a job, shows its progress, and waits for its end.
 
 Inside of a job it is the FabricModel of programs. Trains nothing here.
 """

@@ -1,4 +1,4 @@
-"""What a notebook made, as files of a program that trains it elsewhere, and back again. Sends nothing.
+"""The objects of a notebook as files of a program that trains them elsewhere, and back. Sends nothing.
 
 Everything goes into one pickle (cloudpickle), so that the optimizer there has the parameters of the model there.
 Functions and classes that were written in the notebook, or in modules that lie in its folder, travel by value; Keras

@@ -1,4 +1,4 @@
-"""What a notebook's job has left: weights for the model in the notebook, and everything as a zip file."""
+"""The results of a notebook's job: weights for the model in the notebook, and all files as a zip file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was sent with a submission, as code for the platform: laid out as ``_submitted_code/NAME/…``, with its launcher.
+"""An upload as code for the platform: laid out as ``_submitted_code/NAME/…``, with its launcher.
 
 What comes is believed in nothing: names that lead elsewhere, links and other special files, and more than may be are
 refused while it is read, and nothing is put down under a name that came. The platform looks at the outcome once more,

@@ -1,4 +1,4 @@
-"""Who asks: a name and a password, or a token, in any of the forms in which their clients send them. Keeps no password.
+"""Authentication: a name and a password, or a token, in any form that clients of WMLA send. Keeps no password.
 
 Tokens have the form of a JWT, which clients read for ``username`` and ``exp``; the last part is a token of the
 platform, which alone counts. Each logon makes one of its own; who sends a password with each request has one for all of

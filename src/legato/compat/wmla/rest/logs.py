@@ -1,4 +1,4 @@
-"""What an application wrote: its loggers, its program, its processes. Reads the files that the launcher makes."""
+"""Output of an application: its loggers, its program, its processes. Reads the files that the launcher makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which executors an application has, and had: read of what its driver writes down, and only what is new each time."""
+"""The executors of an application, now and before: read from its driver's events, only new ones each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of ours as the records of theirs: of an execution, an application, an application of the Conductor. Pure."""
+"""A job of Legato as the records of WMLA: of an execution, an application, an application of the Conductor. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as their clients know them: plain text, such as ``Error 400: Instance group name X not found``."""
+"""Errors in the form of WMLA: plain text, such as ``Error 400: Instance group name X not found``."""
 
 from __future__ import annotations
 

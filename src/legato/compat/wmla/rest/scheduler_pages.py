@@ -1,4 +1,4 @@
-"""What else the scheduler tells of: settings, status, instances, plans, pods. Made of pool and queues."""
+"""Other pages of the scheduler: settings, status, instances, plans, pods. Made from pool and queues."""
 
 from __future__ import annotations
 

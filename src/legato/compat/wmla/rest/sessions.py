@@ -1,4 +1,4 @@
-"""Log on and off, in the forms of the console and of the Conductor. Who may is the platform's to say."""
+"""Log on and off, in the forms of the console and of the Conductor. The platform decides who may."""
 
 from __future__ import annotations
 

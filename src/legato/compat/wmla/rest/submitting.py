@@ -1,4 +1,4 @@
-"""A submission of theirs becomes one of ours: it is read, repacked, and sent to the platform's own REST."""
+"""Turns a submission to WMLA into one to the platform's REST: reads, repacks and sends it."""
 
 from __future__ import annotations
 

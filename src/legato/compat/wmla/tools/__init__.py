@@ -1,1 +1,1 @@
-"""What users of WMLA fetch from the server and run on their own machines."""
+"""Files that users of WMLA download from the server and run on their own machines."""
