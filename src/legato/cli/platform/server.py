@@ -325,19 +325,19 @@ def _bring_elasticdl(_: Settings) -> ServerPlugin:
 
 def _bring_wmla(settings: Settings) -> ServerPlugin:
     from legato.compat.wmla.rest.definitions import make_frameworks
-    from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
+    from legato.compat.wmla.rest.plugin import PREFIXES, PluginSettings, make_plugin
     from legato.server.plugins import ServerPlugin
 
-    house = House(
+    chosen = PluginSettings(
         data_root=str(settings.wmla_data_path),
         upload_max_bytes=settings.upload_max_bytes,
         upload_max_unpacked_bytes=settings.upload_max_unpacked_bytes,
         upload_max_ratio=settings.upload_max_ratio,
         upload_max_files=settings.upload_max_files,
     )
-    frameworks = make_frameworks(house.data_root)
+    frameworks = make_frameworks(chosen.data_root)
     return ServerPlugin(
-        name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks
+        name="wmla", prefixes=PREFIXES, make=lambda inside: make_plugin(inside, chosen), frameworks=frameworks
     )
 
 

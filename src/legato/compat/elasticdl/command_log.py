@@ -26,7 +26,7 @@ class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line.
 
     Args:
-        port: on which workers find the guest; 0 if that is not settled.
+        port: on which workers find the plugin; 0 if that is not settled.
         state: from which the commands continue; None for the beginning.
     """
 
@@ -35,7 +35,7 @@ class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandLog:
-    """The file of one guest.
+    """The file of one plugin.
 
     Args:
         path: of it; need not exist yet.
@@ -76,7 +76,7 @@ class CommandLog:
         """Write a state; what was in the file is superfluous then.
 
         Args:
-            port: on which workers find the guest.
+            port: on which workers find the plugin.
             machine: what it knows.
         """
         self._port = port

@@ -138,7 +138,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateMachine:
-    """What the guest knows; changed by commands alone.
+    """What the plugin knows; changed by commands alone.
 
     Args:
         seed: of all orders.

@@ -31,7 +31,7 @@ _NOTED_FAILURES: Final = (1, 3, 10, 100, 1000)
 
 
 def make_guest(host: Host) -> Master:
-    """Return the guest of a job; what its options mean, says `Master`."""
+    """Return the plugin of a job; what its options mean, says `Master`."""
     return Master(host)
 
 
@@ -65,7 +65,7 @@ class Master:
     # ------------------------------------------------------------ for the driver
 
     async def open(self) -> None:
-        """Read what an earlier driver's guest wrote down, and listen where it listened."""
+        """Read what an earlier driver's plugin wrote down, and listen where it listened."""
         head, commands = self._command_log.read()
         self.machine = StateMachine(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
         for command in commands:

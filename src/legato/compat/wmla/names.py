@@ -1,6 +1,6 @@
 """One table of names: our stages as their states, ids, and the files and variables on which all parts agree. Pure.
 
-What the launcher in a worker writes, the REST guest reads: both take the names from here.
+What the launcher in a worker writes, the REST plugin reads: both take the names from here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from legato.compat.wmla import names
 from legato.compat.wmla.fabric.model import FabricModel
 from legato.compat.wmla.frameworks import FRAMEWORKS
 from legato.compat.wmla.notebook.model import FabricModel as NotebookModel
-from legato.compat.wmla.rest.guest import CONDUCTOR, DEEP_LEARNING, INSTEAD, House, make_guest
+from legato.compat.wmla.rest.plugin import CONDUCTOR, DEEP_LEARNING, INSTEAD, PluginSettings, make_plugin
 from legato.compat.wmla.tools import dlicmd
 
 ROOT = Path(__file__).parents[4]
@@ -57,8 +57,10 @@ def test_every_variable_and_exit_code_of_the_command_is_documented() -> None:
 
 def routes() -> list[tuple[str, str]]:
     limits = dict.fromkeys(("upload_max_bytes", "upload_max_unpacked_bytes", "upload_max_files"), 1)
-    guest = make_guest(lambda _: pytest.fail("no client asks"), House(data_root="/d", upload_max_ratio=1.0, **limits))
-    known = [route for route in guest._app.routes if isinstance(route, Route)]  # type: ignore[attr-defined]
+    plugin = make_plugin(
+        lambda _: pytest.fail("no client asks"), PluginSettings(data_root="/d", upload_max_ratio=1.0, **limits)
+    )
+    known = [route for route in plugin._app.routes if isinstance(route, Route)]  # type: ignore[attr-defined]
     found = {
         (method, route.path.replace(":int", ""))
         for route in known

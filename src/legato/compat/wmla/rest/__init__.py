@@ -1,1 +1,1 @@
-"""The REST of Watson Machine Learning Accelerator, as a guest of the server."""
+"""The REST of Watson Machine Learning Accelerator, as a plugin of the server."""

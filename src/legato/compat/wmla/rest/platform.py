@@ -1,4 +1,4 @@
-"""The platform as the guest asks it: its own REST, with the token of the guest's client. Keeps nothing."""
+"""The platform as the plugin asks it: its own REST, with the token of the plugin's client. Keeps nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST: Final = 10_000
 _TAIL_BYTES: Final = 16 * 2**20
 
 Inside = Callable[[Scope], httpx.AsyncClient]
-"""Makes a client of the platform's REST for a request; see the server's guests."""
+"""Makes a client of the platform's REST for a request; see the server's plugins."""
 
 Job = Mapping[str, Any]
 """A job as the platform's REST shows it."""

@@ -11,7 +11,7 @@ from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, Console, c
 from tests.unit.compat.wmla.rest.test_executions import write_logs
 
 from legato.compat.wmla.names import driver_id, executor_id
-from legato.compat.wmla.rest.guest import INSTEAD
+from legato.compat.wmla.rest.plugin import INSTEAD
 from legato.control.stages import Stage
 
 ENGINE = "/scheduler/engine/applications"

@@ -1,4 +1,4 @@
-"""The guest itself: all its routes, and what holds for each of them. Starts nothing and opens no connection."""
+"""The plugin itself: all its routes, and what holds for each of them. Starts nothing and opens no connection."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ INSTEAD: Final[Mapping[str, str]] = {
 """What is not supported, by the beginning of its path, and what to use instead."""
 
 
-class House(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator has chosen, as far as it concerns the guest.
+class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator has chosen, as far as it concerns the plugin.
 
     Args:
         data_root: the directory of all data on the machines.
@@ -76,21 +76,21 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     upload_max_files: int
 
 
-def make_guest(inside: Inside, house: House) -> ASGIApp:
-    """Return the guest, as the server takes it.
+def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
+    """Return the plugin, as the server takes it.
 
     Args:
         inside: makes a client of the platform's REST for a request.
-        house: what the operator has chosen.
+        settings: what the operator has chosen.
     """
     keys, book = Keys(inside), MembershipReader()
     limits = Limits(
-        packed_bytes=house.upload_max_bytes,
-        unpacked_bytes=house.upload_max_unpacked_bytes,
-        ratio=house.upload_max_ratio,
-        num_files=house.upload_max_files,
+        packed_bytes=settings.upload_max_bytes,
+        unpacked_bytes=settings.upload_max_unpacked_bytes,
+        ratio=settings.upload_max_ratio,
+        num_files=settings.upload_max_files,
     )
-    submitter = Submitter(house.data_root, limits)
+    submitter = Submitter(settings.data_root, limits)
     version = legato.__version__
 
     async def find_nobody(request: Request) -> Platform:
@@ -105,7 +105,7 @@ def make_guest(inside: Inside, house: House) -> ASGIApp:
     for base, found in (
         (DEEP_LEARNING, executions.make_routes(submitter, version)),
         (DEEP_LEARNING, applications.make_scheduler_routes(book)),
-        (DEEP_LEARNING, scheduler_pages.make_routes(version, house.data_root)),
+        (DEEP_LEARNING, scheduler_pages.make_routes(version, settings.data_root)),
         (CONDUCTOR, applications.make_conductor_routes(book)),
     ):
         routes += [_route(method, base + path, handler, find_user) for method, path, handler in found]
