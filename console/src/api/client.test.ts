@@ -18,15 +18,15 @@ function serve(...answers: Response[]) {
 afterEach(() => setCsrf(null));
 
 describe("makeAddress", () => {
-  it("fills names in and keeps the slashes of files", () => {
+  it("fills in names and keeps slashes in file paths", () => {
     expect(makeAddress("/jobs/{job}/files/{path}", { job: "a b", path: "work/a?.txt" })).toBe(
       "/api/v1/jobs/a%20b/files/work/a%3F.txt",
     );
   });
-  it("leads nowhere else, whatever stands for an id", () => {
+  it("escapes ids, so that none leads to another address", () => {
     expect(makeAddress("/projects/{project}", { project: "../tokens/t-1" })).toBe("/api/v1/projects/..%2Ftokens%2Ft-1");
   });
-  it("gives lists several times and leaves out what is not known", () => {
+  it("repeats the name for each item of a list and omits missing values", () => {
     expect(makeAddress("/jobs", {}, { stage: ["running", "queued"], owner: null, limit: 5 })).toBe(
       "/api/v1/jobs?stage=running&stage=queued&limit=5",
     );
@@ -37,7 +37,7 @@ describe("makeAddress", () => {
 });
 
 describe("requests", () => {
-  it("changes carry the value against foreign pages, looks do not", async () => {
+  it("changes send the CSRF value, reads do not", async () => {
     const fetched = serve(answer(200, {}, "application/json"), answer(200, {}, "application/json"));
     setCsrf("secret");
     await ask("get", "/pool");
@@ -46,21 +46,21 @@ describe("requests", () => {
     expect(headers).toEqual([null, "secret"]);
   });
 
-  it("a problem is its sentence", async () => {
+  it("a problem has the server's message", async () => {
     serve(answer(409, { type: "urn:legato:problem:conflict", detail: "Cannot pause job 'm': it is paused." }));
     const problem = (await send("POST", "/x").catch((thrown) => thrown)) as Problem;
     expect(problem).toMatchObject({ kind: "conflict", status: 409, requestId: "r-1" });
     expect(sayProblem(problem)).toBe("Cannot pause job 'm': it is paused.");
   });
 
-  it("fields that the sentence does not name are added", async () => {
+  it("fields that the message does not name are added", async () => {
     const errors = [{ field: "body.max_workers", message: "Input should be a valid integer" }];
     serve(answer(422, { type: "urn:legato:problem:invalid", detail: "Cannot read it.", errors }));
     const problem = await send("POST", "/x").catch((thrown) => thrown);
     expect(sayProblem(problem)).toBe("Cannot read it. max_workers: Input should be a valid integer");
   });
 
-  it("a proxy's page and a broken line mean that the server is away", async () => {
+  it("a proxy's error page and a lost connection mean that the server is away", async () => {
     serve(answer(502, "<h1>Bad gateway</h1>", "text/html"));
     expect(await send("GET", "/x").catch((thrown) => thrown)).toMatchObject({ kind: "away" });
     vi.stubGlobal("fetch", async () => Promise.reject(new TypeError("Failed to fetch")));
@@ -84,7 +84,7 @@ describe("answers with a weak tag", () => {
   const askJobs = (limit: number) => ask("get", "/jobs", { query: { limit } });
   const shownIn = (call: unknown[]) => new Headers((call[1] as RequestInit).headers).get("If-None-Match");
 
-  it("are kept, and are the same until the server has another one", async () => {
+  it("are cached until the server has another one", async () => {
     const fetched = serve(tagged('W/"1"', { items: [] }), unchanged(), tagged('W/"2"', { items: [1] }), unchanged());
     const first = await askJobs(5);
     expect(await askJobs(5)).toBe(first);
@@ -92,7 +92,7 @@ describe("answers with a weak tag", () => {
     expect(await askJobs(5)).toEqual({ items: [1] });
     expect(fetched.mock.calls.map(shownIn)).toEqual([null, 'W/"1"', 'W/"1"', 'W/"2"']);
   });
-  it("are of one address and of one session; strong tags are no such", async () => {
+  it("are cached per address and session; answers with strong tags are not", async () => {
     const fetched = serve(
       ...[tagged('W/"1"', {}), tagged('W/"2"', {}), tagged('W/"3"', {}), tagged('"7"', {}), tagged('"7"', {})],
     );

@@ -34,7 +34,7 @@ describe("formatAgo", () => {
   });
 });
 
-it("what has happened is never told as to come because clocks differ by minutes", () => {
+it("an event in the past is never shown as in the future if clocks differ by minutes", () => {
   expect([1007, 1060, 1300].map((time) => formatSince(time, 1000))).toEqual(["just now", "just now", "just now"]);
   expect(formatSince(970, 1000)).toBe("30 s ago");
   expect(formatSince(1000 + 7200, 1000)).toBe("in 2 h");
@@ -42,10 +42,10 @@ it("what has happened is never told as to come because clocks differ by minutes"
 
 describe("formatTime", () => {
   const noon = new Date(2026, 10, 3, 12, 0, 0).getTime() / 1000;
-  it("leaves today's date out", () => {
+  it("omits today's date", () => {
     expect(formatTime(noon + 5, noon)).toBe("12:00:05");
   });
-  it("tells another day, and another year", () => {
+  it("includes another day, and another year", () => {
     expect(formatTime(noon - 86400, noon)).toBe("2 Nov, 12:00");
     expect(formatTime(noon - 400 * 86400, noon)).toContain("2025");
   });
@@ -84,7 +84,7 @@ describe("numbers", () => {
   });
 });
 
-it("short values fit a narrow column", () => {
+it("short values fit into a narrow column", () => {
   expect([0.000_38, 0.0412, 1.234, 0, -0.0038, null, Number.NaN].map(formatShort)).toEqual([
     ...["3.8e-4", "0.0412", "1.23", "0", "−3.8e-3", "–", "not a number"],
   ]);

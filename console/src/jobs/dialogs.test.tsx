@@ -9,7 +9,7 @@ import { makeJob, makeSpec } from "./make-job";
 
 afterEach(cleanup);
 
-it("queue and labels are changed by what differs alone, and a refusal leaves what was typed", async () => {
+it("a change of queue and labels sends only the differences, and a refusal keeps the input", async () => {
   const bodies: unknown[] = [];
   vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
     if (address.endsWith("/queues")) return Response.json({ items: [{ name: "default" }, { name: "night" }] });
@@ -42,7 +42,7 @@ it("queue and labels are changed by what differs alone, and a refusal leaves wha
   expect(screen.getByLabelText<HTMLInputElement>("Labels: value 3").value).toBe("2");
 });
 
-it("what others change while queue and labels are open is not undone", () => {
+it("a change by another user while the dialog is open is not undone", () => {
   vi.stubGlobal("fetch", async () => Response.json({ items: [] }));
   const draw = (job: Job) => (
     <QueryClientProvider client={client}>
@@ -57,7 +57,7 @@ it("what others change while queue and labels are open is not undone", () => {
   expect(screen.getByRole<HTMLButtonElement>("button", { name: "Save", hidden: true }).disabled).toBe(true);
 });
 
-it("a clone says what would happen, in a queue that there is", async () => {
+it("the clone dialog shows a start preview, and only existing queues", async () => {
   const bodies: unknown[] = [];
   vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
     if (address.endsWith("/queues")) return Response.json({ items: [{ name: "default" }, { name: "night" }] });
@@ -84,7 +84,7 @@ it("a clone says what would happen, in a queue that there is", async () => {
   expect(bodies.at(-1)).toMatchObject({ queue: "night", min_workers: 1, max_workers: 8, priority: 5000 });
 });
 
-it("nothing is planned for numbers that cannot be", () => {
+it("no preview is requested for invalid numbers", () => {
   const values = { min_workers: "1", max_workers: "4", priority: "5000", queue: "default" };
   const job = makeJob();
   expect(planOfClone(job, values)?.max).toBe(4);

@@ -14,10 +14,10 @@ import {
 import { makeJob, makeProgress } from "./make-job";
 
 describe("secondsLeft", () => {
-  it("is the steps that are left at the present pace", () => {
+  it("multiplies the steps left by the present time of a step", () => {
     expect(secondsLeft(makeJob(), 1000)).toBe(120);
   });
-  it("goes down between two looks, but not forever", () => {
+  it("decreases between two reports, but for a limited time", () => {
     expect(secondsLeft(makeJob(), 1004)).toBe(116);
     expect(secondsLeft(makeJob(), 9000)).toBe(110);
     expect(secondsLeft(makeJob(), 900)).toBe(120);
@@ -32,14 +32,14 @@ describe("secondsLeft", () => {
   });
 });
 
-it("shareDone is of the steps, and all of what succeeded", () => {
+it("shareDone is the part of the steps that are done, and 1 after success", () => {
   expect(shareDone(makeJob())).toBe(0.4);
   expect(shareDone(makeJob({ progress: makeProgress({ step: 120 }) }))).toBe(1);
   expect(shareDone(makeJob({ progress: null }))).toBeNull();
   expect(shareDone(makeJob({ progress: null, stage: "succeeded" }))).toBe(1);
 });
 
-it("waiting ends with the first start, or with the end", () => {
+it("waiting ends at the first start, or at the end of the job", () => {
   expect(secondsWaited(makeJob(), 2000)).toBe(10);
   expect(secondsWaited(makeJob({ started_at: null }), 2000)).toBe(1100);
   expect(secondsWaited(makeJob({ started_at: null, ended_at: 950 }), 2000)).toBe(50);
@@ -47,7 +47,7 @@ it("waiting ends with the first start, or with the end", () => {
   expect(secondsRun(makeJob({ started_at: null }), 2000)).toBeNull();
 });
 
-it("the time of running stands still while a job is paused, and pauses are no part of what it held slots", () => {
+it("the runtime does not grow while a job is paused, and secondsHeld excludes pauses", () => {
   const paused = makeJob({ stage: "paused", num_slots: 0, staged_at: 950 });
   expect([secondsRun(paused, 1000), secondsRun(paused, 2000)]).toEqual([40, 40]);
   expect(mayHavePaused(paused)).toBe(false);
@@ -61,13 +61,13 @@ it("the time of running stands still while a job is paused, and pauses are no pa
   expect(secondsHeld(attempts.slice(0, 1), 2000)).toBe(40);
 });
 
-it("slots are said with their bounds", () => {
+it("slots are shown with the maximum, or as bounds", () => {
   expect(saySlots(makeJob())).toBe("2 of 4");
   expect(saySlots(makeJob({ min_workers: 4 }))).toBe("2 of 4");
   expect(saySlots(makeJob({ stage: "queued", num_slots: 0 }))).toBe("1–4");
 });
 
-it("what has ended is not changed, what is paused is resumed", () => {
+it("jobs that have ended cannot be changed, paused jobs can be resumed", () => {
   expect(canDo("stop", makeJob({ stage: "failed" }))).toBe(false);
   expect(canDo("pause", makeJob({ stage: "pausing" }))).toBe(false);
   expect(canDo("resume", makeJob({ stage: "paused" }))).toBe(true);
@@ -78,7 +78,7 @@ it("what has ended is not changed, what is paused is resumed", () => {
   expect(canDo("priority", makeJob({ stage: "queued" }))).toBe(true);
 });
 
-it("slotSeconds counts what is held still", () => {
+it("slotSeconds includes slots that are still held", () => {
   expect(
     slotSeconds(
       [
@@ -90,7 +90,7 @@ it("slotSeconds counts what is held still", () => {
   ).toBe(25);
 });
 
-it("mostSlots is how many were held at once", () => {
+it("mostSlots is the highest number held at once", () => {
   const held = (since: number, until: number | null) => ({ since, until });
   expect(mostSlots([held(0, 10), held(0, 5), held(5, 10), held(12, null)])).toBe(2);
   expect(mostSlots([])).toBe(0);

@@ -64,7 +64,7 @@ describe("Link", () => {
   afterEach(() => vi.useRealTimers());
   const last = () => Stream.opened.at(-1) as Stream;
 
-  it("begins now, and goes on after the last event when the stream broke", async () => {
+  it("starts at the present, and continues after the last event when the stream breaks", async () => {
     const asked: string[] = [];
     const { heard, states, numLinked } = open(async (address) => {
       asked.push(address);
@@ -87,7 +87,7 @@ describe("Link", () => {
     expect(numLinked()).toBe(3);
   });
 
-  it("says since when the server is away, keeps asking, and leaves no gap", async () => {
+  it("reports since when the server is away, retries, and misses no event", async () => {
     let isAway = true;
     const { heard, states } = open(async () => {
       if (isAway) throw makeAway();
@@ -104,7 +104,7 @@ describe("Link", () => {
     expect(heard).toEqual([1, 2]);
   });
 
-  it("is not away when the server refuses, as with too many streams", async () => {
+  it("a refusal, such as too many streams, does not mean that the server is away", async () => {
     const { states } = open(async () => {
       throw new Problem("too-many-requests", 429, "Wait.");
     });
@@ -161,7 +161,7 @@ describe("Link", () => {
     expect(states.map((state) => state.is)).toEqual(["live"]);
   });
 
-  it("hears of projects over the stream, too", () => {
+  it("receives events of projects over the stream", () => {
     const { heard } = open(async () => ({ items: [], after: 0 }));
     last().onopen?.();
     last().tell(event(1, "project", null));
@@ -179,7 +179,7 @@ describe("Link", () => {
 });
 
 describe("findOld", () => {
-  it("names what an event of a job changes", () => {
+  it("returns the keys that an event of a job makes out of date", () => {
     expect(findOld(event(1, "changed"))).toEqual([["jobs"], ["job", "j-1"]]);
     expect(findOld(event(1, "granted"))).toContainEqual(["pool"]);
     expect(findOld(event(1, "queue", null))).toContainEqual(["queues"]);

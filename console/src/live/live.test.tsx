@@ -48,7 +48,7 @@ describe("LiveProvider", () => {
     vi.useRealTimers();
   });
 
-  it("breaks off no question while events come, and asks again when its answer is there", async () => {
+  it("cancels no request while events come, and repeats it after its answer", async () => {
     const answers: ((value: number) => void)[] = [];
     const signals: AbortSignal[] = [];
     const read = () => new Promise<number>((answer) => answers.push(answer));

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { colourPlace, coloursApart, jobColour, keepApart } from "./colour";
 
-it("gives those that are looked at together colours of their own, and keeps them", () => {
+it("jobs that are shown together get different colours, and keep them", () => {
   const ids = Array.from({ length: 200 }, (_, number) => `j-${number}`);
   const [one, other] = ids.filter((id) => colourPlace(id) === colourPlace("j-0")) as [string, string];
   expect(jobColour(one)).toBe(jobColour(other));
@@ -15,7 +15,7 @@ it("gives those that are looked at together colours of their own, and keeps them
   expect(new Set(ids.slice(0, 12).map(jobColour)).size).toBe(12);
 });
 
-it("who is compared keeps the own colour but where two have the same, and there the others are left as they are", () => {
+it("compared jobs keep their colours, except where two have the same", () => {
   const ids = Array.from({ length: 200 }, (_, number) => `c-${number}`);
   const [one, same] = ids.filter((id) => colourPlace(id) === colourPlace("c-0")) as [string, string];
   const third = ids.find((id) => colourPlace(id) === (colourPlace("c-0") + 1) % 12) as string;

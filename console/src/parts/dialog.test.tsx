@@ -6,7 +6,7 @@ import { TextField } from "./field";
 
 afterEach(cleanup);
 
-it("fields cannot be changed while they are being sent, and are typed in again where that was refused", async () => {
+it("fields are locked while they are sent, and unlocked after a refusal", async () => {
   let refuse: (reason: Error) => void = () => {};
   const sent = new Promise((_, reject) => {
     refuse = reject;
@@ -26,7 +26,7 @@ it("fields cannot be changed while they are being sent, and are typed in again w
   expect(document.activeElement).toBe(name);
 });
 
-it("what went wrong stands beside the buttons, and is over when a field says something else", async () => {
+it("the error appears beside the buttons, and disappears when a field changes", async () => {
   const refuse = () => {
     throw new Error("It is taken.");
   };

@@ -9,7 +9,7 @@ afterEach(cleanup);
 
 const gone = () => Promise.reject(new TypeError("Failed to fetch dynamically imported module: /assets/x.js"));
 
-it("a page that a server no longer has is reported as replaced, with a way to the new one", async () => {
+it("a page that the server no longer has is reported as replaced, with a button to reload", async () => {
   vi.stubGlobal("fetch", async () => new Response());
   vi.spyOn(console, "error").mockImplementation(() => {});
   const Page = lazy(() => fetchPage<{ default: typeof Component }>(gone));
@@ -25,7 +25,7 @@ it("a page that a server no longer has is reported as replaced, with a way to th
   expect(screen.queryByText(/Try again|dynamically/)).toBeNull();
 });
 
-it("is asked for again as long as the server is away", async () => {
+it("is requested again while the server is away", async () => {
   let numAsked = 0;
   vi.stubGlobal("fetch", async () => {
     numAsked += 1;

@@ -19,36 +19,36 @@ afterEach(cleanup);
 const keyOf = (row: Row) => row.id;
 
 describe("findWindow", () => {
-  it("draws what can be seen and a little more", () => {
+  it("draws the visible rows and a few more", () => {
     const view = findWindow(100_000, 20, 1_000_000, 600);
     expect(view.first).toBe(50_000 - 8);
     expect(view.end).toBe(50_000 + 30 + 8);
     expect(view.above + (view.end - view.first) * 20 + view.below).toBe(100_000 * 20);
   });
-  it("is never outside of the list", () => {
+  it("is never outside the list", () => {
     expect(findWindow(0, 20, 0, 600)).toEqual({ first: 0, end: 0, above: 0, below: 0 });
     expect(findWindow(3, 20, 9000, 600)).toMatchObject({ first: 2, end: 3, below: 0 });
   });
 });
 
 describe("findShift", () => {
-  it("says how far a row went", () => {
+  it("returns by how many rows a row moved", () => {
     expect(findShift(["a", "b", "c"], ["new", "a", "b", "c"], 1)).toBe(1);
     expect(findShift(["a", "b", "c"], ["b", "c"], 1)).toBe(-1);
   });
-  it("takes the next one that is left", () => {
+  it("uses the next remaining row if a row is gone", () => {
     expect(findShift(["a", "b", "c"], ["x", "y", "a", "c"], 1)).toBe(1);
     expect(findShift(["a"], ["x"], 0)).toBe(0);
   });
 });
 
-it("columns leave in their order", () => {
+it("columns are hidden in the order of `leaves`", () => {
   expect(fitColumns(COLUMNS, 190).map((column) => column.name)).toEqual(["id", "size"]);
   expect(fitColumns(COLUMNS, 50).map((column) => column.name)).toEqual(["id"]);
   expect(fitColumns(COLUMNS, 0)).toHaveLength(3);
 });
 
-it("rows without a value are last whichever way it is sorted", () => {
+it("rows without a value are last in both sort directions", () => {
   const rows = [
     { id: "b10", size: 2 },
     { id: "b9", size: null },
@@ -67,7 +67,7 @@ describe("Table", () => {
     expect(screen.getByLabelText("Jobs").getAttribute("aria-rowcount")).toBe("5001");
     expect(container.querySelectorAll("tr").length).toBeLessThan(60);
   });
-  it("chooses rows, one or all", () => {
+  it("selects one row, or all", () => {
     const onChoose = vi.fn();
     render(
       <Table
@@ -84,7 +84,7 @@ describe("Table", () => {
     fireEvent.click(screen.getByLabelText("Select all"));
     expect(onChoose).toHaveBeenLastCalledWith(new Set(["job-0", "job-1", "job-2"]));
   });
-  it("is walked through by keys: from row to row, by page, to its ends; Enter opens, Space chooses", async () => {
+  it("keys move by row, by page and to both ends; Enter opens, Space selects", async () => {
     const [onOpen, onChoose] = [vi.fn(), vi.fn()];
     render(
       <Table
@@ -132,7 +132,7 @@ describe("Table", () => {
   });
 });
 
-it("columns that leave do so before others have less than they want, but for the last", () => {
+it("columns are hidden before others get less than their wanted width, except for the last", () => {
   const columns = [
     { name: "name", width: 100, wants: 200 },
     { name: "menu", width: 50, leaves: 1 },

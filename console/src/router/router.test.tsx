@@ -20,17 +20,17 @@ describe("readRoute", () => {
   });
 });
 
-it("makeHash leaves out what has no value, and reads back", () => {
+it("makeHash omits names without a value, and readRoute reads it back", () => {
   const hash = makeHash("/jobs", { stage: ["running", "queued"], owner: "", name: "a&b=c", queue: null });
   expect(readRoute(hash).query.toString()).toBe("stage=running&stage=queued&name=a%26b%3Dc");
 });
 
 describe("matchPath", () => {
-  it("gives the names", () => {
+  it("returns the names", () => {
     expect(matchPath("/jobs/:job", "/jobs/j-1")).toEqual({ job: "j-1" });
     expect(matchPath("/projects/:project", "/projects/my%20own")).toEqual({ project: "my own" });
   });
-  it("refuses other paths, and what cannot be decoded", () => {
+  it("returns null for other paths, and for one that cannot be decoded", () => {
     expect(matchPath("/jobs/:job", "/jobs")).toBeNull();
     expect(matchPath("/jobs", "/pool")).toBeNull();
     expect(matchPath("/jobs/:job", "/jobs/%E0%A4%A")).toBeNull();
@@ -41,7 +41,7 @@ describe("in a page", () => {
   beforeEach(() => {
     window.location.hash = "#/jobs?stage=running";
   });
-  it("a value of the query is set in the address, without a step for the way back", () => {
+  it("useQueryValue changes the address without a new history entry", () => {
     const { result } = renderHook(() => ({ route: useRoute(), value: useQueryValue("owner") }));
     const steps = window.history.length;
     act(() => result.current.value[1]("anna"));

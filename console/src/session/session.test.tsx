@@ -84,7 +84,7 @@ it("a user logs in; a wrong password is reported; later changes carry the value 
 });
 
 describe("a session that is over", () => {
-  it("asks to log in over the page: what was typed is there again, and nothing is asked meanwhile", async () => {
+  it("shows the log-in over the page, keeps the input, and sends no requests meanwhile", async () => {
     let isIn = true;
     const fetched = serve({
       "GET /api/v1/session": () => Response.json(ANNA),
@@ -111,7 +111,7 @@ describe("a session that is over", () => {
     expect((await send("GET", "/api/v1/jobs")).ok).toBe(true);
   });
 
-  it("shows nothing of it to another user who logs in", async () => {
+  it("shows none of its data to another user who logs in", async () => {
     serve({
       "GET /api/v1/session": () => Response.json(ANNA),
       "GET /api/v1/jobs": () => problem(401, "Expired."),
@@ -146,7 +146,7 @@ describe("another tab", () => {
     expect(queries.getQueryData(["jobs"])).toBeUndefined();
   });
 
-  it("that logs out is noticed, and one that logs in again, too", async () => {
+  it("that logs out or in again is noticed", async () => {
     let now: Session | null = ANNA;
     serve({ "GET /api/v1/session": () => (now ? Response.json(now) : problem(401, "No user is logged in.")) });
     show();
@@ -160,7 +160,7 @@ describe("another tab", () => {
     expect(screen.getByLabelText<HTMLInputElement>("Draft").value).toBe("typed");
   });
 
-  it("with a new session of the same user: a change that is taken for a foreign one is sent once more", async () => {
+  it("with a new session of the same user: a change with the old CSRF value is sent again", async () => {
     let now = ANNA;
     const fetched = serve({
       "GET /api/v1/session": () => Response.json(now),
@@ -182,7 +182,7 @@ describe("another tab", () => {
   });
 });
 
-it("only its owner and admins may change a job; viewers none", () => {
+it("only the owner and admins may change a job; viewers may change none", () => {
   expect(mayChange(ANNA, "anna")).toBe(true);
   expect(mayChange(ANNA, "bob")).toBe(false);
   expect(mayChange({ ...ANNA, role: "viewer" }, "anna")).toBe(false);

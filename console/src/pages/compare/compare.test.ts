@@ -32,7 +32,7 @@ const other = run(500, {
   ],
 });
 
-it("losses come first, then what most jobs have", () => {
+it("losses come first, then metrics that most jobs have", () => {
   expect(listNames([one, other])).toEqual(["loss", "val loss", "accuracy"]);
 });
 
@@ -40,15 +40,15 @@ describe("findLine", () => {
   it("by step has each step once", () => {
     expect(findLine(one, "loss", "step")).toEqual({ times: [1, 2], values: [4, 3] });
   });
-  it("by seconds begins with the job", () => {
+  it("by seconds starts at the start of the job", () => {
     expect(findLine(one, "loss", "seconds").times).toEqual([1, 3, 4]);
   });
-  it("is empty for what was not logged", () => {
+  it("is empty for a metric that was not logged", () => {
     expect(findLine(other, "loss", "time")).toEqual({ times: [], values: [] });
   });
 });
 
-it("the extent is that of all", () => {
+it("the extent covers all lines", () => {
   expect(findExtent([findLine(one, "accuracy", "seconds"), findLine(other, "accuracy", "seconds")])).toEqual([1, 2]);
   const [from, until] = findExtent([]);
   expect(until).toBeGreaterThan(from);
@@ -60,7 +60,7 @@ it("the best loss is the lowest, the best accuracy the highest", () => {
   expect(findFigures({ times: [], values: [] }, "loss")).toEqual({ last: null, best: null });
 });
 
-it("slot-hours count slots that are held still", () => {
+it("slot-hours include slots that are still held", () => {
   const held = [
     { since: 0, until: 3600 },
     { since: 1800, until: null },
@@ -68,7 +68,7 @@ it("slot-hours count slots that are held still", () => {
   expect(slotHours(held, 5400)).toBe(2);
 });
 
-it("a line that goes through the points of others leaves gaps for each of them", () => {
+it("a line through the points of others has gaps, so that each of them is visible", () => {
   const line = (...values: number[]) => ({ times: [1, 2], values });
   expect(countCovered([line(4, 3), line(4, 2), line(4, 3), line(4, 3), { times: [], values: [] }])).toEqual([
     0, 0, 1, 2, 0,

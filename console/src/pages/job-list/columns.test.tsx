@@ -22,7 +22,7 @@ it.each([
   expect(shown("project", makeJob({ project }))).toBe(want);
 });
 
-it("a job whose workers held different states is said to be not exact while it runs", () => {
+it("a running job whose workers held different states is shown as not exact", () => {
   const progress = makeProgress({ differed_step: 40 });
   const told = "not exact since step 40: its workers held different states; 2 of up to 4 slots";
   expect(shown("stage", makeJob({ progress }))).toContain(told);

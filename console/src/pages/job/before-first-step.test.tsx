@@ -27,14 +27,14 @@ function show(job: Job) {
   );
 }
 
-it("a job that ended before its first step says so, and shows the way to its logs", async () => {
+it("the page of a job that ended before its first step says so, and links to the logs", async () => {
   show(makeJob({ stage: "failed", progress: null, reason: "its program ended with 1" }));
   expect(await screen.findByText("Ended before the first step")).toBeTruthy();
   expect(screen.getByRole("link", { name: "Show logs" }).getAttribute("href")).toBe("#/jobs/j-1?tab=logs");
   expect(screen.queryByText("Throughput")).toBeNull();
 });
 
-it("one that succeeded, or made steps, measured nothing", async () => {
+it("a job that succeeded or made steps, but logged nothing, has no metrics", async () => {
   show(makeJob({ stage: "succeeded", progress: null }));
   expect(await screen.findByText("No metrics")).toBeTruthy();
   cleanup();
@@ -42,7 +42,7 @@ it("one that succeeded, or made steps, measured nothing", async () => {
   expect(await screen.findByText("No metrics")).toBeTruthy();
 });
 
-it("it opens on its logs; others open on their charts", () => {
+it("such a job opens on its logs; others open on their charts", () => {
   expect(firstTab(makeJob({ stage: "failed", progress: null }))).toBe("logs");
   expect(firstTab(makeJob({ stage: "failed", progress: makeProgress({ step: 3 }) }))).toBe("charts");
   expect(firstTab(makeJob({ stage: "queued", progress: null }))).toBe("charts");

@@ -16,7 +16,7 @@ function show(job: ReturnType<typeof makeJob>) {
   );
 }
 
-it("a job that was paused has run for as long as its attempts have", async () => {
+it("the runtime of a job that was paused is that of its attempts", async () => {
   const attempts = [
     { attempt: 1, started_at: 910, ended_at: 950, outcome: "paused", reason: "" },
     { attempt: 2, started_at: 1910, ended_at: 1930, outcome: "paused", reason: "" },
@@ -28,19 +28,19 @@ it("a job that was paused has run for as long as its attempts have", async () =>
   expect(screen.getByText(/paused · waited/)).toBeTruthy();
 });
 
-it("loss and pace say what they are of, and the pace has the unit of the chart", () => {
+it("the loss says that it is the last one, and the throughput has the unit of the chart", () => {
   show(makeJob({ progress: makeProgress({ step_s: 0.5, samples_per_s: 64 }) }));
   expect(screen.getByText("last reported")).toBeTruthy();
   expect(screen.getByText("2 steps/s")).toBeTruthy();
   expect(screen.getByText("64 samples/s")).toBeTruthy();
 });
 
-it("a resize is shown where it could be measured", () => {
+it("the time of a resize is shown if it was measured", () => {
   expect(sayResize(1.234)).toBe("last resize took 1.2 s");
   expect([sayResize(0), sayResize(0.004), sayResize(null)]).toEqual([null, null, null]);
 });
 
-it("what is over says what it had, not what it might have", () => {
+it("a job that has ended shows its peak slots", () => {
   const job = makeJob({ stage: "failed", num_slots: 0 });
   expect(sayMost(job, 3)).toBe("3 of 4");
   expect(sayMost(job, 0)).toBe("0 of 4");

@@ -22,13 +22,13 @@ function show(job: Job) {
   );
 }
 
-it("a job whose workers held different states is said to be not exact while it runs", () => {
+it("a running job whose workers held different states is shown as not exact", () => {
   show(makeJob({ progress: makeProgress({ differed_step: 40 }) }));
   expect(screen.getByText(/Not exact since step 40: its workers held different states after that step/)).toBeTruthy();
   expect(screen.getByRole("link", { name: "Show events" }).getAttribute("href")).toContain("tab=charts");
 });
 
-it("of an exact job nothing is said", () => {
+it("an exact job has no such warning", () => {
   show(makeJob());
   expect(screen.queryByText(/not exact/i)).toBeNull();
 });

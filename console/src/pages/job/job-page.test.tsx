@@ -10,7 +10,7 @@ vi.mock("./charts-tab", () => ({ ChartsTab: () => null }));
 vi.mock("./logs/logs-tab", () => ({ LogsTab: () => null }));
 afterEach(cleanup);
 
-it("a job that fails while it is looked at stays on the tab that is read", async () => {
+it("the page stays on its tab when the job fails", async () => {
   let job = makeJob({ stage: "starting", progress: null });
   vi.stubGlobal("fetch", async () => Response.json(job));
   const client = new QueryClient();

@@ -6,7 +6,7 @@ import { mark } from "./logs/log-list";
 
 describe("differences", () => {
   const before = listFacts(makeJob(), makeSpec({ environment: { A: "1" }, seed: 3 }));
-  it("are what was changed, added and taken away", () => {
+  it("list changed, added and removed fields", () => {
     const after = listFacts(
       makeJob({ max_workers: 8, labels: { team: "vision" } }),
       makeSpec({ program: ["train.py", "--title", "a b"], seed: 3 }),
@@ -18,10 +18,10 @@ describe("differences", () => {
       { name: "Variable A", before: "1", after: null },
     ]);
   });
-  it("are none of the same", () => {
+  it("are empty for equal jobs", () => {
     expect(findDifferences(before, before)).toEqual([]);
   });
-  it("of several are listed for each", () => {
+  it("of several jobs have one value per job", () => {
     const [rate] = compareFacts([
       [{ name: "Parameter rate", value: "1" }],
       [{ name: "Parameter rate", value: "2" }],
@@ -42,7 +42,7 @@ describe("differences", () => {
 describe("as code", () => {
   const job = makeJob({ name: "o'brien", labels: { team: "a b" }, code: null });
   const spec = makeSpec({ parameters: { rate: 0.1, wide: true, quiet: false }, seed: 7, directory: "/srv/code" });
-  it("a shell reads back what is meant", () => {
+  it("the command line is quoted for a shell", () => {
     const told = writeShell(job, spec);
     expect(told).toContain(`--name 'o'"'"'brien' --workers 1..4`);
     expect(told).toContain("--seed 7");
@@ -51,18 +51,18 @@ describe("as code", () => {
     expect(told).toContain("train.py -- --epochs 20\n");
     expect(told).toContain("legato clone j-1");
   });
-  it("static jobs are static", () => {
+  it("a static job has --static", () => {
     expect(writeShell(makeJob({ is_elastic: false }), makeSpec())).toContain("--workers 4 --static");
   });
-  it("what another framework runs is its words, as they stand", () => {
+  it("the command of another framework is unchanged", () => {
     const told = writeShell(makeJob(), makeSpec({ framework: "command", program: ["bash", "my train.sh", "-x"] }));
     expect(told).toContain("--framework command bash 'my train.sh' -x\n");
   });
-  it("a text that would be read as a number or as yes stays a text", () => {
+  it("a text that looks like a number or a boolean stays a text", () => {
     const told = writeShell(makeJob(), makeSpec({ parameters: { title: "a b", tag: "007", on: "true" } }));
     expect(told).toContain("--parameter 'title=a b' train.py -- --epochs 20 --tag 007 --on true\n");
   });
-  it("a request is JSON with what differs from the usual", () => {
+  it("a request is JSON with the fields that differ from the defaults", () => {
     const body = writeRest(makeJob(), makeSpec(), "https://legato.example").match(/--data '([^']*)'/)?.[1];
     expect(JSON.parse(body ?? "")).toEqual({
       name: "mnist",
@@ -72,7 +72,7 @@ describe("as code", () => {
       priority: 5000,
     });
   });
-  it("Python has its own words", () => {
+  it("values are written as in Python", () => {
     const told = writePython(job, spec, "https://legato.example");
     expect(told).toContain('client.submit(\n    "train.py", "--epochs", "20",');
     expect(told).toContain('parameters={"rate": 0.1, "wide": True, "quiet": False}');
@@ -81,7 +81,7 @@ describe("as code", () => {
   });
 });
 
-it("what was searched for is marked, also across colours", () => {
+it("matches are marked, also across colours", () => {
   const pieces = [
     { text: "an Err", look: "" },
     { text: "or and error", look: "ansi-red" },

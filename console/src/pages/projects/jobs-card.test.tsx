@@ -7,7 +7,7 @@ import { JobsCard } from "./jobs-card";
 
 afterEach(cleanup);
 
-it("jobs are sorted by how long they ran, not by when they started", async () => {
+it("jobs are sorted by runtime, not by their start", async () => {
   const end = (name: string, started_at: number, ended_at: number) =>
     makeJob({ id: `j-${name}`, name, stage: "succeeded", num_slots: 0, started_at, ended_at });
   const items = [end("middle", 1000, 1200), end("long", 1100, 1500), end("short", 1300, 1310)];

@@ -31,7 +31,7 @@ function show(role: string) {
   return { bodies, container, field, type };
 }
 
-it("a user who may list users chooses members, and unknown names are reported at once", async () => {
+it("a user who may list users selects members, and unknown names are reported at once", async () => {
   const { bodies, container, field, type } = show("admin");
   await waitFor(() => expect(container.querySelectorAll("option[value=ben]")).toHaveLength(1));
   expect(container.querySelectorAll("datalist option[value=ada]")).toHaveLength(0);
@@ -54,7 +54,7 @@ it("other users type names, and the server reports unknown ones", async () => {
   expect(screen.getAllByText("Cannot create the project: there is no user 'zoe'.").length).toBeGreaterThan(0);
 });
 
-it("a name that is typed is taken when it was typed out, one that is picked at once", async () => {
+it("a typed name is added when it is complete, a selected one at once", async () => {
   const { container, field } = show("admin");
   await waitFor(() => expect(container.querySelectorAll("option[value=ben]")).toHaveLength(1));
   const input = (value: string, inputType: string) => fireEvent.input(field(), { target: { value }, inputType });

@@ -9,13 +9,13 @@ const share = (queue: string, fair: number | null) => ({
 });
 
 describe("a queue", () => {
-  it("stays as it is when nothing of it is changed", () => {
+  it("is sent unchanged if no field changes", () => {
     const queue = { ...night, weight: 2.5, floor: 1, ceiling: 3, is_open: false, members: ["anna", "ben"] };
     const { name, weight, floor, ceiling, is_open, members } = queue;
     expect(bodyOfQueue(draftOfQueue(queue))).toEqual({ name, weight, floor, ceiling, is_open, members });
   });
 
-  it("is planned with all others as they are", () => {
+  it("is planned together with all other queues", () => {
     const wanted = withQueue([night, { ...night, name: "day" }], { ...draftOfQueue(night), weight: "3" });
     expect(wanted.map((queue) => [queue.name, queue.weight])).toEqual([
       ["day", 1],
@@ -39,7 +39,7 @@ describe("a queue", () => {
 });
 
 describe("what would change", () => {
-  it("are the shares that would be others, and those that are new", () => {
+  it("lists the shares that change, and new ones", () => {
     const now = [share("night", 2), share("day", 2)];
     expect(diffShares(now, [share("night", 3), share("day", 2.001), share("new", 1)])).toEqual([
       { queue: "night", before: 2, after: 3 },

@@ -5,7 +5,7 @@ import { Meaning, sayValue } from "./settings-page";
 
 afterEach(cleanup);
 
-it("lists are read one after the other, what is not set is a dash", () => {
+it("lists are joined by commas, and a missing value is a dash", () => {
   expect(sayValue(["10.0.0.1", "10.0.0.2"])).toBe("10.0.0.1, 10.0.0.2");
   expect([sayValue([]), sayValue(null), sayValue(""), sayValue(5), sayValue(true)]).toEqual([
     "none",
@@ -16,7 +16,7 @@ it("lists are read one after the other, what is not set is a dash", () => {
   ]);
 });
 
-it("names in a meaning stand as code, without their backticks", () => {
+it("names in backticks are shown as code", () => {
   const { container } = render(<Meaning text="As `legato up` says, or `port`." />);
   expect(container.textContent).toBe("As legato up says, or port.");
   expect([...container.querySelectorAll("code")].map((one) => one.textContent)).toEqual(["legato up", "port"]);

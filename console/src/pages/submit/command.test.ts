@@ -16,14 +16,14 @@ describe("a command line", () => {
     expect(splitCommand(line).wrong).toMatch(/quote|backslash/),
   );
 
-  it("is the same words again when they are quoted", () => {
+  it("reads back the quoted words", () => {
     const words = ["train.py", "two words", "it's", "", "$x", 'a"b', "\\"];
     expect(splitCommand(words.map(quoteWord).join(" ")).words).toEqual(words);
   });
 });
 
 describe("parameters", () => {
-  it("are numbers, yes or no where they look like it, and text else", () => {
+  it("are numbers or booleans if they look so, and text otherwise", () => {
     expect(["3", "-0.5", "1e-4", "true", "false"].map(readValue)).toEqual([3, -0.5, 1e-4, true, false]);
     expect(["007", "0x1f", "True", "", "adam", "1.", "12345678901234567890"].map(readValue)).toEqual([
       "007",
@@ -36,7 +36,7 @@ describe("parameters", () => {
     ]);
   });
 
-  it("are written behind the command as the server writes them", () => {
+  it("are appended to the command as the server does", () => {
     const given = { epochs: 3, rate: 0.1, verbose: true, quiet: false, shift: -1, title: "a b" };
     expect(writeParameters(given)).toEqual([
       ...["--epochs", "3", "--rate", "0.1", "--verbose", "--shift=-1", "--title", "a b"],

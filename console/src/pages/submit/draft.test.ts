@@ -11,7 +11,7 @@ const good: DefinitionDraft = {
 };
 
 describe("a draft", () => {
-  it("that is whole has nothing wrong, and becomes a body", () => {
+  it("that is complete has no errors, and becomes a request", () => {
     expect(checkDraft(good)).toEqual({});
     const pairs = { parameters: [{ name: "--rate", value: "0.1" }], environment: [{ name: "A", value: "007" }] };
     expect(bodyOf({ ...good, ...pairs, maxRunMinutes: "1.5", seed: "7" })).toMatchObject({
@@ -47,13 +47,13 @@ describe("a draft", () => {
     expect(Object.keys(checkDraft({ ...good, ...change }))).toEqual([field]);
   });
 
-  it("has the bounds of its kind", () => {
+  it("has the bounds of its distributed training type", () => {
     expect(boundsOfDraft({ ...good, distributed: "single" })).toEqual({ min: 1, max: 1, isElastic: false });
     expect(boundsOfDraft({ ...good, distributed: "static" })).toEqual({ min: 4, max: 4, isElastic: false });
     expect(boundsOfDraft(good)).toEqual({ min: 1, max: 4, isElastic: true });
   });
 
-  it("of a definition makes that definition again", () => {
+  it("of a definition makes an equal definition", () => {
     const full = { ...good, seed: "3", maxRunMinutes: "2", cpuCapability: "avx2" };
     expect(bodyOf(full)).toMatchObject({ cpu_capability: "avx2" });
     const made = { ...bodyOf(full), id: "d-1", project: "p-1" } as unknown;
@@ -62,7 +62,7 @@ describe("a draft", () => {
     expect(bodyOf(draftOf(coded))).toMatchObject({ code: "ab".repeat(32), directory: null });
   });
 
-  it("gets a name that is free", () => {
+  it("gets an unused name", () => {
     expect(nextName("digits", [])).toBe("digits");
     expect(nextName("digits", ["digits"])).toBe("digits 2");
     expect(nextName("digits 2", ["digits", "digits 2"])).toBe("digits 3");

@@ -36,7 +36,7 @@ it("input survives a reload of the tab, except files, for which the page asks fi
   expect((await open()).result.current[0]).toEqual({ name: "tides", files: null });
 });
 
-it("a draft is gone when it was submitted, and when the user logs out", async () => {
+it("a draft is deleted when it is submitted, and when the user logs out", async () => {
   const { result } = await open();
   act(() => result.current[1]({ name: "tides" }));
   act(() => result.current[2]());
@@ -55,7 +55,7 @@ it("a log-out removes drafts from before a reload of the tab, on every page", as
   expect(Object.keys(sessionStorage)).toEqual(["of another page"]);
 });
 
-it("what comes late to a draft that was made begins a whole one", async () => {
+it("a late change of a submitted draft starts a complete new draft", async () => {
   const { module, result } = await open();
   const [, change, forget] = result.current;
   act(() => change({ name: "tides" }));
@@ -66,7 +66,7 @@ it("what comes late to a draft that was made begins a whole one", async () => {
   expect(again.current[0]).toEqual({ name: "", files: "a picked zip" });
 });
 
-it("a draft that cannot be read is none", async () => {
+it("a draft that cannot be read is ignored", async () => {
   sessionStorage.setItem("legato-draft experiment anna", "{half");
   expect((await open()).result.current[0]).toEqual(empty());
 });

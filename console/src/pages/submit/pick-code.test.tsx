@@ -44,7 +44,7 @@ it.each([
   expect(taken).toHaveBeenCalledTimes(times);
 });
 
-it("nothing is created while files are packed: those of before would be sent", async () => {
+it("nothing can be created while files are packed, because old files would be sent", async () => {
   const plan = { starts: "now", slots: 1, slots_now: 1, reason: "", effects: [] };
   vi.stubGlobal("fetch", async (address: string) => Response.json(address.endsWith("/plan") ? plan : { items: [] }));
   let finish: (packed: Packed) => void = () => {};

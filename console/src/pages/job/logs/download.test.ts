@@ -3,7 +3,7 @@ import { PIECE_BYTES, readWhole } from "./download";
 
 afterEach(() => vi.unstubAllGlobals());
 
-it("a log of several pieces comes whole", async () => {
+it("a log of several pieces is read completely", async () => {
   const log = "x".repeat(2 * PIECE_BYTES + 5);
   const asked: number[] = [];
   vi.stubGlobal("fetch", async (address: string) => {

@@ -33,11 +33,11 @@ describe("readAnsi", () => {
         .join(""),
     ).toBe(want);
   });
-  it("cuts what is shown, not what was written over", () => {
+  it("cuts the shown text, and ignores text that was overwritten", () => {
     const bar = "10 % of it\r".repeat(1000);
     expect(readAnsi(`${bar}99 % of it`, 4)).toEqual([{ text: "99 %", look: "" }]);
   });
-  it("24 bits of colour are not taken for others", () => {
+  it("24-bit colours are not read as other codes", () => {
     expect(readAnsi("\x1b[38;2;31;32;33mx")).toEqual([{ text: "x", look: "" }]);
   });
 });
@@ -54,7 +54,7 @@ it.each([
 });
 
 describe("LogBook", () => {
-  it("joins parts, and knows where each line begins", () => {
+  it("joins parts, and records where each line begins", () => {
     const book = new LogBook();
     book.add("worker-0", "one\ntw");
     book.add("worker-1", "other\n");
@@ -70,12 +70,12 @@ describe("LogBook", () => {
     expect(book.find("worker-0", 12)).toBe(4);
     expect(book.find("worker-9", 0)).toBe(-1);
   });
-  it("knows no places of logs that were not read from their beginnings", () => {
+  it("finds no line of a log that was not read from its beginning", () => {
     const book = new LogBook(false);
     book.add("worker-0", "one\n");
     expect(book.find("worker-0", 0)).toBe(-1);
   });
-  it("keeps of a progress bar what it shows, however long it goes on", () => {
+  it("keeps only the last text of a progress bar, however long it is", () => {
     const book = new LogBook();
     for (let step = 0; step < 2000; step += 1) book.add("worker-0", `\rstep ${step} of it`);
     expect(book.lines).toEqual([{ log: "worker-0", text: "step 1999 of it", offset: 0 }]);
@@ -89,14 +89,14 @@ describe("LogBook", () => {
       { log: "worker-0", text: "next", offset: numBytes },
     ]);
   });
-  it("keeps the beginning of a line without an end", () => {
+  it("keeps the beginning of a line that does not end", () => {
     const book = new LogBook();
     for (let part = 0; part < 20; part += 1) book.add("worker-0", "x".repeat(MAX_LINE_CHARS / 10));
     expect(book.lines[0]?.text).toHaveLength(MAX_LINE_CHARS);
     book.add("worker-0", "\nnext");
     expect(book.lines[1]?.offset).toBe(2 * MAX_LINE_CHARS + 1);
   });
-  it("lets the oldest go, and goes on in the line that is open", () => {
+  it("drops the oldest lines, and continues the open line", () => {
     const book = new LogBook();
     const many = "x\n".repeat(Math.ceil(MAX_LINES * 1.1));
     book.add("worker-0", `${many}last`);
@@ -128,7 +128,7 @@ describe("FilteredLines", () => {
     expect(lines.read()).toEqual(want);
   });
 
-  it("looks at lines that are not ended again, and at no others", () => {
+  it("filters open lines again, and no others", () => {
     const { book, lines } = make({ level: "error", text: "e", isOnlyText: true });
     book.add("worker-0", "an err");
     book.add("worker-1", "Error: open\n".repeat(5000));
@@ -143,7 +143,7 @@ describe("FilteredLines", () => {
     expect(lines.read()).toBe(shown);
   });
 
-  it("goes on while the oldest lines go: each line keeps its number", () => {
+  it("continues while the oldest lines are dropped: each line keeps its number", () => {
     const { book, lines } = make({ text: "odd", isOnlyText: true });
     const many = Math.ceil(MAX_LINES * 1.1);
     for (let number = 0; number < many - 1; number += 1) book.add("worker-0", number % 2 ? "odd\n" : "even\n");
@@ -167,7 +167,7 @@ it("countBytes counts as UTF-8 does", () => {
   }
 });
 
-it("only lines of the logs that are shown are counted, whatever else the page knows", () => {
+it("only lines of the shown logs are counted", () => {
   const book = new LogBook();
   book.add("driver", "a\n");
   book.add("worker-0", "b\nc\n");

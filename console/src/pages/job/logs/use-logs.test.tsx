@@ -40,7 +40,7 @@ describe("useLogs", () => {
   });
   const last = () => Stream.opened.at(-1) as Stream;
 
-  it("keeps what was read while the server is away, and has nothing twice afterwards", async () => {
+  it("keeps its lines while the server is away, and has none twice afterwards", async () => {
     const { result } = renderHook(() => useLogs("j-1", { hasDriver: false, numBytes: 10 }));
     const texts = () => result.current.book.lines.map((line) => line.text);
     const wait = (time_ms: number) => act(() => vi.advanceTimersByTimeAsync(time_ms));
@@ -61,7 +61,7 @@ describe("useLogs", () => {
     expect(result.current.isBroken).toBe(false);
   });
 
-  it("reads nothing again when there is another worker, or when the driver's log is wanted", async () => {
+  it("reads nothing again when a worker joins or the driver's log is added", async () => {
     const { result, rerender } = renderHook((options) => useLogs("j-1", options), {
       initialProps: { hasDriver: false, numBytes: 10 },
     });

@@ -22,7 +22,7 @@ it.each([true, false])("SHA-256 is the standard one, with the browser's help: %s
 });
 
 describe("a zip", () => {
-  it("is read by others, names in all scripts and rights to run included", () => {
+  it("is read by Python, with non-ASCII names and executable files", () => {
     const folder = mkdtempSync(join(tmpdir(), "legato-zip-"));
     try {
       const zip = makeZip([
@@ -46,7 +46,7 @@ describe("a zip", () => {
     }
   });
 
-  it("is the same whatever the order in which its files came", () => {
+  it("does not depend on the order of the files", () => {
     const one = { name: "a.py", content: bytes("1") };
     const other = { name: "b.py", content: bytes("2") };
     expect(makeZip([one, other])).toEqual(makeZip([other, one]));
@@ -54,7 +54,7 @@ describe("a zip", () => {
 });
 
 describe("what was picked", () => {
-  it("of a folder is packed from inside of it, without what no program needs", async () => {
+  it("of a folder is packed without its top, and without files such as .git", async () => {
     const packed = await pack(
       [
         { path: "mnist/train.py", file: file("x") },
@@ -68,14 +68,14 @@ describe("what was picked", () => {
     expect(packed.sha256).toBe(createHash("sha256").update(packed.bytes).digest("hex"));
   });
 
-  it("that is an archive is sent as it is", async () => {
+  it("that is an archive is sent unchanged", async () => {
     const zip = makeZip([{ name: "train.py", content: bytes("x") }]);
     const packed = await pack([{ path: "model.zip", file: file(zip) }]);
     expect(packed.bytes).toEqual(zip);
     expect(packed.names).toBeNull();
   });
 
-  it("that calls itself an archive and is none is refused", async () => {
+  it("that is named like an archive, but is none, is refused", async () => {
     await expect(pack([{ path: "model.zip", file: file("<html>") }])).rejects.toThrow(/not a zip or tar/);
     await expect(pack([{ path: "model.zip", file: file("") }])).rejects.toThrow(/empty/);
     await expect(pack([{ path: "x/.git/config", file: file("") }], true)).rejects.toThrow(/no usable files/);
@@ -86,7 +86,7 @@ describe("what was picked", () => {
     await expect(pack([{ path: "train.py", file: gone }])).rejects.toThrow(/Select it again/);
   });
 
-  it("leaves out only what has such names", () => {
+  it("excludes only such names", () => {
     expect(["a.pyc", "venv/x", "sub/.git/x", ".DS_Store"].every(isLeftOut)).toBe(true);
     expect(["train.py", "environment/x", "git/x", ".gitignore"].some(isLeftOut)).toBe(false);
     expect(looksPacked(bytes("PK\u0003\u0004"))).toBe(true);
