@@ -18,7 +18,9 @@ from legato.control.records import JobFilter, JobPatch, Queue, RequestKey
 from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import Store
+from legato.control.store.idempotency import claim_key
 from legato.control.store.schema import code_holders
+from legato.control.store.transactions import writing
 from legato.core.errors import (
     Conflict,
     Forbidden,
@@ -200,21 +202,17 @@ def test_the_same_request_makes_one_job(store: Store) -> None:
 
 def test_a_request_in_flight_is_not_begun_again(store: Store) -> None:
     key = RequestKey("k", "a")
-    assert store.requests.claim("ann", key, NOW) is None
+    with writing(store._database, NOW) as transaction:
+        assert claim_key(transaction, "ann", key, 60.0) is None
     with pytest.raises(InFlight, match="is still in progress"):
-        store.requests.claim("ann", key, NOW + 59)
+        store.jobs.submit(make_job(), ANN, NOW + 59, key)
     with pytest.raises(KeyReused):
-        store.requests.claim("ann", RequestKey("k", "b"), NOW + 59)
-    # Its owner is dead.
-    assert store.requests.claim("ann", key, NOW + 61) is None
-    store.requests.settle("ann", key, "answer", NOW + 62)
-    assert store.requests.claim("ann", key, NOW + 63) == "answer"
-    store.requests.abandon("ann", key, NOW + 64)
-    assert store.requests.claim("ann", key, NOW + 65) == "answer"
-    other = RequestKey("other", "a")
-    assert store.requests.claim("ann", other, NOW) is None
-    store.requests.abandon("ann", other, NOW)
-    assert store.requests.claim("ann", other, NOW) is None
+        store.jobs.submit(make_job(), ANN, NOW + 59, RequestKey("k", "b"))
+    # The server that had it is dead.
+    made = store.jobs.submit(make_job(), ANN, NOW + 61, key)
+    assert made.is_new
+    assert store.jobs.submit(make_job(), ANN, NOW + 62, key).job == made.job
+    assert store.requests.find_answer("ann", key) == made.job.id
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])

@@ -83,7 +83,7 @@ class Store:
         self.accounts = Accounts(database, passwords or Passwords(), random_bits)
         self.tokens = Tokens(database, random_bits)
         self.uploads = Uploads(database)
-        self.requests = Requests(database, request_limit_s)
+        self.requests = Requests(database)
         self.events = Events(database)
         self.audit = Audit(database)
         self.retention = Retention(database)

@@ -1,27 +1,25 @@
-"""Idempotency keys, as the store keeps them: a request that comes twice is done once. Knows no HTTP."""
+"""Idempotency keys, as the store keeps them: a request that comes twice is answered once. Knows no HTTP."""
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
 from legato.control.records import RequestKey
 from legato.control.store.database import Database
 from legato.control.store.schema import idempotency_keys as keys
-from legato.control.store.transactions import Transaction, writing
+from legato.control.store.transactions import Transaction
 from legato.core.errors import InFlight, KeyReused
 
 
 class Requests:
-    """Requests that clients may repeat, for whatever takes more than one transaction to answer.
+    """Requests that clients repeat with the same key.
 
     Args:
         database: the store's.
-        limit_s: a request without an answer for that long is taken for dead.
     """
 
-    def __init__(self, database: Database, limit_s: float) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._limit_s = limit_s
 
     def find_answer(self, user: str, key: RequestKey) -> str | None:
         """Return the answer that the same request got before; None: it got none yet. Nothing is claimed.
@@ -38,33 +36,17 @@ class Requests:
         answer: str | None = found.answer
         return answer
 
-    def claim(self, user: str, key: RequestKey, now: float) -> str | None:
-        """Begin to answer a request.
-
-        Returns:
-            None: it is new, answer it and call `settle`, or `abandon`. Else the answer that it got before.
-
-        Raises:
-            KeyReused: the key came with another request before.
-            InFlight: the same request is being answered at this moment.
-        """
-        with writing(self._database, now) as transaction:
-            return claim_key(transaction, user, key, self._limit_s)
-
-    def settle(self, user: str, key: RequestKey, answer: str, now: float) -> None:
-        """Keep the answer of a claimed request for those who repeat it."""
-        with writing(self._database, now) as transaction:
-            settle_key(transaction, user, key, answer)
-
-    def abandon(self, user: str, key: RequestKey, now: float) -> None:
-        """Forget a claimed request that was not answered: it may come again."""
-        with writing(self._database, now) as transaction:
-            this = (keys.c.user == user, keys.c.key == key.key, keys.c.answer.is_(None))
-            transaction.connection.execute(delete(keys).where(*this))
-
 
 def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: float) -> str | None:
-    """Do what `Requests.claim` says, inside of a transaction."""
+    """Begin to answer a request, in the transaction that also answers it (`settle_key`).
+
+    Returns:
+        None: it is new. Else the answer that it got before.
+
+    Raises:
+        KeyReused: the key came with another request before.
+        InFlight: another server has begun to answer the same request, less than ``limit_s`` seconds ago.
+    """
     this = (keys.c.user == user, keys.c.key == key.key)
     row = {
         "user": user,
@@ -93,7 +75,7 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
 
 
 def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str) -> None:
-    """Do what `Requests.settle` says, inside of a transaction."""
+    """Keep the answer of a claimed request for those who repeat it."""
     this = (keys.c.user == user, keys.c.key == key.key)
     transaction.connection.execute(update(keys).where(*this).values(answer=answer))
 
