@@ -75,7 +75,9 @@ class Declaration:
             FencedOut: the lease is another's by now.
         """
         own = tuple(DeclaredSlot(f"{self._node}/{number}", device) for number, device in enumerate(self._devices))
-        known = {slot.node for slot in self._store.pool.list_slots()}
+        # By the ids: a damaged row may name a node that does not exist.
+        slots = self._store.pool.list_slots()
+        known = {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")}
         nodes = [Node(name=self._node, engine=_ENGINE, slots=own)]
         nodes += [Node(name=name, engine=_ENGINE, slots=()) for name in sorted(known - {self._node})]
         self._store.pool.declare(nodes, lease.fence, now)

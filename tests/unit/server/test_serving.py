@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import resource
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -277,6 +279,18 @@ def test_slots_without_a_server_are_reported_as_gone(platform: Platform) -> None
     }
     Declaration(platform.store, "mine", ("cpu",)).declare(lease, NOW)
     assert [slot.id for slot in platform.store.pool.list_slots() if slot.unusable_since is None] == ["mine/0"]
+
+
+def test_a_damaged_row_of_a_slot_is_put_right_at_the_start(platform: Platform) -> None:
+    lease = platform.lead(num_slots=1)
+    declaration = Declaration(platform.store, "mine", ("cpu", "cpu"))
+    declaration.declare(lease, NOW)
+    with contextlib.closing(sqlite3.connect(platform.home / "legato.db")) as raw:
+        raw.execute("UPDATE slots SET node = 'gone', device = x'ff' WHERE id = 'mine/0'")
+        raw.commit()
+    declaration.declare(lease, NOW)
+    slots = {slot.id: (slot.node, slot.unusable_since) for slot in platform.store.pool.list_slots()}
+    assert slots == {"mine/0": ("mine", None), "mine/1": ("mine", None), "node/0": ("node", NOW)}
 
 
 # ---------------------------------------------------------------- what it says

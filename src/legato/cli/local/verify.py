@@ -16,7 +16,7 @@ from legato.cli.entry import Entry
 from legato.cli.local import run
 from legato.cli.local.comparing import Moment, compare, describe, read_run
 from legato.cli.options import Threads, read_whole
-from legato.core.errors import UsageError
+from legato.core.errors import LegatoError, UsageError
 
 if TYPE_CHECKING:
     from legato.core.spec import JobSpec
@@ -154,6 +154,11 @@ def _run(
     except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("legato: interrupted; nothing is left running.", err=True)
         raise typer.Exit(run.EXIT_INTERRUPTED) from None
+    except UsageError:
+        raise
+    except (LegatoError, OSError) as error:
+        # Exit code 1 would say that the results differ.
+        raise _not_compared(str(error)) from error
     if outcome == "failed":
         typer.echo(watcher.errors.rstrip(), err=True)
         raise _not_compared("The program failed.")

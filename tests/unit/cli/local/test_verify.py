@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from legato.cli import main
 from legato.cli.local import verify as verifying
 from legato.cli.local.comparing import Moment
+from legato.core.errors import LegatoError
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,16 @@ def be_recorded(monkeypatch: pytest.MonkeyPatch, outcome: str, num_steps: int, n
     moments = {step: Moment(num_workers, {0: {"a": 1}}) for step in range(1, num_steps + 1)}
     monkeypatch.setattr(verifying, "_conduct", conduct)
     monkeypatch.setattr(verifying, "read_run", lambda _: moments)
+
+
+@pytest.mark.parametrize("error", [LegatoError("no process could be started"), OSError(28, "No space left on device")])
+def test_a_machine_that_cannot_run_it_is_no_difference(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    async def conduct(*_: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(verifying, "_conduct", conduct)
+    code, err = verify("train.py")
+    assert code == 3 and "could not be compared" in err and str(error) in err
 
 
 @pytest.mark.parametrize(
