@@ -1,4 +1,4 @@
-"""What people may call projects, training definitions and experiments, and what runs of these are called. Pure."""
+"""Names of projects, training definitions, experiments and their runs. Pure."""
 
 from __future__ import annotations
 

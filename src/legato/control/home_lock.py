@@ -1,4 +1,4 @@
-"""Which home a store belongs to: jobs' directories are in one home, and who decides must have that one. Starts nothing.
+"""Which home a store belongs to: jobs' directories are in one home, and the deciding server must have it.
 
 A home has an id, in a file of its own, that goes with it wherever it is moved or mounted. The first server that decides
 writes it into the store; one with another home would take every job that runs for one that was never started.

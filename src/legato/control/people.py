@@ -1,4 +1,4 @@
-"""Who may ask, and what was done by whom: users, their tokens, the audit log, as plain frozen records. Decides nothing.
+"""Users, their tokens and the audit log, as plain frozen records. Decides nothing.
 
 Times are seconds since 1970.
 """

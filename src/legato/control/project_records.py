@@ -1,4 +1,4 @@
-"""Projects, training definitions and experiments as they go into the store and come out of it. Knows no SQL.
+"""Projects, training definitions and experiments, as records of the store. Knows no SQL.
 
 Times are seconds since 1970.
 """

@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it: plain frozen records. Decides nothing and knows no SQL.
+"""Records that the store reads and writes: plain and frozen. Decides nothing and knows no SQL.
 
 Times are seconds since 1970. ``sees_only`` in the store's functions is the user to whose jobs and queues the view is
 limited; None sees all (`roles.Asker.sees_only`).

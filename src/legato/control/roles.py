@@ -1,4 +1,4 @@
-"""Who asks: the three roles, and what each may do to a job. Knows no passwords and no tokens."""
+"""Roles of users, and what each may do to a job. Knows no passwords and no tokens."""
 
 from __future__ import annotations
 

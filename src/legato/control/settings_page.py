@@ -1,4 +1,4 @@
-"""Make the page of settings from the settings themselves. ``python -m legato.control.settings_page FILE`` writes it."""
+"""Makes the page of settings from the settings. ``python -m legato.control.settings_page FILE`` writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a job on the platform: its stages, the one table of legal moves, and what may be asked when.
+"""The stages of a job on the platform, the table of legal moves, and the actions that each stage allows.
 
 Never decides to move, and never writes: the store moves jobs, and asks here first.
 """

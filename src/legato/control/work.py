@@ -1,4 +1,4 @@
-"""What a job runs, as its submission says it, and the order for a driver that follows from it. Starts nothing."""
+"""The program and limits of a job's submission, and the order for its driver. Starts nothing."""
 
 from __future__ import annotations
 

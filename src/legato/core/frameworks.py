@@ -1,4 +1,4 @@
-"""What runs a program: frameworks, as they are offered and asked, and the launcher that each worker begins with. Pure.
+"""Frameworks: how the platform offers and calls them, and the launcher of each worker. Pure.
 
 A framework turns the command line of a training definition into the program of a job. The platform knows those of its
 own and those that plugins bring, all of them by this page alone.

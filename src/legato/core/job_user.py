@@ -1,4 +1,4 @@
-"""The user of the system as whom a job's processes run. Data only; changes no process."""
+"""The system user of a job's processes. Data only; changes no process."""
 
 from __future__ import annotations
 

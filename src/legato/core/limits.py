@@ -1,4 +1,4 @@
-"""What a worker may use of its machine, as texts and numbers. Pure."""
+"""Limits of a worker on its machine, as texts and numbers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that are kept in files, and that must hold after the folder they name was moved. Pure.
+"""Paths that are stored in files, and must hold after their folder was moved. Pure.
 
 What keeps paths keeps beside them where the folders were, such as the home; who reads them later moves the paths to
 where these folders are now.

@@ -1,4 +1,4 @@
-"""Who computes what, and in which order it is added up. Pure arithmetic on integers; never touches a tensor.
+"""Which worker computes what, and in which order it is added up. Pure arithmetic on integers; never touches a tensor.
 
 The sum over the micro-batches of a step is always taken along one binary tree over the leaves ``0 .. V-1``:
 node ``(start, level)`` covers the leaves ``start .. start + 2**level - 1`` and is *left child + right child*; a node

@@ -1,4 +1,4 @@
-"""What a user asks for: the description of one job, and the rules it must keep. Reads no files and starts nothing."""
+"""The description of one job, and the rules that it must keep. Reads no files and starts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``legato verify`` asks of workers, and what they write down. Data only."""
+"""What ``legato verify`` asks of workers, and what they record. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a local engine and its warm parent say to one another, and what they keep on disk. Data only; sends nothing.
+"""The messages between a local engine and its warm parent, and their files on disk. Data only; sends nothing.
 
 They talk over a unix socket: every frame is a length of four bytes and one MessagePack-encoded message. The record is a
 small JSON file in the job's directory: the next process that opens the engine finds the warm parent and its workers by

@@ -1,4 +1,4 @@
-"""Where the marks of a time axis are and what they say. Pure arithmetic."""
+"""Positions and labels of the marks of a time axis. Pure arithmetic."""
 
 from __future__ import annotations
 

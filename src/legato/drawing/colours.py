@@ -1,4 +1,4 @@
-"""Which job has which colour: told apart by those who see fewer colours too, and by texture where colours run out."""
+"""The colour of each job: distinguishable for colour-blind users, and with textures where colours run out."""
 
 from __future__ import annotations
 

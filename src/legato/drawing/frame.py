@@ -1,4 +1,4 @@
-"""What all panels of a timeline have in common: the axis of time, the colours and names of jobs. Draws nothing."""
+"""What all panels of a timeline share: the axis of time, the colours and names of jobs. Draws nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timeline is drawn from: plain records of slots in the hands of jobs. Draws nothing."""
+"""The data of a timeline: plain records of slots held by jobs. Draws nothing."""
 
 from __future__ import annotations
 

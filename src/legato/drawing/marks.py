@@ -1,4 +1,4 @@
-"""Numbers for what happened: above a panel where there is room, and in order below it. Draws nothing."""
+"""Numbers for events: above a panel where there is room, and in order below it. Draws nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures as PNG, by matplotlib, which is an extra: it brings its own letters, and needs nothing of the system.
+"""Pictures as PNG, by matplotlib, which is an extra: it has its own fonts, and needs nothing of the system.
 
 Other libraries turn SVG into PNG, but they need a library of the system (CairoSVG) or leave words out where the
 system has no fonts (resvg).

@@ -1,4 +1,4 @@
-"""Who had which slots when, as a picture: for the simulation and for the real platform alike. Reads and writes nothing.
+"""Slots of jobs over time, as a picture: for the simulation and for the real platform alike. Reads and writes nothing.
 
 `draw_timeline` takes plain records, so that what ``GET /allocations`` answers can be drawn as it comes. Up to 48 slots
 have a row each; of a larger pool the picture shows how many slots each job has, one job upon the other. Several pools,

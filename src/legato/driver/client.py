@@ -1,4 +1,4 @@
-"""How a command reaches a running job: find its driver, ask one thing, return the answer. Shows nothing itself."""
+"""Sends one request of a command to a running job: finds its driver, asks, returns the answer. Shows nothing itself."""
 
 from __future__ import annotations
 

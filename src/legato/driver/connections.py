@@ -1,4 +1,4 @@
-"""The driver's door: a websocket per worker and per client, who may come in, what waits to be sent. Decides nothing.
+"""Connections of the driver: a websocket per worker and client, authentication, queues of messages. Decides nothing.
 
 A worker that does not read never blocks the driver: its messages wait in memory, up to a limit.
 """

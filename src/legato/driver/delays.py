@@ -1,4 +1,4 @@
-"""How long changes of membership hold a training up, from the reports of its steps. Pure; decides nothing."""
+"""How long changes of membership pause a training, from the reports of its steps. Pure; decides nothing."""
 
 from __future__ import annotations
 

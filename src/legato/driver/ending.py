@@ -1,4 +1,4 @@
-"""How a job ends: the program's end, its failure, a stop; and what is given up on the way. Sends only instructions."""
+"""How a job ends: the program's end, its failure, a stop; and which slots it gives up. Sends only instructions."""
 
 from __future__ import annotations
 

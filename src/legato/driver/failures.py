@@ -1,4 +1,4 @@
-"""How workers are lost: exits, fences, deaths in a row. Never decides what the rest of the job does about it."""
+"""How workers are lost: exits, fences, deaths in a row. Never decides what the rest of the job does then."""
 
 from __future__ import annotations
 

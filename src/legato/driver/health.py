@@ -1,4 +1,4 @@
-"""Deadlines: which workers are overdue now, and when to look again. Pure but for `forgive`, which shifts deadlines.
+"""Deadlines: which workers are overdue now, and when to check again. Pure, except `forgive`, which shifts deadlines.
 
 A worker that is silent is not lost for that: a program may hold Python's lock for a minute, or a machine may have more
 to do than it can. So the engine is asked about its process, and the answers decide:

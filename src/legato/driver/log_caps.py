@@ -1,4 +1,4 @@
-"""Keeps logs of a job from filling the disk: the oldest part of a log that is too long is dropped.
+"""Keeps logs of a job from filling the disk: drops the oldest part of a log that is too long.
 
 Processes hold their logs open and readers remember offsets, so a log is never cut or renamed. A hole is punched at its
 beginning instead: its length and all offsets stay, its oldest part takes no room any more, and a line in the log says

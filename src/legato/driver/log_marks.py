@@ -1,4 +1,4 @@
-"""How long each worker's log was at which moments, so that lines of several logs can be put in order. Reads no log.
+"""The lengths of each worker's log over time, so that lines of several logs can be put in order. Reads no log.
 
 The driver looks once a second and writes a line about the logs that have grown; of long jobs less often, so that these
 lines stay few. What was written between two looks has the same time.

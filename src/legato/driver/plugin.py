@@ -1,4 +1,4 @@
-"""The driver's plugin: something that a job brings along and that lives in its driver's process. Knows none by name.
+"""The driver's plugin: code that a job brings along and that runs in its driver's process. Knows no plugin by name.
 
 A plugin hears which workers are there, tells each of them by variables where it is, and keeps what a new driver must
 know in a folder of the job's directory. Whether a job has one, and which, its spec says; who has none pays nothing.

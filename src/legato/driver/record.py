@@ -1,4 +1,4 @@
-"""What is written down about a job: events, metrics, and the first commit of every step. Never blocks its caller.
+"""The records of a job: events, metrics, and the first commit of every step. Never blocks its caller.
 
 Lines are handed over in memory and written by a thread; a full disk costs lines and is said aloud, never the job.
 """

@@ -1,4 +1,4 @@
-"""Keeps the sources with which a job began, so that a worker that comes later runs the same program.
+"""Keeps the sources with which a job began, so that a worker that joins later runs the same program.
 
 Read are the script and what its import statements name beside it, and so on; nothing else of its folder. What a program
 imports by other means is compared when a worker joins.

@@ -1,4 +1,4 @@
-"""What a job looks like from outside: one dictionary for the command line and for clients. Changes nothing."""
+"""The status of a job: one dictionary for the command line and for clients. Changes nothing."""
 
 from __future__ import annotations
 

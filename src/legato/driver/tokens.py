@@ -1,4 +1,4 @@
-"""Who may say what to a driver: one secret for those who command the job, one token for each of its workers. Pure.
+"""Tokens of a driver: one secret for clients that command the job, one token for each of its workers. Pure.
 
 A worker's token is made from the secret and the worker's number, so a new driver that knows the secret knows the tokens
 of all workers too, and nothing else has to be kept. From a worker's token the secret cannot be found.

@@ -1,4 +1,4 @@
-"""The seam to processes: start, stop and watch workers somewhere. Decides nothing; knows nothing of views or steps."""
+"""The interface to processes: start, stop and watch workers. Decides nothing; knows nothing of views or steps."""
 
 from __future__ import annotations
 

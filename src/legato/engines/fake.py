@@ -1,4 +1,4 @@
-"""A made-up machine and an engine on it: the contract of engines, kept in memory. For tests of drivers; starts nothing.
+"""A simulated machine and an engine on it: the contract of engines, in memory. For tests of drivers; starts nothing.
 
 The machine outlives its engines, as a real one does: open a second `FakeEngine` on it to play a driver's successor.
 """

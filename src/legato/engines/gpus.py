@@ -1,4 +1,4 @@
-"""Which GPUs this machine offers, and how a worker is shown just one of them. Found without torch; starts nothing.
+"""The GPUs of this machine, and how a worker sees just one of them. Works without torch; starts nothing.
 
 NVML tells the GPUs by name, if ``nvidia-ml-py`` is installed; else their device files are counted. A slot's *device* is
 ``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` may name it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N``: the

@@ -1,4 +1,4 @@
-"""Who holds its minimum, and what that leaves. Never looks at who holds slots now, but for jobs behind a reservation.
+"""Which jobs get their minimum, and what is left. Never reads present slots, except for jobs behind a reservation.
 
 Every queue has its floor set aside as far as its jobs could use it; the rest is common. The queue with the least per
 weight goes next, with the first of its jobs; a minimum that does not fit is refused, and those behind it may still fit.

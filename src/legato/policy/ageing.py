@@ -1,4 +1,4 @@
-"""How far jobs are behind their own fair finish, and how much that counts when minimums do not all fit. Counts no time.
+"""How far jobs are behind their fair finish, and its weight when not all minimums fit. Measures no time.
 
 Who has had less than was due to it for long, because its minimum did not fit or was wide, goes before others of the
 same priority, and before those of a higher one if it is far behind. What is due is set by `due`; the caller that

@@ -1,4 +1,4 @@
-"""What the policy cannot decide on, in words for people. Pure: it looks at one job, queue or slot at a time."""
+"""Input on which the policy cannot decide, in words for people. Pure: it reads one job, queue or slot at a time."""
 
 from __future__ import annotations
 

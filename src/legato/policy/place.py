@@ -1,4 +1,4 @@
-"""Which slots a job has: it keeps its own, grows beside them, and gives up the stragglers. Decides no numbers.
+"""Which slots a job has: it keeps its own, grows beside them, and gives up slots on the nodes where it has fewest.
 
 Growth goes to the nodes the job is on already, then to the emptiest other one. No job is moved for beauty alone.
 """

@@ -1,4 +1,4 @@
-"""What each queue's part of the pool is, and how many slots its jobs could use. Gives nothing; knows no job by name."""
+"""The share of each queue, and the number of slots that its jobs could use. Assigns nothing; knows no job by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every job should have in the end: its minimum by admission, and its share above it. Moves nothing.
+"""The final number of slots of every job: its minimum by admission, and its share above it. Moves nothing.
 
 Queues share first, then the jobs of each; exact shares become whole slots, whole slots become useful sizes, and what a
 job cannot use goes to the next one that can. Computed from nothing but the snapshot; who holds a slot now only breaks

@@ -1,4 +1,4 @@
-"""What a policy sees and what it answers: the whole pool at one moment, and one decision per job. Decides nothing.
+"""Input and output of a policy: the whole pool at one moment, and one decision per job. Decides nothing.
 
 Numbers of slots are whole; moments are seconds on the caller's clock, of which only differences mean anything.
 Nothing here can be part of a cycle, so the collector of cycles need not look at ten thousand slots (``gc=False``).

@@ -1,4 +1,4 @@
-"""How much of a change is made now: starts at once, mere fairness and growth only when wanted for a while.
+"""Which part of a change is made now: starts at once; growth and fairness only after a while.
 
 Sets the next size of every claim, between what it holds and its target. A slot that is being given back counts in the
 target but is not free: the loss of one job and the gain of another are two decisions, the second one made when the slot

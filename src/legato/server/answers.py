@@ -1,4 +1,4 @@
-"""Answers: records out of the store as JSON, and what the published OpenAPI says of them. Decides nothing."""
+"""Answers: records of the store as JSON, and their description in the OpenAPI document. Decides nothing."""
 
 from __future__ import annotations
 

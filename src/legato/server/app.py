@@ -1,4 +1,4 @@
-"""The application: all routes, and the door before them. Opens nothing and starts nothing."""
+"""The application: all routes, and the middleware before them. Opens nothing and starts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: the token of a request, and how often it may come. Decides nothing about what may be done."""
+"""Authentication: the token of a request, and the rate of requests. Decides nothing about permissions."""
 
 from __future__ import annotations
 

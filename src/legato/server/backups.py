@@ -1,4 +1,4 @@
-"""Writes a backup of a platform into one file while the platform runs: its store of one moment, its code, its jobs.
+"""Writes a backup of a platform into one file while the platform runs: its store at one moment, its code, its jobs.
 
 The file is a tar. First a description, then the store as lines, then the files of the home as they are at their turn,
 at last the SHA-256 of all before it. The store comes first: whatever it knows of a job, the job's files know too. Where

@@ -1,4 +1,4 @@
-"""What may be in the body of a request. Checks form only; what fits is the store's and the policy's to say."""
+"""Bodies of requests. Checks form only; the store and the policy check the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploaded code as one file again, to be downloaded. Reads nothing but the folder that it is given."""
+"""Uploaded code as one file, for downloads. Reads only the folder of the code."""
 
 from __future__ import annotations
 

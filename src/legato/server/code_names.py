@@ -1,4 +1,4 @@
-"""Names of the files of uploaded code: walked once of each, because code never changes. Reads no file."""
+"""Names of the files of uploaded code: read once for each, because code never changes. Reads no file."""
 
 from __future__ import annotations
 

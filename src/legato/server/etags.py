@@ -1,4 +1,4 @@
-"""Tags of answers that are asked for again and again: a client with the same tag gets 304, and nothing is read."""
+"""Tags of answers that clients poll: a client with the same tag gets 304, and nothing is read."""
 
 from __future__ import annotations
 

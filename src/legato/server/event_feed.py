@@ -1,4 +1,4 @@
-"""Events for those who follow: one reader of the store for all of them, and the newest events in memory.
+"""Events for followers: one reader of the store for all of them, and the newest events in memory.
 
 Several servers may write events, so the store is asked now and then; a change in this process asks at once. Who was
 away for long reads from the store.

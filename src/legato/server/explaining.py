@@ -1,4 +1,4 @@
-"""Why a job has what it has: the decisions on it, who has what it waits for, who got what it lost. Decides nothing."""
+"""Explanations of a job's slots: decisions, holders of the slots, slots that it lost. Decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frameworks of our own, and all that a server offers: theirs are those that its plugins bring. Runs nothing."""
+"""Legato's frameworks, and those that plugins of the server add. Runs nothing."""
 
 from __future__ import annotations
 

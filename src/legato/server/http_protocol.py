@@ -1,4 +1,4 @@
-"""How much of HTTP a connection may use before a request of it is looked at: bytes, fields, time, and connections.
+"""Limits of HTTP connections before a request is handled: bytes, fields, time, and connections.
 
 Uvicorn parses with httptools, which bounds none of this: a head without an end would be kept in memory, and half a head
 would keep its connection forever. Everything here is counted per connection or per address and costs no timer per

@@ -1,4 +1,4 @@
-"""As which user of the system jobs run: what must be so before a server starts, and who each job's user is.
+"""The system users of jobs: checks at the start of a server, and the user of each job.
 
 Where jobs have users of their own, the system keeps them from the store, from the server and from one another; this
 module sees to it that it can. It starts no job.

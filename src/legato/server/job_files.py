@@ -1,4 +1,4 @@
-"""Files of a job, as they may be shown. Its program may have put anything there, so no link is ever followed.
+"""Files of a job for users. Its program may have put anything there, so no link is ever followed.
 
 Every folder on the way to a file is opened by itself, inside of the one before it: what a program exchanges in between
 leads nowhere either. Writes nothing, and never waits for a pipe.

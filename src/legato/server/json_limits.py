@@ -1,4 +1,4 @@
-"""How much may be in a JSON body: values and depth, counted in its bytes, before anything is made of it.
+"""Limits of a JSON body: values and depth, counted in its bytes, before it is decoded.
 
 A million empty lists are two megabytes, and take a hundred times as much memory and time when each becomes an object.
 Knows no field.

@@ -1,4 +1,4 @@
-"""Lines of JSON in files that grow, from some number on: what was there at the last look is not read again.
+"""Lines of JSON in growing files, from a number on: lines of earlier reads are not read again.
 
 Of each stretch of a file its place and the highest number in it are remembered, so those who follow a file read its end
 alone, and where lines are out of order none is missed. Writes nothing; a line that a crash cut off is left out.

@@ -1,4 +1,4 @@
-"""What a run of a training definition is, and a job that names a framework: what it becomes. Submits nothing."""
+"""Turns a run of a training definition, and a job with a framework, into a submission. Submits nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's own log: one form for all lines of all loggers. Keeps no file: lines go to standard error."""
+"""The server's own log: one format for all lines of all loggers. Writes no file: lines go to stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of a job: which there are, pieces of them, and what was added since. Writes nothing; waits for nothing."""
+"""Logs of a job: their list, pieces of them, and new lines. Writes nothing; waits for nothing."""
 
 from __future__ import annotations
 

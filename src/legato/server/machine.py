@@ -1,4 +1,4 @@
-"""This machine as a node of the pool: its name there, and its slots. Starts nothing on it."""
+"""This machine as a node of the pool: its name, and its slots. Starts nothing on it."""
 
 from __future__ import annotations
 

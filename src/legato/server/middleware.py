@@ -1,4 +1,4 @@
-"""The door: all that holds for every request, before and after its route. Knows no job and no queue.
+"""Middleware: checks of every request, before and after its route. Knows no job and no queue.
 
 It gives the request a number, refuses foreign hosts, foreign pages and bodies that are too large, finds out who asks,
 turns errors into problem details, and writes a line of the log. A route that forgets any of this cannot exist.

@@ -1,4 +1,4 @@
-"""Plugins of a server: applications that answer under paths of their own. They know only the REST of the platform.
+"""Plugins of a server: applications that answer under their own paths. They know only the REST of the platform.
 
 The middleware checks host, origin and zero bytes before it calls a plugin, and writes the line of the log after. The
 plugin does all else: who asks, how large bodies may be, how errors look. What it wants of the platform it asks for

@@ -1,4 +1,4 @@
-"""What may be in the body of a request about projects, definitions and experiments. Checks form only."""
+"""Bodies of requests about projects, definitions and experiments. Checks form only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: requests as they come, the platform as it is at each scrape. Contains no names of users."""
+"""Metrics for Prometheus: requests as they come, the platform at each scrape. Contains no names of users."""
 
 from __future__ import annotations
 

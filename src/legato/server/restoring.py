@@ -1,4 +1,4 @@
-"""Makes a home of a backup: checks the file, then writes files and store. A home appears only when it is whole."""
+"""Makes a home from a backup: checks the file, then writes files and store. A home appears only when it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes away what is too old to be kept, with its files; on the server that decides, now and then. Keeps all else."""
+"""Deletes old data and their files, on the deciding server, now and then. Keeps all else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes stand on, in one place: the store, the settings, the control loop as far as they may know it."""
+"""What the routes use, in one place: the store, the settings, and their view of the control loop."""
 
 from __future__ import annotations
 

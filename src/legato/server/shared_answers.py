@@ -1,4 +1,4 @@
-"""Answers that many ask for at once: one of them has it computed, and all get it, those of the next moment too.
+"""Answers that many users ask for at once: computed once, and shared for a moment.
 
 Knows nothing of what is asked: who may see what is for the key to say, and what has changed since for the version.
 """

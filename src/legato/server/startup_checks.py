@@ -1,4 +1,4 @@
-"""What must be so before a server starts: a directory that it alone may write, and a port to listen on.
+"""Checks before a server starts: a directory that only it can write, and a port to listen on.
 
 Each that is not so is an error with its remedy, and nothing was started. Loads nothing of what a server needs: to find
 out that none can start here must not take as long as to start one.

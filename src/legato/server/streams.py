@@ -1,4 +1,4 @@
-"""Server-sent events: how a stream is written, and when it ends. Knows nothing of the content.
+"""Server-sent events: format and end of a stream. Knows nothing of the content.
 
 Not sse-starlette: its import replaces a method of uvicorn, and its pings do not check whether a reader is admitted.
 """

@@ -1,4 +1,4 @@
-"""Time series of a job, out of the files that its driver writes. Pure but for reading files; draws nothing."""
+"""Time series of a job, from the files that its driver writes. Pure, except for reading files; draws nothing."""
 
 from __future__ import annotations
 

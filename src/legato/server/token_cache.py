@@ -1,4 +1,4 @@
-"""What the store said of a token a moment ago: not every request asks it. Reads no clock; keeps no secret.
+"""A short memory of the store's answers about tokens, so that not every request asks it. Keeps no secret.
 
 A right of a token may outlive its removal by one second at most. A removal on this server is announced, and the right
 is gone at once; what was taken away on another server of the same store is gone within that second.

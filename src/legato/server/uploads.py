@@ -1,4 +1,4 @@
-"""Uploaded code on its way into its place: received, checked, unpacked, put down whole. Runs none of it."""
+"""Uploads of code: received, checked, unpacked, stored completely. Runs none of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up drivers on the running loop's clock, for the seam of `legato.control.drivers.drivers`. They start no process.
+"""Simulated drivers on the running loop's clock, for `legato.control.drivers.drivers`. They start no process.
 
 They behave as real ones do in all that the platform can see: what takes time takes time, they die and hang when told
 to, and workers outlive their driver. And they watch what no real one could: `clashes` tells of every slot in which two

@@ -1,4 +1,4 @@
-"""What a made-up job computes and what everything about it costs, in seconds. Pure arithmetic."""
+"""Computation and costs of a simulated job, in seconds. Pure arithmetic."""
 
 from __future__ import annotations
 

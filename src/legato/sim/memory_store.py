@@ -1,4 +1,4 @@
-"""The platform's store in memory: what the control loop reads and writes, and what users ask. Never decides anything.
+"""The platform's store in memory, for the control loop and for simulated users. Never decides anything.
 
 It keeps the same promises as the store: every change of the loop whole or not at all, nothing written by a loop whose
 lease another one has, no second owner of a slot, no move that `legato.control.stages` does not have.

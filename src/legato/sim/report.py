@@ -1,4 +1,4 @@
-"""What became of a workload: times, allocation and resizes as numbers, and who had which slots when. Simulates nothing.
+"""Results of a workload: times, allocation and resizes as numbers, and slots over time. Simulates nothing.
 
 Times are seconds. A job's time runs from its submission: it *waits* until it has slots for the first time, and is
 *complete* when it has succeeded. What it would take alone, with all slots that help it, is what it is compared with.

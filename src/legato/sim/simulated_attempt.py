@@ -1,4 +1,4 @@
-"""One attempt of a made-up job: its driver, its workers and how far they are. Reports; decides nothing about slots."""
+"""One attempt of a simulated job: its driver, its workers and their progress. Reports; decides nothing about slots."""
 
 from __future__ import annotations
 

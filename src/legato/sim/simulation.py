@@ -1,4 +1,4 @@
-"""A whole platform in virtual time: the real policies and control loop over made-up drivers and store in memory.
+"""A whole platform in virtual time: the real policies and control loop over simulated drivers and a store in memory.
 
 `World` holds the parts; `simulate` submits a workload to it and waits until every job has ended. A round of the loop
 comes a second after news at the latest, as on the real platform; rounds in which nothing could be new are left out.

@@ -1,4 +1,4 @@
-"""Workloads: what is submitted when, read from CSV or drawn by a seed. Runs nothing."""
+"""Workloads: jobs and their times of submission, read from CSV or drawn by a seed. Runs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what msgspec describes: JSON and plain values as records.
+"""Decodes JSON and plain values into msgspec records.
 
 What msgspec works out about a type it keeps with the type, and other threads see it before it is whole: two that read
 the first of a kind at once can end the process with SIGSEGV (msgspec 0.22; met in the first requests after a start, on

@@ -1,4 +1,4 @@
-"""The processes of this machine: which one a number means, and how to end exactly that one.
+"""The processes of this machine: which process a number means, and how to end exactly that one.
 
 Numbers are given out again, so a process is meant by its number and its start time together, and both are looked at
 before anything is sent. A process that might be another program's is not touched. Where a job has a user of its own,

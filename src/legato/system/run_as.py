@@ -1,4 +1,4 @@
-"""Runs a command as another user, who keeps no privilege of ours: the last program that runs with ours.
+"""Runs a command as another user without our privileges: the last program that has them.
 
 ``python -I -S run_as.py`` reads an order from stdin: a JSON object with ``uid``, ``gid``, ``groups``, ``directory``,
 ``environment``, ``command``, and ``file``: a path and the text that is written there first, or null. The privileges go

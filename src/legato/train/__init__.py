@@ -1,1 +1,1 @@
-"""What runs in the user's process. The floor where torch lives; never loads the platform."""
+"""Code that runs in the user's process. The only package with torch; never loads the platform."""

@@ -1,4 +1,4 @@
-"""Lets processes that began before an upgrade in place go on: their modules get their present names too.
+"""Keeps processes that began before an upgrade in place running: their modules get their present names too.
 
 Such a process has loaded, say, ``legato.train.session``. What it imports only now comes from the new version and asks
 for ``legato.train.loop.session``. It must get the module that holds the state of this process, not a second one.

@@ -1,4 +1,4 @@
-"""What clients send at length: how much of it may be on its way at once, and how long one waits for its next byte.
+"""Receives long bodies: limits how much is received at once, and the time to the next byte.
 
 A slow sender delays only itself. Does not interpret the bytes, and writes none of them.
 """

@@ -1,4 +1,4 @@
-"""Reads tar files that strangers sent: regular files and folders, one by one, plain or packed by gzip, nothing else.
+"""Reads tar files from untrusted users: regular files and folders, one by one, plain or gzipped, nothing else.
 
 As a stream: nothing is sought, and no entry is read before those before it were accepted. Believes no name and counts
 no bytes; that is for the caller. One read unpacks no more bytes than it asks for. Other packings are refused by name:

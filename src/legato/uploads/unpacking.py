@@ -1,4 +1,4 @@
-"""Unpacks uploaded code, which is not trusted: regular files and folders, within caps, and nothing else.
+"""Unpacks uploaded code, which is not trusted: regular files and folders, within limits, and nothing else.
 
 We extract ourselves, because libraries' filters have been got round: no links, devices or other special files, no
 absolute names, no ``..``, no two names that some file system takes for one. Caps are measured on what comes out, while

@@ -1,1 +1,1 @@
-"""The seam between the control loop and the drivers of jobs."""
+"""The interface between the control loop and the drivers of jobs."""

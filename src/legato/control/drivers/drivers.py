@@ -1,4 +1,4 @@
-"""The seam to drivers: start one per job, tell it its slots, stop it, ask how it does. Decides nothing.
+"""The interface to drivers: start one per job, send it its slots, stop it, read its report. Decides nothing.
 
 A driver outlives the platform. Its starter says which *attempt* of the job it is, and everything is asked and
 answered for that attempt only, so that nothing late is taken for news. Every call may be repeated.

@@ -1,4 +1,4 @@
-"""What jobs see of the platform's own environment: what they need to run, and nothing that may hold a secret. Pure."""
+"""The variables of the platform's environment that jobs get: those that they need, and no secrets. Pure."""
 
 from __future__ import annotations
 

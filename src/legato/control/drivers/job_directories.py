@@ -1,4 +1,4 @@
-"""What is done in a job's directory around its driver: its copy of the code, its leftovers, its last words.
+"""Prepares and reads a job's directory around its driver: copy of the code, leftover processes, last log lines.
 
 The driver's own files are `legato.driver.journal`'s to know. Starts nothing, and decides nothing.
 """

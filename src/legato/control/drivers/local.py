@@ -1,4 +1,4 @@
-"""Drivers as processes of this machine, each in a session of its own, so that they outlive the platform.
+"""Drivers as processes of this machine, each in a separate session, so that they outlive the platform.
 
 What is known of a driver lies in its job's directory: the order, the identity of its process, where it listens, its
 journal. So a platform that comes again finds every driver, also those that another server started. Decides nothing.

@@ -1,4 +1,4 @@
-"""Looks for the directories and the program that a job needs; run as a script, it looks as the user that runs it.
+"""Checks the directories and the program of a job; run as a script, it checks with the rights of its user.
 
 ``python -I -S places.py DIRECTORY PROGRAM DATA`` prints which of them is missing and ends with 1. Imports nothing of
 Legato, so it starts in milliseconds.

@@ -1,4 +1,4 @@
-"""A driver as a process of its own: ``python -m legato.control.drivers.process DIRECTORY``.
+"""A driver as a separate process: ``python -m legato.control.drivers.process DIRECTORY``.
 
 It reads its order from the job's directory and runs the job to its end, or takes it over where an earlier driver of the
 same attempt died. It is independent: the server that started it may die and restart. Decides nothing about slots.

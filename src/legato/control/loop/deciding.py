@@ -1,4 +1,4 @@
-"""Before and behind the policy, as pure functions: what it sees of the platform, and what its decisions change there.
+"""Around the policy, as pure functions: what it sees of the platform, and what its decisions change there.
 
 No I/O and no clock. Who gets what is decided in `legato.policy`.
 """

@@ -1,4 +1,4 @@
-"""Makes a round's calls of drivers: starts beside the rounds, because code may take long to copy; all else inside one.
+"""Calls drivers after a round: starts run beside the rounds, because code may take long to copy; all else inside one.
 
 Of one job one thing is under way at a time. Failures are reported to the caller; nothing is tried again here.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong with a job's driver, again and again: how often, what to say of it, when to give up. Pure.
+"""Repeated failures of a job's driver: their number, the reason to show, when to give up. Pure.
 
 A driver that cannot be started, or dies, is started again after a pause that grows; one that was well for long begins
 from nothing. What is wrong stands behind the reason of the job's stage, until it is over. Starts nothing.

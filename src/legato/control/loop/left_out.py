@@ -1,4 +1,4 @@
-"""What a round of the control loop cannot deal with and leaves out, so that all else goes on. Logs nothing."""
+"""Objects that a round of the control loop cannot handle and leaves out, so that all others continue. Logs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control loop: observe, learn, decide, apply, again and again, while it holds the lease. Decides nothing itself.
+"""The control loop: observe, record, decide, apply, repeatedly, while it holds the lease. Decides nothing itself.
 
 What it reads and writes is behind `LoopStore`, the drivers behind `Drivers`, and time comes from clocks. What things
 mean is in `rounds` and `deciding`, who gets what in `legato.policy`. A failure in a round is seen again in the next.

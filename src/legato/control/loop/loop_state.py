@@ -1,4 +1,4 @@
-"""What a round of the control loop starts from: the facts, sorted by job, and what is remembered of each job. Pure.
+"""The state at the start of a round of the control loop: facts by job, and memory of each job. Pure.
 
 What is remembered is in memory only: if it is lost, the next decisions come a little later, and nothing else.
 """

@@ -1,4 +1,4 @@
-"""How the rounds of a control loop went, for those who operate it. Decides nothing; the loop alone writes it."""
+"""Statistics of the rounds of a control loop, for operators. Decides nothing; only the loop writes it."""
 
 from __future__ import annotations
 

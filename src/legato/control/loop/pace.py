@@ -1,4 +1,4 @@
-"""How fast a job trains and what a resize costs it, from reports that come now and then. Pure; decides nothing."""
+"""Speed of a job and cost of its resizes, from occasional reports. Pure; decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round of the control loop learns, as pure functions: what the drivers' reports mean for the store.
+"""What the drivers' reports mean for the store, as pure functions.
 
 No I/O and no clock. What is decided then is in `deciding`; messages to drivers are in `calls`.
 """

@@ -1,4 +1,4 @@
-"""How many seconds of slots were due to a job, and how many it had. Pure; decides nothing and forgets with the loop."""
+"""Seconds of slots due to a job, and seconds that it had. Pure; decides nothing and is lost with the loop."""
 
 from __future__ import annotations
 

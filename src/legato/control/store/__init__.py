@@ -1,4 +1,4 @@
-"""The store: everything that the platform remembers, and the one door to it. SQL is spoken in its rooms alone.
+"""The store: all data of the platform, and the one interface to it. Only its modules use SQL.
 
 Each function of a room is a whole transaction: it happened, or it did not. Time comes in as an argument, in seconds
 since 1970; records come out. Each other module of this package is a room; the tables are in `schema`. Other packages

@@ -1,4 +1,4 @@
-"""Users and their passwords, as the store keeps them. Tokens are in `tokens`."""
+"""Users and their passwords in the store. Tokens are in `tokens`."""
 
 from __future__ import annotations
 

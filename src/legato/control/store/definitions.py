@@ -1,4 +1,4 @@
-"""Training definitions, as the store keeps them. Looks into no code: whether a program is there was asked before."""
+"""Training definitions in the store. Reads no code: the caller has checked that the program exists."""
 
 from __future__ import annotations
 

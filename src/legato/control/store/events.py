@@ -1,4 +1,4 @@
-"""Events and the audit log, as the store keeps them. Nothing here changes or deletes what was written."""
+"""Events and the audit log in the store. Nothing here changes or deletes what was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments, as the store keeps them: which training definitions are run together. Runs nothing."""
+"""Experiments in the store: training definitions that are run together. Runs nothing."""
 
 from __future__ import annotations
 

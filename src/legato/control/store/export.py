@@ -1,4 +1,4 @@
-"""The whole store as lines of text, of one moment, and back into an empty database of either kind.
+"""The whole store at one moment as lines of text, and back into an empty database of either kind.
 
 The lines know no database: what was read from SQLite can be written to PostgreSQL, and the other way round. Each table
 begins with its name and columns; a line for each row follows. Values are those of the columns, JSON is text.

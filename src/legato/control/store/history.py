@@ -1,4 +1,4 @@
-"""Who had which slots when, as the store remembers it: for pictures of the past. Changes nothing."""
+"""Slots of jobs over time, as the store records them: for pictures. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotency keys, as the store keeps them: a request that comes twice is answered once. Knows no HTTP."""
+"""Idempotency keys in the store: a repeated request is answered with the first result. Knows no HTTP."""
 
 from __future__ import annotations
 

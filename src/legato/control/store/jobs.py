@@ -1,4 +1,4 @@
-"""Jobs, as the store keeps them: what users submit, ask for and look at. What the loop writes is in `loop`."""
+"""Jobs in the store: what users submit, request and read. What the loop writes is in `loop`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease of the control loop, as the store keeps it: who is the one loop, with which number it writes, from where.
+"""The lease of the control loop in the store: its owner, its fencing number, its home.
 
 Clocks of several servers need not agree for safety: a loop whose lease was taken over is refused by its number, however
 late it writes. They only decide how soon another one takes over; also where a clock was set back, which is seen by a

@@ -1,4 +1,4 @@
-"""What the control loop reads and writes: everything at one moment, and each job whole or not at all. Decides nothing.
+"""What the control loop reads and writes: all at one moment, and each job completely or not at all. Decides nothing.
 
 Every write names the fence of its lease; one whose lease was taken over changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Bring a store's tables to this version of Legato, or say that they are of another. Never touches their content.
+"""Migrates a store's tables to this version of Legato, or reports another version. Never touches their content.
 
 A new version of the tables: change `schema`, then add a file to ``migrations/versions`` whose ``down_revision`` is the
 newest one; a test compares the two.

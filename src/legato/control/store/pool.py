@@ -1,4 +1,4 @@
-"""Nodes, slots and who has them, as the store keeps them. The policy decides which job gets a slot.
+"""Nodes, slots and allocations in the store. The policy decides which job gets a slot.
 
 A slot has one owner or none: an open row of `allocations`. A partial unique index makes a second one impossible.
 """

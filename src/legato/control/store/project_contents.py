@@ -1,4 +1,4 @@
-"""What training definitions and experiments have in common in the store: they lie in a project, under a name there."""
+"""What training definitions and experiments share in the store: both belong to a project and have a name there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects and their members, as the store keeps them: who works together, and to which queue their jobs go."""
+"""Projects and their members in the store, and the queue of their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues and their members, as the store keeps them. Divides nothing: that is the policy's."""
+"""Queues and their members in the store. The policy divides the slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking out of the store what is too old to be kept. The audit log, users and slots stay forever."""
+"""Deletes old data from the store. The audit log, users and slots stay forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the store. Speaks to no database; `migrations` makes these tables, and a test compares the two.
+"""The tables of the store. Opens no database; `migrations` makes these tables, and a test compares the two.
 
 Times are seconds since 1970. What the platform knows by name (users, queues, nodes, slots) has that name as its key, so
 that rows read by themselves.

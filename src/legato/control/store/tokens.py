@@ -1,4 +1,4 @@
-"""Tokens, as the store keeps them: hashed, with a role and an expiry. The secret of one is seen once.
+"""Tokens in the store: hashed, with a role and an expiry. The secret of a token is shown once.
 
 The code of a link that logs a user in once is kept as a token too, but no request can use it: its hash is of another
 kind.

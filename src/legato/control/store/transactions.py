@@ -1,4 +1,4 @@
-"""A transaction of the store: its connection, its moment, and what it says happened. For the rooms of the store only.
+"""A transaction of the store: its connection, its time, and its events. Only for modules of the store.
 
 Events are written last. Their sequence is a counter whose row stays locked until the commit, so events become visible
 in the order of their numbers: who has read up to N never misses one that comes later with a lower number.

@@ -1,4 +1,4 @@
-"""Uploaded code, as the store keeps it: which there is, by its SHA-256, and whose it is. The bytes are files elsewhere.
+"""Uploaded code in the store: its SHA-256, and its users. The bytes are files elsewhere.
 
 Jobs may use it if their owner has sent these bytes, has a job with them already, or sees a project with a training
 definition of them; admins may use all. To others it is as if it were not there: who has merely seen its SHA-256 must

@@ -1,4 +1,4 @@
-"""Who sees what: conditions for queries over jobs, projects and queues, and the queues that a user may use."""
+"""What each user may see: conditions for queries over jobs, projects and queues, and the queues of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that jobs run: is it there, and here it comes. Known by its SHA-256, so each content is sent and kept once."""
+"""Uploaded code, known by its SHA-256, so that each content is sent and stored once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console in a browser: one page at ``/`` and its assets. Needs no token: what the pages show, they ask for."""
+"""The console: one page at ``/`` and its assets. Needs no token: the page's requests do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: what happened on the platform, as pages, with waiting, and as a stream. Makes none."""
+"""Events of the platform, as pages, with waiting, and as a stream. Makes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments: make, list, look at, change, delete, and run them. What is allowed is the store's to say."""
+"""Experiments: create, list, get, change, delete, and run them. The store decides what is allowed."""
 
 from __future__ import annotations
 

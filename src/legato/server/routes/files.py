@@ -1,4 +1,4 @@
-"""What a job leaves behind: its files and its checkpoints. Shows them to its owner and admins; changes none."""
+"""Files and checkpoints of a job. Shows them to its owner and admins; changes none."""
 
 from __future__ import annotations
 

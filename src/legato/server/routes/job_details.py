@@ -1,4 +1,4 @@
-"""What is known of one job besides the job itself: why, attempts, slots, series, what its driver wrote down."""
+"""Details of one job: explanation, attempts, slots, metrics, events of its driver."""
 
 from __future__ import annotations
 

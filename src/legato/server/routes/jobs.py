@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, change, pause, resume, stop, clone. What is allowed is the store's to say."""
+"""Jobs: submit, list, get, change, pause, resume, stop, clone. The store decides what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs: which a job has, pieces of them, and following them while they are written. Keeps none."""
+"""Logs: list the logs of a job, read pieces of them, and follow them. Keeps none."""
 
 from __future__ import annotations
 

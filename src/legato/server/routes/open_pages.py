@@ -1,4 +1,4 @@
-"""Pages that need no token: does it live, is it ready, which version is it, and figures. Without names of users."""
+"""Pages that need no token: health, readiness, version and metrics. Without names of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For those who operate the platform: who did what, and with which settings it runs. Shows no password."""
+"""Pages for operators: audit log and settings. Shows no password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People: who asks, users, their passwords and tokens. Hashes nothing itself, and shows a secret once."""
+"""Users: the present user, users, passwords and tokens. Hashes nothing itself, and shows a secret once."""
 
 from __future__ import annotations
 

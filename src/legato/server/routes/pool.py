@@ -1,4 +1,4 @@
-"""The pool: its nodes, slots and queues, who has what and who had how much. Divides nothing."""
+"""The pool: its nodes, slots and queues, now and over time. Divides nothing."""
 
 from __future__ import annotations
 

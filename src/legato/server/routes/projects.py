@@ -1,4 +1,4 @@
-"""Projects and training definitions: make, list, look at, change, delete. What is allowed is the store's to say."""
+"""Projects and training definitions: create, list, get, change, delete. The store decides what is allowed."""
 
 from __future__ import annotations
 

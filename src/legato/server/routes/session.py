@@ -1,4 +1,4 @@
-"""Sessions of browsers: beginning one by password, token or link, looking at it, ending it. Hashes nothing itself."""
+"""Sessions of browsers: begin one by password, token or link, get it, end it. Hashes nothing itself."""
 
 from __future__ import annotations
 

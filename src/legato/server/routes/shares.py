@@ -1,4 +1,4 @@
-"""Each queue's part of the pool, and what other queues would mean for the jobs. Changes nothing."""
+"""The share of each queue, and the effect of other queues on jobs. Changes nothing."""
 
 from __future__ import annotations
 

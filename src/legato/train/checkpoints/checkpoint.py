@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, verified before anything of them is believed. Never decides when.
+"""Checkpoint files: written completely or not at all, verified before they are used. Never decides when.
 
 One file per checkpoint, ``step-00001234.legato``::
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: when they are due, what goes into them, what is taken from one. Only rank 0 writes."""
+"""Checkpoints of a run: when they are due, their content, and resuming from one. Only rank 0 writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing checkpoints while the training goes on: private copies, one thread. Never decides when."""
+"""Writes checkpoints while the training continues: private copies, one thread. Never decides when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells whether a data set has changed since its loader processes were started. Changes nothing in it.
+"""Whether a data set has changed since its loader processes were started. Changes nothing in it.
 
 Loader processes have a copy of the data set. What the program sets on it between two passes (``dataset.scale = 2``,
 ``dataset.set_epoch(3)``) must reach them as it reaches a loader without processes. So all attributes, followed through

@@ -1,4 +1,4 @@
-"""Short digests by which workers tell whether they train the same thing. Pure but for reading one sample."""
+"""Short digests by which workers check that they train the same thing. Pure, except for reading one sample."""
 
 from __future__ import annotations
 

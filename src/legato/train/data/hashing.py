@@ -1,4 +1,4 @@
-"""Numbers from places: the 64-bit mixing from which every seed and every order follows. Pure; holds no generator."""
+"""The 64-bit mixing from which every seed and every order follows. Pure; holds no generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader: hands this worker its micro-batches in the order in which it will train them, loaded ahead of need.
+"""The loader: gives this worker its micro-batches in the order in which it will train them, loaded ahead.
 
 Never decides who trains what: it receives the keys, and new ones at every change of membership. What is already loaded
 or being loaded and still wanted soon is kept.

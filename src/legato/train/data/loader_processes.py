@@ -1,4 +1,4 @@
-"""Loader processes: fetch the batches of given keys elsewhere and bring them here. Never decides which keys.
+"""Loader processes: fetch the batches of given keys and return them. Never decides which keys.
 
 Each process has a pipe for requests and one for results; tensors travel in shared memory. No thread takes part: results
 are received when the training asks for a batch. Requests that a process has not begun can be taken back.

@@ -1,4 +1,4 @@
-"""Where a job stands in its program: counters that travel with the state. Decides nothing.
+"""The position of a job in its program: counters that are part of the state. Decides nothing.
 
 It stays small however long the training lasts: it keeps only what the program of a worker that joins comes by on its
 way, which is what was before the loop over epochs and in the present epoch; and of the metrics those that the driver

@@ -1,4 +1,4 @@
-"""What a program does where its job has been already: nothing. So it comes to where the job is, and takes part there.
+"""Fast-forwards a joining worker's program past work that is already done, to the job's position.
 
 The program of a worker that joins, or of a job that goes on from a checkpoint, runs from its first line. Passes,
 evaluations and metrics that the job has behind it are skipped; at the first thing that it has not, the state is loaded.

@@ -1,4 +1,4 @@
-"""What ``legato verify`` has a worker write down: checksums of its state after every step, one line each.
+"""What a worker records for ``legato verify``: checksums of its state after every step, one line each.
 
 It also makes the worker wait, where a change of the number of workers is planned, until that change is prepared. So a
 run of a few fast steps meets its changes at the same steps each time. Without the variable ``LEGATO_VERIFY``, nothing

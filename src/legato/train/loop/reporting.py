@@ -1,4 +1,4 @@
-"""What a worker reports of its run: to its driver, or to the user of a program that runs alone. Decides nothing."""
+"""Reports of a worker: to its driver, or to the user of a program that runs alone. Decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training without a loop of one's own: `Trainer` runs epochs, validation and callbacks on the elastic loop.
+"""Training without your own loop: `Trainer` runs epochs, validation and callbacks on the elastic loop.
 
 Uses only the public interface of `elastic`, so its guarantee (the same result on any number of workers) holds here too.
 Never decides which worker computes what.

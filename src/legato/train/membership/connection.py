@@ -1,4 +1,4 @@
-"""The connections of a view: what its members find out about one another, and which way their gradients travel.
+"""The connections of a view: what its members learn about one another, and the transport of gradients.
 
 The exchange is the quickest one that all ranks can use; all ranks decide alike.
 """

@@ -1,4 +1,4 @@
-"""Process groups of one view, behind a thin door: build, swap, break, drop. Decides nothing about membership.
+"""Process groups of one view, behind a thin interface: build, swap, break, drop. Decides nothing about membership.
 
 Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
 while it switches, and drops a broken one without agreement. A gloo operation whose peer is stopped blocks forever

@@ -1,4 +1,4 @@
-"""The worker's end of its connection to the driver: a thread that listens and keeps the connection up, one that sends.
+"""The worker's connection to the driver: a thread that listens and keeps the connection up, one that sends.
 
 What the driver wants is kept as plain facts that the training thread reads when it is ready for them; only two things
 happen at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver, or with

@@ -1,4 +1,4 @@
-"""This worker's place among the others: the view it is in, how it gets into the next, and what is shared then.
+"""This worker's membership: its view, how it enters the next, and what the members share then.
 
 The rules and their argument are in ``docs/membership.md``. In short: a planned view is prepared in the background and
 entered by all after the same round, which the control words of that round say; after a break all workers wait for the

@@ -1,4 +1,4 @@
-"""What a worker has to say to its driver, kept in order until it is said. Loses nothing and never waits for the driver.
+"""Messages of a worker to its driver, kept in order until they are sent. Loses nothing and never waits for the driver.
 
 A driver that is stopped does not read, and a writer to it waits for as long. Only one thread does that;
 all others only put messages into the box. How much may gather is bounded by the time that workers train without a

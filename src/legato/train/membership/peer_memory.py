@@ -1,4 +1,4 @@
-"""Memory of another process of this machine, read where it lies: one copy, and its owner does nothing for it.
+"""Reads memory of another process of this machine: one copy, without work of its owner.
 
 The owner *lends* tensors and goes on; a peer *borrows* them with the system's own call for that. A loan ends when its
 mark is wiped: a reader that finds the mark after reading knows that nothing had changed until then. Knows nothing of

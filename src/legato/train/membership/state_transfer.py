@@ -1,4 +1,4 @@
-"""The state of a job as a tree of tensors and plain values, and how it gets from those who have it to those who join.
+"""The state of a job as a tree of tensors and plain values, and its transfer to joining workers.
 
 A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in
 one piece. The tensors are one range of bytes: of it every source sends its share, so that the bandwidth of all of them

@@ -1,4 +1,4 @@
-"""How the C library keeps memory of a training process. A setting, made once; knows nothing of tensors.
+"""Settings of the C library's memory allocator in a training process. Made once; knows nothing of tensors.
 
 Gradients and the optimizer's temporaries are allocated again in every step. The C library of most Linux systems takes
 blocks of this size fresh from the kernel and gives them back each time, which costs a page fault for every 4 KiB: about

@@ -1,4 +1,4 @@
-"""What a forked child does first: become a worker, or become the store. Never runs in the warm parent itself."""
+"""The first actions of a forked child: become a worker, or become the store. Never runs in the warm parent itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults on purpose: end or stop this worker at a named moment, to prove what a real fault would do.
+"""Deliberate faults: end or stop this worker at a given moment, to test what a real fault would do.
 
 ``LEGATO_FAULTS`` holds comma-separated ``WORKER@STEP:PHASE=ACTION``; for example ``3@120:reduce=kill`` sends SIGKILL to
 worker 3 in the reduction of step 120, ``2@50:forward=stop`` stops worker 2 (SIGSTOP). Phases: ``forward``,

@@ -1,4 +1,4 @@
-"""Runs a program as it was when its job began, and tells which of its files a worker has run.
+"""Runs a program as it was when its job began, and lists which of its files a worker has run.
 
 Modules keep their paths; only their text comes from the snapshot, so that a program finds its data where it always is.
 A module that has been written since this process began is taken from the disk: the program generates it.

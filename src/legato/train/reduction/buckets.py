@@ -1,4 +1,4 @@
-"""Which gradient lies where: parameters assigned to flat buckets, and the local sums of a rank's micro-batches.
+"""The place of each gradient: parameters in flat buckets, and the local sums of a rank's micro-batches.
 
 The layout follows from the model alone, so that it is the same in every worker. A bucket's local sums are the blocks of
 the canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.

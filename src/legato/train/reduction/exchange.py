@@ -1,4 +1,4 @@
-"""The sum of one bucket over all ranks, along the canonical tree; one class per way in which the bytes travel.
+"""The sum of one bucket over all ranks, along the canonical tree; one class per transport.
 
 Every exchange gives the same bits (``FastExchange`` excepted: it sums in whatever order gloo likes). Each owns the
 memory in which the local sums lie, because shared memory must be written where the peers can read it. Decides nothing

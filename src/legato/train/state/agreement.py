@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same state: compared in-band, and what happens where they do not.
+"""Whether all ranks hold the same state: the comparison in-band, and the reaction to a difference.
 
 A check is due after the first steps of a view, when a view is entered, and with each checkpoint. At the next boundary
 before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after

@@ -1,4 +1,4 @@
-"""Which pieces of the state differ between ranks, told to a user: who holds what, and what usually causes it. Pure."""
+"""Which pieces of the state differ between ranks, for users: the ranks, and usual causes. Pure."""
 
 from __future__ import annotations
 

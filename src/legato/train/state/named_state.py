@@ -1,4 +1,4 @@
-"""The state of a job piece by piece, each under the name by which its user knows it. Changes nothing."""
+"""The state of a job piece by piece, each under a name that users know. Changes nothing."""
 
 from __future__ import annotations
 

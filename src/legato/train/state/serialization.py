@@ -1,4 +1,4 @@
-"""Turns state into tensors and plain values and back: the form in which it travels to joining workers and is saved.
+"""Turns state into tensors and plain values and back: for joining workers and for checkpoints.
 
 Plain values are what torch's weights-only reader gives back (`PLAIN`, and dicts, lists, tuples and sets of them). Every
 other kind becomes a dict with the key ``__legato__``, which names the kind.

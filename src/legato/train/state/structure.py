@@ -1,4 +1,4 @@
-"""Finds out that a program changed its models or optimizers after training began. Quick, because each step asks.
+"""Detects that a program changed its models or optimizers after training began. Fast, because it runs in each step.
 
 Every worker trains the parameters with which training began: a parameter that comes later would not be summed over the
 workers, and would be missing in workers that join.

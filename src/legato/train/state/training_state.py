@@ -1,4 +1,4 @@
-"""What a program gave into the runtime's care, as one tree of state, and back. Never communicates, never writes."""
+"""Prepared objects of a program as one tree of state, and back. Never communicates, never writes."""
 
 from __future__ import annotations
 
