@@ -29,8 +29,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         id: by which it is ended.
-        user: whose it is.
-        name: what it is for.
+        user: the owner.
+        name: says what the token is for.
         role: what may be done with it.
         created_at: seconds since 1970; so are the others.
         expires_at: when it ends.

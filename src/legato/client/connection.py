@@ -59,7 +59,7 @@ class Line:
             terminal: an address that is wrong is not worth waiting for.
         answer_limit_s: how long one try may take.
         transport: carries requests; for tests. None: the network.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
         sleep: waits so many seconds.
         draw: a random number from 0 to 1, so that many clients do not come again at the same moment.
         on_outage: called with True when a server that has answered before does not any more, and with False when it

@@ -39,7 +39,7 @@ def list_files(line: Line, job: str, path: str = "", *, is_recursive: bool = Fal
     """List a folder of a job, or one file; `Files.is_complete` says whether that is all.
 
     Args:
-        line: to the server.
+        line: the connection to the server.
         job: its id.
         path: from the top of what the job shows.
         is_recursive: what is in folders too.
@@ -52,7 +52,7 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
     """Bring a file, or all files of a folder, into the folder ``to``; return what was written.
 
     Args:
-        line: to the server.
+        line: the connection to the server.
         job: its id.
         path: from the top of what the job shows. Empty: everything.
         to: made where it is missing. The last part of ``path`` is the name in it.
@@ -94,7 +94,7 @@ def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) ->
     """Bring uploaded code here, as a zip, and return where it is.
 
     Args:
-        line: to the server.
+        line: the connection to the server.
         sha256: of the code.
         to: the file; its folder is made where it is missing.
         is_overwriting: a file that is there already is replaced.

@@ -78,7 +78,7 @@ def search_logs(line: Line, job: str, logs: Sequence[str], contains: str, level:
     """Yield the lines of logs in which something stands, one log after the other.
 
     Args:
-        line: to the server.
+        line: the connection to the server.
         job: its id.
         logs: their names. Empty: those of all workers that there are.
         contains: in the line, in small or large letters.
@@ -101,7 +101,7 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
     """Yield what is in logs now; of several logs in order of time, as far as that was noted.
 
     Args:
-        line: to the server.
+        line: the connection to the server.
         job: its id.
         logs: their names. Empty: those of all workers that there are.
         tail: so many lines of each from its end. None: all.

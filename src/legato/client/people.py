@@ -109,7 +109,7 @@ class PeopleCalls:
         """Make a token; its secret is shown this once.
 
         Args:
-            name: what it is for.
+            name: says what the token is for.
             user: whose it is. None: yours.
             role: not above your own. None: that of the user.
             days: until it expires. None: as the server has it.

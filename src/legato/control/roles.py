@@ -84,7 +84,7 @@ def check_may_act(doing: str, asker: Asker, whose: Collection[str] | None = None
 
     Args:
         doing: begins the message: ``make project 'digits'``.
-        asker: who asks.
+        asker: the user who sends the request, with the role of the token.
         whose: users who may. None: all who are no viewers.
     """
     if asker.role is Role.VIEWER:

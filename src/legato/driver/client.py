@@ -86,7 +86,7 @@ def wait_for_driver(
         name: of the job.
         tell: called once, if there is something to wait for.
         home: where jobs are kept. None: as usual.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
         sleep: waits so many seconds.
     """
     directory = JobDirectory.of(name, home)

@@ -69,7 +69,7 @@ class Driver:
         attempt: which life of the job this is, for the journal.
         host: address to listen on.
         port: to listen on; 0 for any free one.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
         wall_clock: seconds since 1970, for records.
     """
 

@@ -50,7 +50,7 @@ class LogMarks:
 
     Args:
         directory: of the job.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
         wall_clock: seconds since 1970.
     """
 

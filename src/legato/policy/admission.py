@@ -54,7 +54,7 @@ class Reservations:
 
     Args:
         rules: from which age on slots are kept.
-        now: this moment.
+        now: the present time.
     """
 
     def __init__(self, rules: Rules, now: float) -> None:

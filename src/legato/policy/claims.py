@@ -97,7 +97,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     """A snapshot, sorted out.
 
     Args:
-        now: this moment.
+        now: the present time.
         claims: all jobs, in order of precedence.
         queues: all queues, those that only jobs name too.
         capacity: all usable slots, free or not.

@@ -115,7 +115,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The pool at one moment, in any order.
 
     Args:
-        now: this moment.
+        now: the present time.
         slots: all of the pool, also those that are not usable.
         jobs: all that have slots or want some.
         queues: all that are configured.

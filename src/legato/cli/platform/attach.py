@@ -69,7 +69,7 @@ class Speaker:
 
     Args:
         read: returns what the job's driver wrote down after an event.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
     """
 
     def __init__(self, read: Callable[[int], Iterable[TrainingEvent]], clock: Clock) -> None:

@@ -65,7 +65,7 @@ class PlainScreen:
     Args:
         out: where lines go.
         problems: where warnings and errors go.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
     """
 
     def __init__(self, out: IO[str], problems: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -141,7 +141,7 @@ class LiveScreen:
     Args:
         console: the terminal.
         problems: where warnings and errors go if it is not the terminal.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
     """
 
     def __init__(self, console: Console, problems: IO[str], clock: Callable[[], float] = time.monotonic) -> None:

@@ -54,7 +54,7 @@ class GrpcTasksClient:
         worker: the number of the worker that asks.
         host: by which it is known in the training loop.
         away_limit_s: who hands them out may be away for that long.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
     """
 
     def __init__(

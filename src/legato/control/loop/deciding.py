@@ -40,7 +40,7 @@ def make_snapshot(
         reports: of the drivers.
         memories: of the loop.
         works: what the jobs run, as far as known.
-        now: this moment.
+        now: the present time.
         left_out: jobs that are in it already are not described; those on which the policy cannot decide are added.
     """
     left_out.add(pool.facts.unreadable)

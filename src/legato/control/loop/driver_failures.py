@@ -88,7 +88,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             state: of the driver.
-            now: this moment.
+            now: the present time.
             hurries: its job is to end at once.
         """
         if self.silent_since is None:

@@ -32,7 +32,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         """Return the account after some time with so many slots.
 
         Args:
-            now: this moment.
+            now: the present time.
             num_slots: that it had.
             goes_on: False: it wants none for now, and nothing is due to it.
 

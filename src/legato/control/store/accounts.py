@@ -37,7 +37,7 @@ class Accounts:
         """Create a user. Without a password there are only tokens to log in with.
 
         Raises:
-            Forbidden: the asker is no admin.
+            Forbidden: the user is not an admin.
             Conflict: the name is taken.
             UsageError: the name or the password cannot be used.
         """
@@ -63,13 +63,13 @@ class Accounts:
 
         Args:
             name: of the user.
-            asker: who asks.
+            asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
             role: None: stays.
             is_disabled: None: stays.
 
         Raises:
-            Forbidden: the asker is no admin.
+            Forbidden: the user is not an admin.
             NotFound: there is no such user.
             Conflict: there would be no admin left.
         """

@@ -75,7 +75,7 @@ class Definitions(ProjectContents[Definition]):
 
         Raises:
             NotFound: there is no such definition that the asker may see.
-            StaleVersion: it has another version by now.
+            StaleVersion: it has a newer version.
             Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
             BadField: the name cannot be used.
             Conflict: the project has another one of this name.

@@ -63,7 +63,7 @@ class Experiments(ProjectContents[Experiment]):
 
         Raises:
             NotFound: there is no such experiment that the asker may see.
-            StaleVersion: it has another version by now.
+            StaleVersion: it has a newer version.
             Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
             BadField: the name, or one of the definitions, cannot be used.
             Conflict: the project has another one of this name.

@@ -25,7 +25,7 @@ class Requests:
         """Return the answer that the same request got before; None: it got none yet. Nothing is claimed.
 
         Raises:
-            KeyReused: the key came with another request before.
+            KeyReused: the key was used for another request.
         """
         this = (keys.c.user == user, keys.c.key == key.key)
         with self._database.reading() as connection:
@@ -44,7 +44,7 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
         None: it is new. Else the answer that it got before.
 
     Raises:
-        KeyReused: the key came with another request before.
+        KeyReused: the key was used for another request.
         InFlight: another server has begun to answer the same request, less than ``limit_s`` seconds ago.
     """
     this = (keys.c.user == user, keys.c.key == key.key)

@@ -95,7 +95,7 @@ class Jobs:
             Conflict: so many wait already.
             Forbidden: the asker may not submit to this queue.
             NotFound: there is no such queue or upload.
-            KeyReused: the key came with another request before.
+            KeyReused: the key was used for another request.
             InFlight: the key is being used for something else at this moment.
         """
         with writing(self._database, now) as transaction:
@@ -155,7 +155,7 @@ class Jobs:
         Args:
             job: its id.
             patch: the changes.
-            asker: who asks.
+            asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
             version: which the asker has read. None: whichever it is.
 

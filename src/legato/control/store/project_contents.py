@@ -159,7 +159,7 @@ class ProjectContents(Generic[R]):
         Raises:
             NotFound: there is none of this id that the asker may see.
             Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
-            StaleVersion: it has another version by now.
+            StaleVersion: it has a newer version.
         """
         of = select(self._table.c.project).where(self._table.c.id == made)
         project = transaction.connection.execute(of).scalar_one_or_none()

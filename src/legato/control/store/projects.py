@@ -117,13 +117,13 @@ class Projects:
         Args:
             project: its id.
             patch: the changes.
-            asker: who asks.
+            asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
             version: which the asker has read. None: whichever it is.
 
         Raises:
             NotFound: there is no such project that the asker may see, or no such queue.
-            StaleVersion: it has another version by now.
+            StaleVersion: it has a newer version.
             Forbidden: the asker is neither its owner nor an admin, or may not use the queue.
             BadField: the name or a member cannot be used.
             Conflict: its owner has another project of this name.

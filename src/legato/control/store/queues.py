@@ -34,7 +34,7 @@ class Queues:
         """Make the queue, or change it into this one, members included.
 
         Raises:
-            Forbidden: the asker is no admin.
+            Forbidden: the user is not an admin.
             UsageError: its numbers do not fit together.
             NotFound: a member is no user.
         """
@@ -68,7 +68,7 @@ class Queues:
         """Delete a queue that no job names.
 
         Raises:
-            Forbidden: the asker is no admin.
+            Forbidden: the user is not an admin.
             NotFound: there is no such queue.
             Conflict: jobs name it.
         """

@@ -67,9 +67,9 @@ class Tokens:
         A user has at most `MAX_TOKENS` that were made on purpose. Of too many sessions the oldest one ends.
 
         Args:
-            user: whose it is.
-            name: what it is for.
-            asker: who asks.
+            user: the owner.
+            name: says what the token is for.
+            asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
             role: None: the user's.
             expires_at: seconds since 1970.
@@ -117,7 +117,7 @@ class Tokens:
         """Create a code that logs a browser in once, as the asker, with at most the present role.
 
         Args:
-            asker: who asks.
+            asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
             expires_at: of the code.
             sessions_until: when what it gives ends at the latest: with the token of the asker. None: that does not end.

@@ -50,7 +50,7 @@ class _View:
 
     Args:
         job: only of this job; that it may be seen was asked before.
-        asker: who asks.
+        asker: the user who sends the request, with the role of the token.
         secret: the token that was shown.
     """
 

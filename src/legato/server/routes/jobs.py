@@ -370,7 +370,7 @@ def find_made(request: RequestKey | None, here: Services, asker: Asker) -> tuple
     looks again when it submits, in case the same request is being answered at this moment.
 
     Raises:
-        KeyReused: the key came with another request before.
+        KeyReused: the key was used for another request.
         NotFound: one of the jobs was too old to be kept.
     """
     if request is None:

@@ -19,7 +19,7 @@ class ProgressLine:
         num_epochs: of the whole training.
         num_steps: likewise.
         console: where it is drawn; None for standard output.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def make_exchange(
         join may not know yet what the others have unfrozen.
 
     Raises:
-        BrokenView: a peer is gone.
+        BrokenView: a peer died or closed its connection.
     """
     if group.size > 1 and len(set(_swap_texts(group, layout_of(buckets)))) > 1:
         return None

@@ -47,7 +47,7 @@ class Gang:
         worker: number of this worker.
         num_workers: that belong to it.
         limit_s: how long others are waited for at the beginning.
-        clock: seconds that never go backwards.
+        clock: monotonic seconds.
         sleep: waits some seconds.
     """
 

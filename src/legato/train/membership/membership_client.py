@@ -237,7 +237,7 @@ class MembershipClient:
         All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
 
         Raises:
-            BrokenView: a peer is gone.
+            BrokenView: a peer died or closed its connection.
         """
         connection = self.connection
         exchange = connection.exchange

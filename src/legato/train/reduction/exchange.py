@@ -89,7 +89,7 @@ class Exchange(Protocol):
             announced: all ranks are known to have completed their local sums of this bucket.
 
         Raises:
-            BrokenView: a peer is gone.
+            BrokenView: a peer died or closed its connection.
         """
         ...
 

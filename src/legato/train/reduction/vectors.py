@@ -51,7 +51,7 @@ def sum_vectors(
         The sum, float64 ``[numel]``, and the words in rank order.
 
     Raises:
-        BrokenView: a peer is gone.
+        BrokenView: a peer died or closed its connection.
     """
     if group.size == 1:
         total = blocks[0] if blocks else torch.zeros(numel, dtype=torch.float64)

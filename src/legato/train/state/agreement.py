@@ -133,7 +133,7 @@ class Agreement:
             As `hear`.
 
         Raises:
-            BrokenView: a peer is gone.
+            BrokenView: a peer died or closed its connection.
         """
         if group.size == 1:
             return differed_step
@@ -148,7 +148,7 @@ class Agreement:
         """Find out which pieces differ, by what was summed up last. All ranks of the group call this together.
 
         Raises:
-            BrokenView: a peer is gone.
+            BrokenView: a peer died or closed its connection.
         """
         self.differs = False
         found = differences(group.tell_all_plain(self._sums))

@@ -15,7 +15,7 @@ async def check_group(platform: Platform, name: str, kind: str, status: int) -> 
     """Refuse a name that no queue has which the user may see; those that there are stand in the refusal.
 
     Args:
-        platform: for who asks.
+        platform: the REST of the platform, with the token of the client.
         name: of the queue.
         kind: what it was called, at the beginning of a sentence.
         status: of the refusal.

@@ -229,7 +229,7 @@ class Logons:
 
         Args:
             secret: of the token.
-            user: whose it is.
+            user: the owner.
             token: its id.
             expires_at: seconds since 1970.
             now: likewise.

@@ -34,7 +34,7 @@ async def read_training_log(platform: Platform, job: Job, kind: str | None) -> s
     """Return a log of an execution; "" where nothing was written yet.
 
     Args:
-        platform: for who asks.
+        platform: the REST of the platform, with the token of the client.
         job: which one.
         kind: one of `TYPES`. None: what the driver's logger wrote, and nothing else; ``outlog`` of a framework that has
             none.
@@ -67,7 +67,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     """Return a log of the driver (number 0) or of an executor.
 
     Args:
-        platform: for who asks.
+        platform: the REST of the platform, with the token of the client.
         job: whose.
         number: of the executor.
         log: ``stdout``, ``stderr`` or ``launcherlog``.

@@ -64,7 +64,7 @@ def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile], *, 
     """Return the answer that is a result.
 
     Args:
-        platform: for who asks.
+        platform: the REST of the platform, with the token of the client.
         job: whose.
         files: of it.
         with_body: False: the head alone; no file is read.
