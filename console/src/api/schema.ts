@@ -1596,8 +1596,8 @@ export interface components {
          * @description A token to create.
          *
          *     Args:
-         *         name: what it is for.
-         *         user: whose it is.
+         *         name: says what the token is for.
+         *         user: the owner.
          *         role: not above the asker's.
          *         days: until it ends. None: as the settings say.
          *         password: of the asker; needed where a log-in asks for a token that outlives it.

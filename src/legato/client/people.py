@@ -17,17 +17,17 @@ _DEVICE: Final = "X-Legato-Device"
 
 
 class NewToken(Secret, frozen=True):
-    """A token at the one moment when its secret is known.
+    """A new token, with its secret, which the server never shows again.
 
     Args:
-        device: of a log-in by password: what this device shows at the next one, so that the server knows it again.
+        device: secret of this device after a log-in by password; send it at the next one.
     """
 
     device: str | None = None
 
 
 class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link to the web console that logs its opener in, once."""
+    """A link to the web console, which logs in the user who opens it, once."""
 
     url: str
     expires_at: float
@@ -42,13 +42,13 @@ class PeopleCalls:
     _line: Line
 
     def me(self) -> Me:
-        """Return who the token says that you are."""
+        """Return the user and role of the token."""
         return self._line.ask(Me, "GET", "/me")
 
     # ------------------------------------------------------------ users
 
     def users(self) -> Listing[User]:
-        """Return the users; those who are no admin and no viewer see themselves."""
+        """Return the users; users who are neither admin nor viewer see only themselves."""
         return Listing(self._line.ask(Page[User], "GET", "/users").items)
 
     def user(self, name: str) -> User:
@@ -56,7 +56,7 @@ class PeopleCalls:
         return self._line.ask(User, "GET", name_path("user", name))
 
     def add_user(self, name: str, role: str = "user", *, password: str | None = None) -> User:
-        """Make a user. For admins.
+        """Add a user. For admins.
 
         Args:
             name: of the user.
@@ -73,7 +73,7 @@ class PeopleCalls:
         return self._line.ask(User, "PATCH", name_path("user", name), body=body)
 
     def set_password(self, password: str, user: str | None = None) -> None:
-        """Set a password: your own, or as an admin that of another. All tokens of the user end with it."""
+        """Set your own password, or, as an admin, that of another user, and revoke all tokens of the user."""
         whose = self.me().name if user is None else user
         self._line.send("PUT", f"{name_path('user', whose)}/password", body={"password": password})
 
@@ -83,7 +83,7 @@ class PeopleCalls:
         """Return a new token for a name and a password. This client continues without it.
 
         Args:
-            user: who logs in.
+            user: name of the user.
             password: of the user.
             name: of the token.
             device: `NewToken.device` of an earlier log-in: the server then does not count the guesses of others.
@@ -94,7 +94,7 @@ class PeopleCalls:
         return msgspec.structs.replace(self._line.read(NewToken, answer), device=answer.headers.get(_DEVICE))
 
     def tokens(self, user: str | None = None) -> Listing[Token]:
-        """Return your tokens, without their secrets; of an admin: those of ``user``, or of all users."""
+        """Return your tokens, without their secrets; for admins those of ``user``, or of all users."""
         return Listing(self._line.ask(Page[Token], "GET", "/tokens", params={"user": user}).items)
 
     def add_token(
@@ -106,21 +106,21 @@ class PeopleCalls:
         days: float | None = None,
         password: str | None = None,
     ) -> NewToken:
-        """Make a token; its secret is shown this once.
+        """Add a token; only this answer has its secret.
 
         Args:
             name: says what the token is for.
-            user: whose it is. None: yours.
+            user: the owner. None: you.
             role: not above your own. None: that of the user.
-            days: until it expires. None: as the server has it.
-            password: your own; needed if this client's token comes from a log-in, and the new one is to outlive it.
+            days: until it expires. None: the server's default.
+            password: yours; required if the new token is valid longer than the log-in of this client.
         """
         said = {"name": name, "user": user, "role": role, "days": days, "password": password}
         body: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
         return self._line.ask(NewToken, "POST", "/tokens", body=body, is_repeatable=False)
 
     def revoke_token(self, token: str) -> Token:
-        """End a token, by its id."""
+        """Revoke a token, by its id."""
         return self._line.ask(Token, "DELETE", name_path("token", token))
 
     def link_to_console(self) -> ConsoleLink:
@@ -132,7 +132,7 @@ class PeopleCalls:
     # ------------------------------------------------------------ for admins
 
     def audit(self, limit: int = 100) -> Listing[AuditEntry]:
-        """Return who did what, the newest first. For admins."""
+        """Return the audit log, the newest entry first. For admins."""
         found: Listing[AuditEntry] = Listing()
         after: str | int | None = None
         while len(found) < limit:
@@ -145,5 +145,5 @@ class PeopleCalls:
         return found
 
     def config(self) -> Listing[Setting]:
-        """Return the settings with which the server runs. For admins."""
+        """Return the settings of the server. For admins."""
         return Listing(self._line.ask(Page[Setting], "GET", "/config").items)

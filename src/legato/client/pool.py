@@ -28,15 +28,15 @@ class PoolCalls:
         return self._line.ask(Pool, "GET", "/pool")
 
     def nodes(self) -> Listing[Node]:
-        """Return the machines."""
+        """Return the nodes."""
         return Listing(self._line.ask(Page[Node], "GET", "/nodes").items)
 
     def slots(self) -> Listing[Slot]:
-        """Return the slots, and who has them."""
+        """Return the slots and the jobs that hold them."""
         return Listing(self._line.ask(Page[Slot], "GET", "/slots").items)
 
     def allocations(self, since: float | None = None, until: float | None = None) -> Listing[Allocation]:
-        """Return who had which slots at any time between two times, the oldest first.
+        """Return the allocations that were open at any time between two times, the oldest first.
 
         Args:
             since: seconds since 1970. None: an hour ago.
@@ -46,7 +46,7 @@ class PoolCalls:
         return Listing(self._line.ask(Page[Allocation], "GET", "/allocations", params=params).items)
 
     def usage(self, since: float | None = None, until: float | None = None) -> Listing[Usage]:
-        """Return who had how much between two times.
+        """Return slot seconds by user and queue between two times.
 
         Args:
             since: seconds since 1970. None: a day ago.
@@ -64,45 +64,45 @@ class PoolCalls:
         points: int | None = None,
         jobs: Sequence[str] | None = None,
     ) -> Timeline:
-        """Return who held how many slots when, as lines of steps.
+        """Return slots held over time, as step lines.
 
         Args:
             since: seconds since 1970. None: an hour ago.
             until: None: now.
-            by: whose slots are one line.
-            points: of each line at most. None: 500.
-            jobs: of these alone, by id or name. None: of all.
+            by: what one line stands for.
+            points: maximum number of points per line. None: 500.
+            jobs: only these jobs, by id or name. None: all.
         """
         params = {"since": since, "until": until, "by": by, "points": points, "job": jobs}
         return self._line.ask(Timeline, "GET", "/timeline", params=params)
 
     def moves(self, since: float | None = None, until: float | None = None, *, limit: int = 100) -> Listing[SlotMove]:
-        """Return which slots jobs were asked to give up, and who had them next, the newest first.
+        """Return slots that jobs were asked to give up, and the jobs that got them, the newest first.
 
         Args:
             since: seconds since 1970. None: an hour ago.
             until: None: now.
-            limit: at most so many.
+            limit: maximum number of moves.
         """
         params = {"since": since, "until": until, "limit": limit}
         return Listing(self._line.ask(Page[SlotMove], "GET", "/moves", params=params).items)
 
     def shares(self) -> Listing[QueueShare]:
-        """Return each queue's part of the pool: what is fair, what it holds, borrows and wants."""
+        """Return the share of each queue: fair share, and slots that it holds, borrows and wants."""
         return Listing(self._line.ask(Page[QueueShare], "GET", "/pool/shares").items)
 
     def plan_queues(self, queues: Sequence[Mapping[str, Any]]) -> QueuesPlan:
-        """Return what would happen if queues were others; nothing is changed. For admins.
+        """Return the effect of a change of queues, without changing them. For admins.
 
         Args:
-            queues: each with its ``name``, and ``weight``, ``floor`` and ``ceiling``, which are as usual where they are
-                not said. Queues that are not named stay as they are.
+            queues: each with its ``name``, and ``weight``, ``floor`` and ``ceiling``, which have their
+                defaults where they are not given. Queues that are not named stay as they are.
         """
         body = {"queues": [dict(queue) for queue in queues]}
         return self._line.ask(QueuesPlan, "POST", "/queues/plan", body=body)
 
     def events(self, follow: bool = False, *, after: int | Literal["now"] | None = None) -> Iterator[Event]:
-        """Yield what happened on the platform, as far as it is yours to see, the oldest first.
+        """Yield the events of the platform that you may see, the oldest first.
 
         Args:
             follow: continue without end.
@@ -118,14 +118,14 @@ class PoolCalls:
             after = int(page.after or 0)
 
     def last_event(self) -> int:
-        """Return the ``seq`` of the newest event there is."""
+        """Return the ``seq`` of the newest event."""
         params = {"after": "now", "limit": 1}
         return int(self._line.ask(Page[Event], "GET", "/events", params=params).after or 0)
 
     # ------------------------------------------------------------ queues
 
     def queues(self) -> Listing[Queue]:
-        """Return the queues that are yours to see."""
+        """Return the queues that you may see."""
         return Listing(self._line.ask(Page[Queue], "GET", "/queues").items)
 
     def queue(self, name: str) -> Queue:
@@ -142,15 +142,15 @@ class PoolCalls:
         is_open: bool | None = None,
         members: Sequence[str] | None = None,
     ) -> Queue:
-        """Make a queue, or change one; what is None stays, or is as usual. For admins.
+        """Create or change a queue; None keeps a value, or sets its default. For admins.
 
         Args:
             name: of the queue.
             weight: its share in proportion to the other queues'.
-            floor: slots that it gets back whenever it wants them.
-            ceiling: slots at most; ``none``: the whole pool.
+            floor: number of slots that it can always claim.
+            ceiling: maximum number of slots; ``none``: the whole pool.
             is_open: all users may submit to it.
-            members: all of them, in the place of those that there are.
+            members: all members; the list replaces the old one.
         """
         try:
             found = self.queue(name)
@@ -164,9 +164,9 @@ class PoolCalls:
         return self._line.ask(Queue, "PUT", name_path("queue", name), body=body)
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue that no job names. For admins."""
+        """Delete a queue that no job uses. For admins."""
         self._line.send("DELETE", name_path("queue", name))
 
     def version(self) -> Version:
-        """Return which server it is; needs no token."""
+        """Return the version of the server; needs no token."""
         return self._line.ask(Version, "GET", "/version", is_open=True)

@@ -48,9 +48,9 @@ class DefinitionOptions(TypedDict, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """What may be said of the jobs of an experiment.
+    """Options of the jobs of an experiment.
 
-    ``definitions``: ids of some of its own. ``parameters``: besides those of the definitions, or in their place.
+    ``definitions``: ids of some of its own. ``parameters``: added to those of the definitions; same names replace them.
     """
 
     definitions: Sequence[str]
@@ -69,13 +69,13 @@ class ProjectCalls:
     upload: Callable[..., str]
 
     def frameworks(self) -> Listing[Framework]:
-        """Return what can run training definitions."""
+        """Return the frameworks that can run training definitions."""
         return Listing(self._line.ask(Page[Framework], "GET", "/frameworks").items)
 
     # ------------------------------------------------------------ projects
 
     def projects(self, *, limit: int | None = None) -> Listing[Project]:
-        """Return projects that are yours to see, the newest first; at most ``limit``."""
+        """Return projects that you may see, the newest first; at most ``limit``."""
         found: Listing[Project] = Listing()
         after: str | int | None = None
         while limit is None or len(found) < limit:
@@ -94,7 +94,7 @@ class ProjectCalls:
     def add_project(
         self, name: str, *, description: str = "", queue: str = "default", members: Sequence[str] = ()
     ) -> Project:
-        """Make a project of yours.
+        """Create a project.
 
         Args:
             name: of one line.
@@ -114,7 +114,7 @@ class ProjectCalls:
         queue: str | None = None,
         members: Sequence[str] | None = None,
     ) -> Project:
-        """Change a project; what is None stays. ``members``: all of them, in the place of those that there are."""
+        """Change a project; None keeps a value. ``members``: all members; the list replaces the old one."""
         listed = None if members is None else list(members)
         body = _said(name=name, description=description, queue=queue, members=listed)
         return self._line.ask(Project, "PATCH", title_path("project", project), body=body)
@@ -145,19 +145,19 @@ class ProjectCalls:
         before_upload: Callable[[Packed], None] | None = None,
         **options: Unpack[DefinitionOptions],
     ) -> Definition:
-        """Make a training definition. Its code is uploaded, unless the server has it already.
+        """Create a training definition. Its code is uploaded, unless the server already has it.
 
         Args:
             project: its id or name.
             name: of one line.
             command: one line, split as a shell does; no shell runs it.
             code: a folder, or a ``.zip``, ``.tar`` or ``.tar.gz`` file, or the SHA-256 of code that was uploaded.
-            directory: on the machines, in which the program lies and runs; nothing is uploaded then.
+            directory: on the nodes, which contains the program and in which it runs; nothing is uploaded.
             before_upload: called with the code, if the server does not have it, before it is sent.
             options: as `DefinitionOptions`.
 
         Raises:
-            UsageError: it cannot be made so; says what to change.
+            UsageError: it cannot be created; the message says what to change.
         """
         body: dict[str, Any] = {"name": name, "command": command, **options}
         if (code is None) == (directory is None):
@@ -174,16 +174,16 @@ class ProjectCalls:
     def change_definition(
         self, definition: str, *, name: str | None = None, description: str | None = None
     ) -> Definition:
-        """Give a training definition another name or description; nothing else of it ever changes."""
+        """Change the name or description of a training definition; nothing else of it can change."""
         body = _said(name=name, description=description)
         return self._line.ask(Definition, "PATCH", title_path("definition", definition), body=body)
 
     def delete_definition(self, definition: str) -> None:
-        """Delete a training definition that no experiment has."""
+        """Delete a training definition that no experiment uses."""
         self._line.send("DELETE", title_path("definition", definition))
 
     def plan_definition(self, definition: str) -> Plan:
-        """Say what would happen if a training definition were run now; nothing is."""
+        """Return what would happen if a training definition ran now; run nothing."""
         return self._line.ask(Plan, "POST", f"{title_path('definition', definition)}/plan")
 
     # ------------------------------------------------------------ experiments
@@ -207,15 +207,15 @@ class ProjectCalls:
         data: str | None = None,
         arguments: str = "",
     ) -> Experiment:
-        """Make an experiment.
+        """Create an experiment.
 
         Args:
             project: its id or name.
             name: of one line.
             definitions: ids of training definitions of the project.
             description: for people.
-            data: a directory on the machines, which each program finds.
-            arguments: one line, handed to each program behind its own arguments.
+            data: a data directory on the nodes, whose path each program finds in ``LEGATO_DATA``.
+            arguments: one line, appended to the arguments of each program.
         """
         body = _said(name=name, definitions=list(definitions), description=description, data=data, arguments=arguments)
         path = f"{title_path('project', project)}/experiments"
@@ -231,7 +231,7 @@ class ProjectCalls:
         data: str | None = None,
         arguments: str | None = None,
     ) -> Experiment:
-        """Change an experiment; what is None stays, and so do its jobs. ``data`` "": it has none any more."""
+        """Change an experiment; None keeps a value, and its jobs stay. ``data`` "": remove the data directory."""
         listed = None if definitions is None else list(definitions)
         body = _said(name=name, definitions=listed, description=description, data=data, arguments=arguments)
         if data == "":
@@ -247,7 +247,7 @@ class ProjectCalls:
 
         Args:
             experiment: its id or name.
-            key: the same call with the same key makes these jobs once, however often it is sent. None: this call.
+            key: the same call with the same key makes these jobs only once. None: each call makes new ones.
             options: as `RunOptions`.
         """
         path = f"{title_path('experiment', experiment)}/runs"
@@ -256,12 +256,12 @@ class ProjectCalls:
         return Jobs(Job(self._line, record) for record in found.items)
 
     def iterate_definitions(self) -> Iterator[Definition]:
-        """Yield the training definitions of all projects that are yours to see."""
+        """Yield the training definitions of all projects that you may see."""
         for project in self.projects():
             yield from self.definitions(project.id)
 
     def iterate_experiments(self) -> Iterator[Experiment]:
-        """Yield the experiments of all projects that are yours to see."""
+        """Yield the experiments of all projects that you may see."""
         for project in self.projects():
             yield from self.experiments(project.id)
 
@@ -271,7 +271,7 @@ def _said(**values: Any) -> dict[str, Any]:
 
 
 def _pack(code: Path) -> Packed:
-    """Pack a folder; a file is sent as it is."""
+    """Pack a folder; a file is sent unchanged."""
     from legato.client.packing import Packed, pack
 
     if not code.is_file():

@@ -1,30 +1,30 @@
 """Every error that Legato raises, on one page. Decides nothing.
 
 LegatoError
-├── UsageError (ValueError)      what the user asked for cannot be done; says what to do
+├── UsageError (ValueError)      a request of the user is not possible; says what to do
 │   ├── LayoutError              batch sizes, workers and micro-batches do not fit together
-│   ├── BadField                 one field of what was sent cannot be used
+│   ├── BadField                 one field of a request has an invalid value
 │   ├── ProgramError             the program breaks a rule of the elastic loop
 │   ├── DataError                the data set or a batch of it cannot be used
 │   ├── JobNotFound              no such job, or it is not running
 │   ├── JobDriven                another driver has the job
-│   ├── NotFound                 no such thing on the platform, or it is not the asker's to see
+│   ├── NotFound                 it does not exist on the platform, or the user may not see it
 │   ├── Conflict                 it conflicts with the current state
-│   │   ├── StaleVersion         it was changed since the asker read it
-│   │   ├── InFlight             the same request is being answered at this moment
+│   │   ├── StaleVersion         it was changed since the user read it
+│   │   ├── InFlight             the same request is still in progress
 │   │   └── UnreadableRow        this release cannot read its row in the store
 │   ├── KeyReused                an idempotency key came again with another request
 │   ├── Unauthenticated          a password or token is unknown, expired or revoked
-│   ├── Forbidden                who asks is known, and may not do this
+│   ├── Forbidden                the user is authenticated, but may not do this
 │   └── SettingsError            a setting is unknown or unusable
 ├── MismatchError                workers of one job run different programs or data
 ├── CheckpointError              a checkpoint is torn, foreign, or cannot be written
-├── TransitionError              a state machine was asked for an illegal move; tells its story
+├── TransitionError              an illegal move of a state machine; has its history
 ├── StoreError                   the database cannot be reached or is of another version
-├── TrainingFailed               a job that was waited for ended without what it was to train
+├── TrainingFailed               a job ended without a trained model
 ├── FencedOut                    a write of a control loop whose lease another one has taken over
-├── SlotTaken                    a slot was to be given to a second job, or is not usable
-├── ServerError                  the platform's server made a mistake, or answers what is not understood here
+├── SlotTaken                    a slot has another owner, or is not usable
+├── ServerError                  the server had an internal error, or its answer is not understood
 │   └── Unavailable              it cannot be reached, or cannot answer now
 └── BrokenView                   a peer died or hung inside a collective; handled inside Legato
 """
@@ -37,7 +37,7 @@ class LegatoError(Exception):
 
 
 class UsageError(LegatoError, ValueError):
-    """What was asked for cannot be done as asked; the message says what to do instead."""
+    """The request is not possible; the message says what to do instead."""
 
 
 class LayoutError(UsageError):
@@ -45,7 +45,7 @@ class LayoutError(UsageError):
 
 
 class BadField(UsageError):
-    """One field of what was sent cannot be used.
+    """One field of a request has an invalid value.
 
     Args:
         field: its name.
@@ -74,7 +74,7 @@ class JobNotFound(UsageError):
 
 
 class JobDriven(UsageError):
-    """Another driver has the job: it runs, whatever else is wrong."""
+    """Another driver has the job, so the job runs."""
 
 
 class NotFound(UsageError):
@@ -86,15 +86,15 @@ class Conflict(UsageError):
 
 
 class StaleVersion(Conflict):
-    """The thing was changed since the asker read it."""
+    """The object was changed since the user read it."""
 
 
 class InFlight(Conflict):
-    """A request with the same idempotency key is being answered at this moment."""
+    """A request with the same idempotency key is still in progress."""
 
 
 class UnreadableRow(Conflict):
-    """This release cannot read the thing's row in the store, so it changes nothing there."""
+    """This release cannot read the object's row in the store, so it changes nothing there."""
 
 
 class KeyReused(UsageError):
@@ -106,7 +106,7 @@ class Unauthenticated(UsageError):
 
 
 class Forbidden(UsageError):
-    """Who asks is known, and may not do this."""
+    """The user is authenticated, but may not do this."""
 
 
 class SettingsError(UsageError):
@@ -122,7 +122,7 @@ class CheckpointError(LegatoError):
 
 
 class TransitionError(LegatoError):
-    """A state machine was asked for a move that its table does not have."""
+    """A move that the table of a state machine does not have."""
 
 
 class StoreError(LegatoError):
@@ -130,23 +130,23 @@ class StoreError(LegatoError):
 
 
 class TrainingFailed(LegatoError):
-    """A job that was waited for has ended without a trained model."""
+    """A job has ended without a trained model."""
 
 
 class FencedOut(LegatoError):
-    """A control loop wrote with the number of a lease that another one has taken over; nothing was written."""
+    """A control loop wrote with the number of a lease that another one has taken over; nothing was stored."""
 
 
 class SlotTaken(LegatoError):
-    """A slot was to be given to a second owner, or is not usable; nothing was written."""
+    """A slot has another owner, or is not usable; nothing was stored."""
 
 
 class ServerError(LegatoError):
-    """The platform's server made a mistake, or answers what a client does not understand."""
+    """The server had an internal error, or a client does not understand its answer."""
 
 
 class Unavailable(ServerError):
-    """The platform's server cannot be reached, or cannot answer now; later it may."""
+    """The server cannot be reached, or cannot answer now; repeat the request later."""
 
 
 class BrokenView(LegatoError):
