@@ -346,7 +346,7 @@ def test_the_first_token_is_shown_at_a_terminal_alone(
     told.clear()
     with enter(settings) as sockets:
         serve(settings, sockets, say=told.append, is_terminal=is_terminal)
-    assert "first start" not in str(told)
+    assert "First start" not in str(told)
 
 
 def test_the_user_who_runs_the_server_stays_logged_in_when_a_password_is_set(

@@ -195,7 +195,7 @@ def test_a_joiner_that_cannot_take_the_state_is_refused_and_the_others_go_on(job
     second = job.start(keeping(change, KeyError("best")))
     job.propose(first, second)
     error = second.end()
-    assert isinstance(error, MismatchError) and "cannot take over the state of the job. KeyError: 'best'" in str(error)
+    assert isinstance(error, MismatchError) and "cannot load the state of the job. KeyError: 'best'" in str(error)
     refused.set()
     job.recover(first)
     assert first.end() > 0

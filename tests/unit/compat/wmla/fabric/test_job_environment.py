@@ -105,4 +105,4 @@ def test_a_copy_that_fails_does_no_harm() -> None:
     copied.close()
     first, told, last = stream.getvalue().splitlines()
     assert (first, last) == ("one", "two")
-    assert told.startswith("legato: Legato no longer copies the output of this process:  ")
+    assert told.startswith("legato: Legato no longer copies the output of this process: ")
