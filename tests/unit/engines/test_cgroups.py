@@ -227,7 +227,7 @@ def test_a_group_that_cannot_be_killed_is_reported(tmp_path: Path, monkeypatch: 
     (pids / "cgroup.procs").write_text(str(os.getppid()))
     (pids / "cgroup.kill").mkdir()
     monkeypatch.setattr(cgroups, "_KILL_PAUSE_S", 0.0)
-    with pytest.raises(LegatoError, match="left behind"):
+    with pytest.raises(LegatoError, match="leftover processes of a job"):
         group.kill()
 
 
