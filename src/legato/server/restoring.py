@@ -289,7 +289,7 @@ def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:
             columns = header["columns"] if header["table"] == "jobs" else None
         elif columns is not None:
             row = dict(zip(columns, msgspec.json.decode(line), strict=True))
-            if row["stage"] in set(Stage) and isinstance(row["attempt"], int):
+            if isinstance(row["stage"], str) and row["stage"] in set(Stage) and isinstance(row["attempt"], int):
                 # The server leaves out a job whose row it cannot read.
                 jobs.append(_JobRow(row["id"], Stage(row["stage"]), row["attempt"]))
         yield line

@@ -115,7 +115,7 @@ def test_everything_comes_back_but_what_tells_of_processes(home: Path, tmp_path:
 
 def test_a_row_that_cannot_be_read_comes_back_as_it_was(home: Path, tmp_path: Path) -> None:
     bad = ("hibernating", """{"a""", "many", "no JSON")
-    columns = "stage, labels, attempt, spec"
+    columns = "stage, labels, attempt, spec, CAST(reason AS BLOB), name"
 
     def read(path: Path) -> list[tuple[object, ...]]:
         with contextlib.closing(sqlite3.connect(path / "legato.db")) as raw:
@@ -123,9 +123,10 @@ def test_a_row_that_cannot_be_read_comes_back_as_it_was(home: Path, tmp_path: Pa
 
     with contextlib.closing(sqlite3.connect(home / "legato.db")) as raw:
         raw.execute("UPDATE jobs SET stage = ?, labels = ?, attempt = ?, spec = ?, is_elastic = 'maybe'", bad)
+        raw.execute("UPDATE jobs SET reason = CAST(x'6869ff' AS TEXT), name = x'00ff'")
         raw.commit()
     assert restore(make(home, tmp_path / "backup"), tmp_path / "new").num_going_on == 0
-    assert read(home) == read(tmp_path / "new") == [bad]
+    assert read(home) == read(tmp_path / "new") == [(*bad, b"hi\xff", b"\x00\xff")]
 
 
 def test_processes_of_the_old_platform_that_still_run_are_reported(home: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ begins with its name and columns; a line for each row follows. Values are those 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -19,6 +20,7 @@ from sqlalchemy import text as sql
 
 from legato.control.store import migrate
 from legato.control.store.database import Database
+from legato.control.store.rows import reading_bytes
 from legato.control.store.schema import metadata
 from legato.core.errors import StoreError
 from legato.core.places import move_paths
@@ -29,6 +31,10 @@ _WITH_PATHS: Final = {"jobs": ("spec",), "definitions": ("plan",), "experiments"
 """The columns that may hold paths below the home."""
 _PLAIN: Final = {"experiments"}
 """Tables whose columns with paths are plain text, not JSON."""
+
+
+_BASE64: Final = "base64"
+"""In place of a value that SQLite keeps as text or JSON and that is no text."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -53,7 +59,7 @@ def export(database: Database) -> Iterator[bytes]:
     Raises:
         StoreError: the database cannot be used.
     """
-    with database.reading() as connection:
+    with database.reading() as connection, reading_bytes(connection):
         for table in metadata.sorted_tables:
             yield (
                 msgspec.json.encode(_Header(str(table.name), tuple(str(column.name) for column in table.columns)))
@@ -64,7 +70,8 @@ def export(database: Database) -> Iterator[bytes]:
             found = connection.execution_options(yield_per=_BATCH).execute(select(*wanted).order_by(*order))
             with contextlib.closing(found) as rows:
                 for row in rows:
-                    yield msgspec.json.encode(list(row)) + b"\n"
+                    cells = [{_BASE64: cell} if isinstance(cell, bytes) else cell for cell in row]
+                    yield msgspec.json.encode(cells) + b"\n"
 
 
 def load(
@@ -147,7 +154,7 @@ class _Loading:
                 continue
             if self._table is None or len(found) != len(self._columns):
                 raise StoreError("Cannot restore the store: the backup is damaged. Use another one.")
-            row = self._move(dict(zip(self._columns, found, strict=True)))
+            row = self._move(dict(zip(self._columns, map(self._read_cell, found), strict=True)))
             self._rows.append({f"new_{name}": value for name, value in row.items()})
             num_rows += 1
             if len(self._rows) >= _BATCH:
@@ -156,6 +163,13 @@ class _Loading:
         if not self._database.is_sqlite:
             self._set_sequences()
         return num_rows
+
+    def _read_cell(self, cell: Any) -> Any:
+        if not isinstance(cell, dict):
+            return cell
+        content = base64.b64decode(cell[_BASE64])
+        # PostgreSQL keeps no text that is none.
+        return content if self._database.is_sqlite else content.decode(errors="replace")
 
     def _clear(self) -> None:
         """Remove the rows that new tables begin with; the backup has its own."""
@@ -174,7 +188,7 @@ class _Loading:
         assert self._table is not None
         for column in _WITH_PATHS.get(self._table.name, ()):
             kept = row.get(column)
-            if kept is None or not self._moves:
+            if not isinstance(kept, str) or not self._moves:
                 continue
             if self._table.name in _PLAIN:
                 row[column] = move_paths(kept, self._moves)

@@ -7,9 +7,10 @@ log says why.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -162,6 +163,27 @@ def fetch_each(connection: Connection, statement: Executable) -> Sequence[RowMap
     except OperationalError as error:
         _check_is_text(error)
         return _with_text(connection, _decode, lambda: connection.execute(statement).mappings().all())
+
+
+@contextlib.contextmanager
+def reading_bytes(connection: Connection) -> Iterator[None]:
+    """Read what is no text as bytes during the block, where the database keeps such."""
+    raw: Any = connection.connection.dbapi_connection
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    raw.text_factory = _decode_or_keep
+    try:
+        yield
+    finally:
+        raw.text_factory = str
+
+
+def _decode_or_keep(content: bytes) -> str | bytes:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
 
 
 def _check_is_text(error: OperationalError) -> None:
