@@ -30,6 +30,13 @@ for epoch in run.epochs(100):
 """
 
 
+MAKES_A_MODULE = """
+import os, pathlib
+pathlib.Path("made.py").write_text(f"process = {os.getpid()}")
+import made
+"""
+
+
 @pytest.mark.parametrize(("how", "steps"), first_now([("right", 8), ("rank", 20)], several=True))
 def test_a_program_is_verified_and_nothing_is_left_behind(how: str, steps: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -54,3 +61,19 @@ def test_a_program_is_verified_and_nothing_is_left_behind(how: str, steps: int, 
         assert 4 <= step <= 6
     # torch may have made a cache of its own there.
     assert not list((tmp_path / "tmp").glob("legato*")) and not (tmp_path / "home").exists()
+
+
+@pytest.mark.soak
+def test_a_program_whose_joiners_are_refused_ends(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MAKES_A_MODULE + PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "legato.cli", "verify", "--steps=8", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=3 * LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 3, done
+    assert "runs something else than the others: its file made.py is" in done.stderr
+    assert done.stderr.endswith("legato: the runs could not be compared. A worker could not take part.\n")

@@ -159,9 +159,9 @@ def _run(
     except (LegatoError, OSError) as error:
         # Exit code 1 would say that the results differ.
         raise _not_compared(str(error)) from error
-    if outcome == "failed":
+    if outcome == "failed" or watcher.lost_slot:
         typer.echo(watcher.errors.rstrip(), err=True)
-        raise _not_compared("The program failed.")
+        raise _not_compared("The program failed." if outcome == "failed" else "A worker could not take part.")
     return read_run(records)
 
 
@@ -187,7 +187,7 @@ async def _conduct(spec: JobSpec, directory: Path, plan: _Run, devices: tuple[st
             await asyncio.wait([running], timeout=_LOOK_EVERY_S)
             for step in [step for step in planned if step <= watcher.step]:
                 driver.scale(planned.pop(step), "as legato verify plans it")
-            if watcher.step >= plan.num_steps:
+            if watcher.step >= plan.num_steps or watcher.lost_slot:
                 driver.stop("legato verify has seen enough", now=True)
                 await asyncio.wait([running])
         return running.result().outcome
@@ -204,11 +204,14 @@ class _Watcher:
     Attributes:
         step: the last one that is known to be committed.
         errors: what events said of errors.
+        lost_slot: a worker could not take part, and no other one is started in its slot. Steps at which as many
+            workers as planned are needed would be waited for without end.
     """
 
     def __init__(self) -> None:
         self.step = 0
         self.errors = ""
+        self.lost_slot = False
 
     def on_event(self, event: Any) -> None:
         """Show an event that changes who trains."""
@@ -222,8 +225,9 @@ class _Watcher:
             self.errors += f"{event.detail or event.reason}\n"
 
     def on_status(self, status: dict[str, Any]) -> None:
-        """Note how far the job is."""
+        """Note how far the job is, and whether it lost a slot."""
         self.step = max(self.step, status["step"] or 0)
+        self.lost_slot |= bool(status["slots"]["given_up"])
 
 
 ENTRIES: Final = (Entry("verify", verify, "legato verify train.py -- --epochs 1", takes_all=True),)
