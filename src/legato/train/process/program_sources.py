@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import tempfile
 import time
 import types
 from collections.abc import MutableMapping, Sequence
@@ -155,7 +156,8 @@ def run_from(snapshot: Snapshot) -> None:
 def describe_program() -> dict[str, str]:
     """Return what this process has run of its program: the digests of the script and the modules from its folder.
 
-    Files that are in an environment of Python, such as ``.venv``, are no part of the program.
+    Files that are in an environment of Python, such as ``.venv``, are no part of the program. Nor are those that a
+    library generates: each process has its own, in a folder of its own below the directory for temporary files.
     """
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:
@@ -170,10 +172,14 @@ def describe_program() -> dict[str, str]:
         if isinstance(file, str) and file.endswith(".py") and not _is_installed(file):
             files.add(os.path.realpath(file))
     known = {} if _installed is None else _installed.digests
+    scratch = Path(tempfile.gettempdir()).resolve()
+    may_generate = scratch.is_relative_to(folder)  # some people keep their programs in /tmp
     found = {}
     for path in map(Path, sorted(files)[:_MAX_FILES]):
         if path.is_relative_to(folder):
             name = str(path.relative_to(folder))
+            if may_generate and name not in known and scratch in path.parents[1:]:
+                continue
             found[f"{OF_FILE}{name}"] = known.get(name) or _digest_of(path)
     return found
 

@@ -8,6 +8,7 @@ import importlib.util
 import math
 import pkgutil
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Iterator
@@ -121,3 +122,16 @@ def test_modules_that_load_when_they_are_asked_are_not_asked(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "kept_none", None)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
     assert set(describe_program()) == {"file train.py", "file kept_lazy.py"}
+
+
+def test_what_a_library_generates_below_the_program_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch 2.8 does when it is imported: each process has a module in a temporary folder of its own."""
+    begin(tmp_path, {"train.py": "", "tmp/tmpab12/generated_by_torch.py": "", "tmp/beside_it.py": ""})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
+    sys.path[:0] = [str(tmp_path / "tmp/tmpab12"), str(tmp_path / "tmp")]
+    importlib.import_module("generated_by_torch")
+    importlib.import_module("beside_it")
+    assert set(describe_program()) == {"file train.py", "file tmp/beside_it.py"}
