@@ -56,7 +56,7 @@ def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
         assert peer.stdin and peer.stdout
         group = build(view, 0, "test", torch.device("cpu"))
         group.announce()
-        assert peer.stdout.readline() == b"here\n"
+        assert b"here\n" in iter(peer.stdout.readline, b"")  # gloo of torch 2.8 prints lines of its own
         peer.send_signal(signal.SIGSTOP)
         outcome: list[BaseException] = []
 
