@@ -13,7 +13,7 @@ PAGES := src/legato/server/pages/index.html
 NODE_READY := console/node_modules/.package-lock.json
 CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo console test soak test-console test-tensorflow lint lint-console bench clean
+.PHONY: demo console test soak test-console test-tensorflow test-torch lint lint-console bench clean
 
 # The demo needs no console; who goes on to `legato up` has it.
 demo: $(READY)
@@ -58,6 +58,23 @@ soak: $(READY) console
 test-tensorflow: $(READY_TENSORFLOW)
 	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras
 
+# Training with another release of torch, which brings gigabytes of CUDA: by hand, when the range in pyproject.toml or
+# what is used of torch changes. The oldest is the one that pyproject.toml names.
+TORCH ?= 2.8.0
+test-torch: .venv-torch-$(TORCH)/ready
+	.venv-torch-$(TORCH)/bin/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal \
+		tests/unit/train tests/contract/test_engine.py tests/integration/test_driver.py tests/integration/test_faults.py \
+		tests/integration/test_state.py tests/integration/test_verify.py tests/integration/test_workers.py \
+		tests/integration/test_evaluation.py
+
+.venv-torch-$(TORCH)/ready: pyproject.toml constraints.txt
+	rm -rf .venv-torch-$(TORCH)
+	$(PYTHON) -m venv .venv-torch-$(TORCH)
+	grep -v '^torch' constraints.txt >.venv-torch-$(TORCH)/constraints.txt
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+		--constraint .venv-torch-$(TORCH)/constraints.txt torch==$(TORCH) torchvision --editable '.[train,dev]'
+	touch $@
+
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -69,7 +86,7 @@ bench: $(READY)
 
 clean:
 	rm -rf console/node_modules src/legato/server/pages
-	rm -rf .venv .venv-tensorflow build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew only when what it is made from has changed. torch comes first and by its exact version: a range would bring

@@ -34,7 +34,7 @@ def _part(owner: Any, name: str) -> Any:
     except AttributeError as error:
         place = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", None) or type(owner).__qualname__
         raise ProgramError(
-            f"torch {torch.__version__} has no {place}.{name}, which Legato needs. Legato works with torch 2.4 and "
+            f"torch {torch.__version__} has no {place}.{name}, which Legato needs. Legato works with torch 2.8 and "
             "later versions of torch 2: install one of these."
         ) from error
 
