@@ -115,7 +115,7 @@ def test_a_torch_without_a_needed_part_is_refused_with_the_versions_that_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(torch.distributed, "PrefixStore")
-    with pytest.raises(ProgramError, match=r"torch .* has no torch\.distributed\.PrefixStore.*2\.4"):
+    with pytest.raises(ProgramError, match=r"torch .* has no torch\.distributed\.PrefixStore.*2\.8"):
         torch_private.prefixed("devices", None)
 
 
