@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -178,7 +179,7 @@ class TrainingState:
         if not allow_unprepared_schedulers:
             self._refuse_unprepared_schedulers()
             self._unscheduled = {id(each) for each in self._optimizers if not torch_private.has_scheduler(each)}
-        register_optimizer_step_pre_hook(self._on_optimizer_step)
+        _watch_steps(self)
 
     def unprepared_schedulers(self) -> list[str]:
         """Return the learning-rate schedulers of prepared optimizers that are not in care, nor held by what is."""
@@ -204,7 +205,12 @@ class TrainingState:
                     "legato.elastic(..., allow_unprepared_schedulers=True) if the result may depend on that."
                 )
 
-    def _on_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def check_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse a step of an optimizer that acts on what is in care here, but is not in care itself.
+
+        Raises:
+            ProgramError: it is such an optimizer, or it has a scheduler that is not in care.
+        """
         if id(optimizer) in self._prepared:
             if id(optimizer) in self._unscheduled and torch_private.has_scheduler(optimizer):
                 self._unscheduled.remove(id(optimizer))
@@ -574,3 +580,22 @@ def _beside(parameter: torch.Tensor, value: Any, name: Any = None) -> Any:
         for key, part in list(pairs):
             value[key] = _beside(parameter, part, key)
     return value
+
+
+_watching: tuple[weakref.ref[TrainingState], ...] = ()
+
+
+def _watch_steps(state: TrainingState) -> None:
+    """Have each step of any optimizer of this process checked for as long as the state is in memory."""
+    global _watching  # noqa: PLW0603 -- torch has one list of such hooks for the process, too
+    if not _watching:
+        # Once: another thread may be in the middle of a step, and go through torch's list.
+        register_optimizer_step_pre_hook(_check_step)
+    _watching = (*(each for each in _watching if each() is not None), weakref.ref(state))
+
+
+def _check_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for each in _watching:
+        state = each()
+        if state is not None:
+            state.check_step(optimizer)
