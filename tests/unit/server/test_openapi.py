@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, checks
 from tests.tiers import examples
-from tests.unit.server.platform import Platform
+from tests.unit.server.platform import LIMIT_S, Platform
 
 ROOT = Path(__file__).parents[3]
 NUM_EXAMPLES = examples(3)
@@ -65,7 +65,7 @@ def test_every_operation_answers_as_described(described: Platform, document: Any
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
-            answer = case.call(base_url=described.url, headers=described.headers("admin"))
+            answer = case.call(base_url=described.url, headers=described.headers("admin"), timeout=LIMIT_S)
             # A body that is too large is refused before it is compared with the description: this check knows no 413.
             is_large = answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
             applied = [check for check in CHECKS if not is_large or check.__name__ != "negative_data_rejection"]
