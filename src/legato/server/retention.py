@@ -31,16 +31,15 @@ _HOUR_S: Final = 3600.0
 async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
     """Tidy up again and again until cancelled, whatever goes wrong: what is too old may wait, and no job may."""
     while True:
-        for part in (tidy_up, end_hidden):
+        for part, what in ((tidy_up, "old data of jobs"), (end_hidden, "leftover processes of jobs")):
             try:
                 await asyncio.to_thread(part, services)
             except FencedOut:
-                _log.info("another server decides now, and deletes old data")
+                _log.info("another server decides now, and removes old data")
             except Exception as error:  # noqa: BLE001 -- whatever it is, the other part and the server continue
                 expected = isinstance(error, LegatoError | OSError)
                 _log.warning(
-                    "old data of jobs could not be deleted; the server tries again",
-                    part=part.__name__,
+                    f"{what} could not be removed; the server tries again",
                     error=str(error),
                     exc_info=not expected,
                 )

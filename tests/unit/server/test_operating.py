@@ -287,6 +287,22 @@ def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatc
     assert troubles == []
 
 
+def test_leftover_processes_are_ended_where_old_data_cannot_be_removed(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_services: object) -> None:
+        raise OSError(5, "disk")
+
+    def end(_services: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(retention, "tidy_up", fail)
+    monkeypatch.setattr(retention, "end_hidden", end)
+    with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        asyncio.run(retention.keep_house(platform.services, every_s=0))
+    assert [line["event"] for line in lines] == ["old data of jobs could not be removed; the server tries again"]
+
+
 def test_a_job_that_nests_its_folders_is_deleted_all_the_same(tmp_path: Path) -> None:
     job = tmp_path / "j-0000000001"
     job.mkdir()
