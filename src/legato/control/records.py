@@ -206,8 +206,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         jobs: those that have not ended, by id.
         allocations: all that are open, also those of jobs that ended a moment ago.
-        unreadable: why rows cannot be read, by kind and name: of ``job``, ``queue``, ``slot``. The jobs and queues are
-            in none of the above; slots are, as not usable, so that no other job gets them.
+        unreadable: why rows cannot be read, by kind and name: of ``job``, ``queue``, ``slot``. None of these is in the
+            above, so that nothing is decided for such a job, and no job gets such a slot.
     """
 
     jobs: tuple[Job, ...]

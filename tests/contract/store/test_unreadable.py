@@ -225,6 +225,30 @@ def test_a_damaged_queue_slot_or_allocation_holds_back_only_its_own(store: Store
     clock.run(story())
 
 
+def test_an_allocation_that_does_not_say_its_slot_holds_back_all_that_seem_free(store: Store) -> None:
+    bad_value = damage_of(store, allocations, "slot")
+    if bad_value is None:
+        pytest.skip("this database keeps no such value")
+
+    async def story() -> None:
+        platform = Platform(store)
+        held = platform.submit("held", num_steps=100_000)
+        await platform.run_until((held, Stage.RUNNING))
+        with store._database.reading() as connection:
+            row = connection.execute(text("SELECT id FROM allocations")).scalar_one()
+        other = platform.submit("other")
+        with damaged(store, allocations, str(row), "slot", bad_value):
+            for _ in range(20):
+                await platform.loop.round()
+                await asyncio.sleep(1.0)
+            assert store.jobs.get(other.id).stage is Stage.QUEUED
+            assert platform.loop.pulse.left_out["slot"] >= len(_SLOTS)
+        await platform.run_until((other, Stage.SUCCEEDED))
+        assert platform.drivers.lives[held.id].state == "running" and not platform.drivers.clashes
+
+    clock.run(story())
+
+
 def test_history_and_lists_leave_out_what_cannot_be_read(store: Store) -> None:
     project = store.projects.create(NewProject(name="p", queue="default"), ANN, NOW)
     new = NewDefinition(name="good", framework="legato", command="python train.py")

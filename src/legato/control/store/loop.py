@@ -97,6 +97,7 @@ class Loop:
                 unreadable["slot", had.record.slot] = unreadable["job", had.record.job] = f"its {had.why}"
             elif ("slot", had.slot) in unreadable:
                 unreadable["job", had.job] = f"its slot {had.slot} is not known: {unreadable['slot', had.slot]}"
+        unreadable |= _hold_back(slots, allocations)
         return Facts(
             jobs=tuple(job for job in found if isinstance(job, Job) and ("job", job.id) not in unreadable),
             queues=tuple(queue for queue in queues if isinstance(queue, Queue)),
@@ -146,6 +147,18 @@ class Loop:
             for job, change in current:
                 _write_one(transaction, job, change)
             return Written(stale)
+
+
+def _hold_back(
+    slots: Iterable[Slot | Unreadable], allocations: Sequence[Allocation | Unreadable]
+) -> dict[tuple[str, str], str]:
+    """Return why no job may get a slot: an open allocation does not say its slot, so it may be any that seems free."""
+    ids = {slot.record.id if isinstance(slot, Unreadable) else slot.id for slot in slots}
+    lost = [had for had in allocations if isinstance(had, Unreadable) and had.record.slot not in ids]
+    if not lost:
+        return {}
+    held = {had.record.slot if isinstance(had, Unreadable) else had.slot for had in allocations}
+    return {("slot", slot): f"a worker may be in it: {lost[0].why}" for slot in ids - held}
 
 
 def _lock_jobs(transaction: Transaction, ids: list[str]) -> dict[str, Job]:
