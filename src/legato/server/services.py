@@ -206,4 +206,4 @@ async def _read_services(request: Request) -> Services:
 
 
 Here = Annotated[Services, Depends(_read_services)]
-"""The parameter of a route that is what it is on."""
+"""The parameter of a route that is what it uses."""

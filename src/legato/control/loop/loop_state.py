@@ -74,7 +74,7 @@ def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
     """Return what is remembered of a job's present attempt."""
     found = memories.get(job.id)
     if found is None or found.attempt != job.attempt:
-        # What is wanted for it continues being wanted; all else was the last attempt's.
+        # What is wanted for it is still wanted; all else was the last attempt's.
         last = found or Memory(job.attempt)
         found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
         memories[job.id] = found
