@@ -42,6 +42,52 @@ def test_a_log_in_from_another_address_waits_for_one_hash_of_each_address_that_g
     assert sorted(order) == list(range(61)), "all get their turn"
 
 
+def test_users_behind_one_address_do_not_wait_for_as_long_as_others_guess() -> None:
+    """Each guesser sends its next password when it has the answer to the last one."""
+
+    async def run() -> int:
+        queue, num_guesses = LoginQueue(2), 0
+
+        async def guess(source: str) -> None:
+            nonlocal num_guesses
+            while True:
+                async with queue.turn(source):
+                    num_guesses += 1
+                    await asyncio.sleep(0)
+
+        async def log_in() -> None:
+            async with queue.turn("10.0.9.9"):
+                await asyncio.sleep(0)
+
+        guessers = [asyncio.create_task(guess(f"10.0.0.{number}")) for number in range(6)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        begun = num_guesses
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(log_in() for _ in range(4)))
+        for guesser in guessers:
+            guesser.cancel()
+        await asyncio.gather(*guessers, return_exceptions=True)
+        return num_guesses - begun
+
+    # One hash of each guesser for each log-in, and those that were under way.
+    assert asyncio.run(run()) <= 4 * 6 + 6
+
+
+def test_no_address_is_remembered_when_nobody_waits() -> None:
+    async def run() -> None:
+        queue = LoginQueue(2)
+
+        async def attempt(source: str) -> None:
+            async with queue.turn(source):
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(attempt(f"10.0.{number}.1") for number in range(3000)))
+        assert not queue._next_round and not queue._waiting
+
+    asyncio.run(run())
+
+
 def test_a_client_that_goes_away_leaves_the_turn_to_the_next() -> None:
     async def run() -> None:
         queue, order = LoginQueue(1), list[str]()
