@@ -70,7 +70,7 @@ class LoginQueue:
         self._num_begun -= 1
         self._begin_next()
         if not self._num_begun:
-            # Nobody waits, so nobody has to be remembered.
+            # No attempt waits, so no address has to be remembered.
             self._next_round.clear()
 
     def _begin_next(self) -> None:

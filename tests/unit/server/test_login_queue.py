@@ -74,7 +74,7 @@ def test_users_behind_one_address_do_not_wait_for_as_long_as_others_guess() -> N
     assert asyncio.run(run()) <= 4 * 6 + 6
 
 
-def test_no_address_is_remembered_when_nobody_waits() -> None:
+def test_no_address_is_remembered_when_no_attempt_waits() -> None:
     async def run() -> None:
         queue = LoginQueue(2)
 
