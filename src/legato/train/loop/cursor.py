@@ -21,7 +21,7 @@ class Cursor(msgspec.Struct):
     Args:
         epoch: from 0; equal to the number of epochs once all are done.
         is_over: the loop over epochs is over, and its last checkpoint stands.
-        pass_index: how many passes over a data set were completed.
+        pass_index: number of completed passes through a data set.
         num_evaluations: how many evaluations were done.
         num_logs: how often ``run.log`` was called.
         first_pass: the value of ``pass_index`` when the epoch began.
