@@ -1,7 +1,7 @@
 """Every use of torch's private API, with its reason and what happens on a torch that does not have it.
 
-No other module names a private attribute or module of torch: a test sees to that. A new version of torch is checked
-against this module alone. Names without a leading underscore stand here too where torch neither documents nor types
+No other module names a private attribute or module of torch: a test checks that. So for a new version of torch only
+this module has to be checked. Names without a leading underscore are here too if torch neither documents nor types
 them.
 
 Where the public API can do the same, more slowly, the functions here use it on a torch without the private one. Where
@@ -55,18 +55,18 @@ def make_store(address: str, port: int, prefix: str, limit: datetime.timedelta) 
         prefix: of all keys of this client.
         limit: how long one wait may last.
     """
-    # A client of its own: a wait in one view's build must not hold up the build of the next.
+    # A separate client: a wait while one view is built must not delay the next view.
     client = _part(_distributed, "TCPStore")(address, port, None, False, timeout=limit, wait_for_workers=False)
     return prefixed(prefix, client)
 
 
 def prefixed(prefix: str, store: Any) -> Any:
-    """Return a store whose keys all stand under a prefix in another store."""
+    """Return a store whose keys all have a prefix in another store."""
     return _part(_distributed, "PrefixStore")(prefix, store)
 
 
 def listen_with_gloo(host: str) -> Any:
-    """Return a device of gloo, which listens on a free port of an address of this machine.
+    """Return a device of gloo that listens on a free port of an address of this machine.
 
     Raises:
         RuntimeError: gloo cannot listen there.
@@ -75,7 +75,7 @@ def listen_with_gloo(host: str) -> Any:
 
 
 def make_gloo_group(store: Any, rank: int, size: int, device: Any, limit: datetime.timedelta) -> Any:
-    """Return a process group over gloo that is no global one.
+    """Return a process group over gloo that is not torch's global group.
 
     Args:
         store: through which the ranks find each other.
@@ -97,7 +97,7 @@ def set_limit(group: Any, limit: datetime.timedelta) -> None:
 
 
 def make_nccl_group(store: Any, rank: int, size: int, limit: datetime.timedelta) -> Any:
-    """Return a process group over NCCL that is no global one; its operations may last as long as ``limit``."""
+    """Return a process group over NCCL that is not torch's global group; its operations may last ``limit``."""
     kind = _part(_distributed, "ProcessGroupNCCL")
     options = kind.Options()
     options._timeout = limit
@@ -105,7 +105,7 @@ def make_nccl_group(store: Any, rank: int, size: int, limit: datetime.timedelta)
 
 
 def all_reduce(group: Any, tensor: torch.Tensor) -> Any:
-    """Start to sum a tensor over the ranks of a group, in place; returns torch's handle of what is under way."""
+    """Start to sum a tensor over the ranks of a group, in place; return torch's handle of the operation."""
     return group.allreduce([tensor], _part(_distributed, "AllreduceOptions")())
 
 
@@ -129,11 +129,11 @@ def all_to_all(
 
 
 def after_backward(call: Callable[[], None]) -> None:
-    """Have something called at the end of the backward pass that is running.
+    """Register a function that is called at the end of the running backward pass.
 
-    Why: the gradient of a step is complete, and the ranks sum it, before ``loss.backward()`` returns, so that what
-    follows in the program's loop sees it. Torch's own data parallelism uses the same hook. If missing: ProgramError;
-    programs that call ``run.backward(loss)`` never come here.
+    Why: the gradient of a step is complete, and the ranks sum it, before ``loss.backward()`` returns, so that the next
+    lines of the program's loop see it. Torch's own data parallelism uses the same hook. If missing: ProgramError;
+    programs that call ``run.backward(loss)`` never call this function.
     """
     engine: Any = _part(torch.autograd.Variable, "_execution_engine")
     _part(engine, "queue_callback")(call)
@@ -188,7 +188,7 @@ def buffers_of(module: torch.nn.Module) -> Table:
 
 
 def is_persistent(module: torch.nn.Module, attribute: str) -> bool:
-    """Tell whether a buffer is part of ``state_dict()``.
+    """Return whether a buffer is part of ``state_dict()``.
 
     Why: the public way is to make the whole ``state_dict()``, which a module may have overridden. If missing: every
     buffer counts as persistent, so caches that differ between workers are reported as differences.
@@ -206,10 +206,10 @@ def schedulers_in(scheduler: Any) -> Sequence[Any]:
 
 
 def has_scheduler(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether a scheduler was ever made for an optimizer, by the mark that it leaves on ``optimizer.step``.
+    """Return whether a scheduler was ever made for an optimizer, by the mark that it leaves on ``optimizer.step``.
 
-    Why: the mark shows in no time that a scheduler was made after training began; to search for one takes a walk
-    through all objects. If missing: a scheduler that was made so late and not prepared is not noticed.
+    Why: the mark shows at once that a scheduler was made after training began; a search for one goes through all
+    objects. If missing: an unprepared scheduler that was made after training began is not detected.
     """
     return hasattr(optimizer.step, "_wrapped_by_lr_sched")
 
@@ -228,10 +228,10 @@ make a result depend on the number of workers.
 
 
 def pin(batch: Any) -> Any:
-    """Return a batch, however nested, in page-locked memory, as ``DataLoader(pin_memory=True)`` has it.
+    """Return a batch, however nested, in page-locked memory, as ``DataLoader(pin_memory=True)`` does.
 
     Why: torch offers it for single tensors only, and types of the user's batches have hooks of their own there. If
-    missing: the batch as it is, which is slower to bring to a GPU.
+    missing: the batch unchanged, whose copy to a GPU is slower.
     """
     try:
         from torch.utils.data._utils.pin_memory import pin_memory
@@ -243,8 +243,8 @@ def pin(batch: Any) -> Any:
 def describe_loader_process(index: int, num_processes: int, seed: int, dataset: Any) -> None:
     """Make ``torch.utils.data.get_worker_info()`` answer in this process, which no DataLoader of torch has started.
 
-    Why: data sets ask it where they are, and the default collation writes into shared memory only where it answers.
-    If missing: ProgramError with loader processes; ``num_workers=0`` loads without them.
+    Why: data sets call it to find their process, and the default collation writes into shared memory only if it
+    answers. If missing: ProgramError with loader processes; ``num_workers=0`` loads without them.
 
     Args:
         index: of this process, from 0.
@@ -257,7 +257,7 @@ def describe_loader_process(index: int, num_processes: int, seed: int, dataset: 
 
 
 def is_loading(batches: Any) -> bool:
-    """Tell whether the processes of an iterator of torch's DataLoader all live, and none has brought anything yet.
+    """Return whether all processes of an iterator of torch's DataLoader live, and none has delivered anything yet.
 
     Why: a worker that waits for its turn must see that a loader process has failed before it asked for a record; the
     iterator itself says so only when the next batch is taken. If missing, or without processes: True.

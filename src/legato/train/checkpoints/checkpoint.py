@@ -52,9 +52,9 @@ class Store:
     """The checkpoints of one job in one directory. Only one process of a job writes.
 
     Args:
-        directory: made if it is not there.
+        directory: of the checkpoints; made if it does not exist.
         keep: how many to keep, at least 1.
-        warn: takes one line for the user about a file that was skipped.
+        warn: called with one line for the user about each file that was skipped.
     """
 
     def __init__(self, directory: str | Path, keep: int, warn: Callable[[str], None]) -> None:
@@ -65,15 +65,15 @@ class Store:
         self._warn = warn
 
     def save(self, state: Any, *, step: int, meta: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, then delete all but the newest ``keep``. The one just written is never deleted.
+        """Write a checkpoint, then delete all but the newest ``keep``. Never delete the new one.
 
         Args:
-            state: see `refuse_unreadable`; it must not be changed in between.
+            state: as `refuse_unreadable` allows it; the caller must not change it before this call returns.
             step: number of the last step that is in the state.
-            meta: anything that JSON can hold.
+            meta: any value that JSON can hold.
 
         Raises:
-            CheckpointError: it could not be written; what was there before is still there.
+            CheckpointError: the checkpoint could not be written; the older checkpoints are still there.
         """
         refuse_unreadable(state)
         path = self.directory / f"step-{step:08d}.legato"
@@ -101,7 +101,7 @@ class Store:
         return path
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that can be read, or None. Warns of every newer file that cannot."""
+        """Return the newest checkpoint that can be read, or None. Warn of every newer file that cannot be read."""
         for path in reversed(self.paths()):
             try:
                 return load(path)
@@ -129,7 +129,8 @@ class Store:
                 self._warn(f"Cannot delete the old checkpoint {path}: {error.strerror or error}.")
 
     def _clear_unfinished(self) -> None:
-        # Left by a writer that was killed. If it was only cut off and still writes, its rename fails, as it should.
+        # A killed writer left this file. If that writer was only cut off and still writes, its rename fails, as it
+        # should.
         for path in self.directory.glob(".step-*.legato.*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -145,7 +146,7 @@ def load(path: str | Path) -> Checkpoint:
     """Read and verify one checkpoint.
 
     Raises:
-        CheckpointError: it is torn, not a checkpoint, of a newer version, or cannot be read.
+        CheckpointError: the file is incomplete, is no checkpoint, is of a newer version, or cannot be read.
     """
     path = Path(path)
     try:
@@ -185,7 +186,7 @@ def refuse_unreadable(state: Any, where: str = "state") -> None:
 
 
 class _Tally:
-    """A file for torch.save that counts and hashes what it passes on, and keeps the first error to itself.
+    """A file for torch.save that counts and hashes the bytes that it passes on, and keeps the first error.
 
     An exception that is raised through torch's writer leaves that writer in the middle of a zip archive; it then raises
     another error from its destructor, which hides the first.
@@ -213,7 +214,7 @@ class _Tally:
 
 
 def _write(file: IO[bytes], state: Any, step: int, meta: Mapping[str, Any]) -> None:
-    # The header stands first and is known last: its room is measured with the largest numbers there can be.
+    # The header comes first in the file, but is known last: space for it is reserved with the largest possible numbers.
     room = len(_header(step, meta, (1 << 63) - 1, "0" * 64))
     file.seek(_PREFIX.size + room)
     tally = _Tally(file)

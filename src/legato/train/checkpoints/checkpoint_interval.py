@@ -16,17 +16,17 @@ _FORM = re.compile(r"(?P<amount>\d+|\d+\.\d+(?=s$))(?P<unit>steps|epochs|s|step|
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A rhythm such as ``100steps``, ``2epochs`` or ``60s``."""
+    """The interval between checkpoints, such as ``100steps``, ``2epochs`` or ``60s``."""
 
     amount: float
     unit: Unit
 
     @classmethod
     def parse(cls, text: str) -> Every:
-        """Read a rhythm.
+        """Read an interval.
 
         Raises:
-            UsageError: it is not of one of the three forms, or not above 0.
+            UsageError: the text has none of the three forms, or its number is not above 0.
 
         >>> Every.parse("100steps"), Every.parse("1epoch")
         (Every(amount=100.0, unit='steps'), Every(amount=1.0, unit='epochs'))
@@ -41,13 +41,13 @@ class Every:
         return cls(float(match["amount"]), cast(Unit, unit))
 
     def due(self, *, step: int, epochs_ended: range, now: float, last: float) -> bool:
-        """Tell whether a checkpoint is due after a step.
+        """Return whether a checkpoint is due after a step.
 
         Args:
             step: number of the step in the job, from 1.
             epochs_ended: numbers, from 1, of the epochs that ended with the step.
-            now: by the clock that ``last`` was read from.
-            last: when the last checkpoint was saved, or the training began.
+            now: the time in seconds, by the clock that ``last`` was read from.
+            last: the time in seconds at which the last checkpoint was saved, or the training began.
 
         >>> Every.parse("10steps").due(step=20, epochs_ended=range(0), now=0.0, last=0.0)
         True

@@ -22,13 +22,14 @@ class Saver:
     """Writes and finds the checkpoints of one run.
 
     Args:
-        directory: where they go.
-        every: how often, None for the last one only.
-        keep: how many to keep.
-        identity: what must be equal for a checkpoint to belong to this program.
-        environment: what else the bits of a result depend on; a checkpoint of another one is taken with a warning.
-        program: digests of the program's files; one that has changed since a checkpoint is named.
-        say: takes messages for the user.
+        directory: of the checkpoints.
+        every: the interval between checkpoints; None for the last checkpoint only.
+        keep: how many checkpoints to keep.
+        identity: the values that a checkpoint and this program must have in common.
+        environment: what else the bits of a result depend on; a checkpoint from another environment is loaded with a
+            warning.
+        program: digests of the program's files; a message names each file that has changed since the checkpoint.
+        say: called with each message for the user.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Saver:
         """Return the newest checkpoint that can be read, or None if there is none.
 
         Raises:
-            CheckpointError: it belongs to another program, or there are some, but none can be read.
+            CheckpointError: the checkpoint belongs to another program, or there are checkpoints, but none can be read.
         """
         found = self._store.newest()
         if found is None:
@@ -90,18 +91,18 @@ class Saver:
         return found
 
     def is_due(self, step: int, epochs_ended: range) -> bool:
-        """Tell whether a checkpoint is due after a step (see `Every.due`)."""
+        """Return whether a checkpoint is due after a step (see `Every.due`)."""
         if self._every is None or step in (0, self._last_step):
             return False
         now = time.monotonic()
         return self._every.due(step=step, epochs_ended=epochs_ended, now=now, last=self._last_time)
 
     def save(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
-        """Copy a state and have it written in the background.
+        """Copy a state and write it in the background.
 
         Args:
             read_state: returns the state; its `CheckpointError` is reported like any other failure to write.
-            step: the last one that is in the state.
+            step: number of the last step that is in the state.
         """
         self._last_time = time.monotonic()
         self._last_step = step
@@ -116,9 +117,10 @@ class Saver:
         )
 
     def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
-        """Write a checkpoint here and now, unless another worker has written one that is as new.
+        """Write a checkpoint before returning, unless another worker has written one that is as new.
 
-        For workers that cannot ask one another who writes: one at a time looks and writes.
+        For workers that cannot agree on one that writes: each looks for such a checkpoint and writes, one worker at a
+        time.
         """
         self.wait()
         try:
@@ -136,7 +138,7 @@ class Saver:
             os.close(descriptor)
 
     def wait(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all checkpoints are written."""
         self._writer.wait()
 
     def _on_saved(self, step: int, path: Path) -> None:

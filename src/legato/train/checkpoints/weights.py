@@ -1,4 +1,4 @@
-"""Reads the weights of a checkpoint into models, in a program that need not train. Never writes a checkpoint."""
+"""Reads the weights of a checkpoint into models, also in a program that does not train. Never writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from legato.train.state.training_state import copy_model
 
 @torch.no_grad()
 def load_weights(path: str | Path, *models: torch.nn.Module) -> int:
-    """Read the weights of a job's models from a checkpoint into models of the same making, wherever these are.
+    """Read the weights of a job's models from a checkpoint into models of the same structure, on any device.
 
-    Optimizers and all else that continues with a training stay in the file: for that resume the job.
+    The states of optimizers and other objects are not read: to continue the training, resume the job.
 
     Args:
         path: of a file ``step-00001234.legato``.
-        models: as many as the job had, in the order in which they were prepared; what they had is overwritten.
+        models: as many as the job had, in the order in which they were prepared; their weights are overwritten.
 
     Returns:
         The step after which the checkpoint was written.
 
     Raises:
-        CheckpointError: the file cannot be read, or is of other models; it may be that some are overwritten.
+        CheckpointError: the file cannot be read, or belongs to other models; some models may be overwritten already.
         UsageError: no model is given.
     """
     if not models:

@@ -1,4 +1,4 @@
-"""Writes checkpoints while the training continues: private copies, one thread. Never decides when."""
+"""Writes checkpoints from private copies in one thread, while the training continues. Never decides when."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from legato.train.state.serialization import MAPPINGS
 
 
 def copy_to_cpu(state: Any, into: Any = None) -> Any:
-    """Copy a state whole, tensors to the CPU; NumPy scalars become Python numbers.
+    """Copy a whole state, with its tensors to the CPU; NumPy scalars become Python numbers.
 
     Args:
         state: as `refuse_unreadable` allows it.
-        into: an earlier copy that is no longer needed. Its tensors are written over and used again where dtype, shape
-            and strides are the same; None to allocate all.
+        into: an earlier copy that is no longer needed. Its tensors are overwritten and used again where dtype, shape
+            and strides are the same. None: allocate all tensors.
 
     Raises:
         CheckpointError: something in the state cannot be put into a checkpoint.
@@ -61,13 +61,13 @@ class _Task(NamedTuple):
 
 
 class BackgroundWriter:
-    """Writes checkpoints one after the other in a thread that lives as long as there is something to write.
+    """Writes checkpoints one after the other in a thread that runs as long as there are checkpoints to write.
 
-    While one is written at most one waits: the newest. An older one that waits is dropped.
+    While a checkpoint is written, only the newest submitted one waits; an older one that waits is dropped.
 
     Args:
-        store: where they go.
-        on_saved: called in that thread with the step and the path of each checkpoint that stands.
+        store: where the checkpoints are written.
+        on_saved: called in that thread with the step and the path of each checkpoint that was written.
         on_failed: called in that thread with the step and the error (a `CheckpointError` for a full disk and the like).
     """
 
@@ -83,18 +83,18 @@ class BackgroundWriter:
         self._spare: Any = None
 
     def spare(self) -> Any:
-        """Return a state that was submitted earlier and is needed no more, to copy the next one into; or None."""
+        """Return an earlier submitted state that is no longer needed, to copy the next one into; or None."""
         with self._lock:
             spare, self._spare = self._spare, None
             return spare
 
     def submit(self, state: Any, step: int, meta: Mapping[str, Any]) -> None:
-        """Have a state written. Returns at once.
+        """Start to write a state. Return at once.
 
         Args:
-            state: a private copy (`copy_to_cpu`); from now on it belongs to the writer.
-            step: as for `Store.save`.
-            meta: likewise.
+            state: a private copy (`copy_to_cpu`); the caller must not use it after this call.
+            step: as in `Store.save`.
+            meta: as in `Store.save`.
         """
         with self._lock:
             if self._waiting is not None:

@@ -1,9 +1,9 @@
-"""Whether a data set has changed since its loader processes were started. Changes nothing in it.
+"""Detects whether a data set has changed since its loader processes were started. Never changes the data set.
 
 Loader processes have a copy of the data set. What the program sets on it between two passes (``dataset.scale = 2``,
-``dataset.set_epoch(3)``) must reach them as it reaches a loader without processes. So all attributes, followed through
-lists, dicts and objects, are condensed into a digest. Content that is expensive to read is looked at in samples:
-tensors count their changes themselves, and of a large array some blocks are read.
+``dataset.set_epoch(3)``) must reach them as it reaches a loader without processes. So this module computes a digest of
+all attributes, also of those in lists, dicts and objects. It does not read all of what is expensive to read: it takes
+the version counter of a tensor, and reads some blocks of a large array.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PLAIN: Final = (bool, int, float, str)
 
 
 class DatasetState:
-    """What a data set and what belongs to it were like at one moment.
+    """A digest of a data set and of the objects that belong to it, at one moment.
 
     Args:
-        things: the data set, its collation; whatever loader processes have a copy of.
+        things: the data set, its collation, and all else that loader processes have a copy of.
     """
 
     def __init__(self, *things: Any) -> None:
@@ -41,7 +41,7 @@ class DatasetState:
         self._digest = self._read(self._alive)
 
     def has_changed(self) -> bool:
-        """Return whether they are different now, or cannot be compared."""
+        """Return whether these objects are different now, or cannot be compared."""
         return self._digest is None or self._read([]) != self._digest
 
     def _read(self, alive: list[Any]) -> bytes | None:
@@ -98,7 +98,7 @@ class _Signer(pickle.Pickler):
         return (str, (reduced,)) if isinstance(reduced, str) else reduced
 
     def _told_apart(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
-        """Write an object by its address, and what it consists of."""
+        """Write an object as its address and its content."""
         self._alive.append(thing)
         return str, (f"{type(thing).__qualname__} at {id(thing)}",), parts
 
@@ -124,14 +124,15 @@ def _condense(value: Any) -> Any:
     if not isinstance(value, _CONTAINERS) or len(value) < _LONG:
         return value
     try:
-        # Several times as fast as pickle. Its version 2 does not look at how often an object is referred to.
+        # Several times as fast as pickle. Version 2 of marshal does not depend on the number of references to an
+        # object.
         return hashlib.blake2b(marshal.dumps(value, 2)).digest()
     except ValueError:
         return value
 
 
 def _class_settings(kind: type) -> list[Any]:
-    """Return the plain values that stand in the classes of an object: a program may set these as well."""
+    """Return the plain values that are attributes of an object's classes: a program may set these as well."""
     return [
         [(name, value) for name, value in vars(each).items() if isinstance(value, _PLAIN)]
         for each in kind.__mro__
@@ -177,7 +178,7 @@ def _checksum(array: np.ndarray[Any, Any]) -> int:
     if array.nbytes <= _WHOLE_BYTES:
         return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     if not array.flags.c_contiguous:
-        # Its rows may lie anywhere; the base of a view of a large array is large too.
+        # The rows of a view may be anywhere in memory; the base of a view of a large array is large too.
         rows = np.linspace(0, len(array) - 1, min(len(array), _NUM_BLOCKS)).astype(int)
         return zlib.crc32(np.ascontiguousarray(array[rows]).data.cast("B"))
     flat = array.reshape(-1).view(np.uint8)

@@ -1,6 +1,6 @@
-"""Fetching: read the samples of one micro-batch and collate them. Decides nothing about which, when or where.
+"""Reads the samples of one micro-batch and collates them. Never decides which micro-batch, when or in which process.
 
-What comes out is a function of (data set, seed, key) alone, also where the data set draws random numbers.
+The batch is a function of (data set, seed, key) alone, even if the data set draws random numbers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_SHOWN = 8
 
 
 class Whole(NamedTuple):
-    """The tensors of a data set that can be read as a whole, and which rows of them it takes (None: all)."""
+    """The tensors of a data set that can be indexed as a whole, and the rows of them that it has (None: all)."""
 
     tensors: tuple[torch.Tensor, ...]
     rows: Indices | None
 
 
 class FetchError(Exception):
-    """A sample or the collation failed; ``__cause__`` is the error. Wrapped into a DataError where the key is taken."""
+    """A sample or the collation failed; ``__cause__`` is the error. The loader turns it into a DataError."""
 
 
 class Fetcher:
@@ -45,8 +45,8 @@ class Fetcher:
     Args:
         dataset: has ``__getitem__``; must give the same sample for the same number everywhere.
         order: which samples a key means.
-        seed: the job's.
-        collate_fn: makes a batch of a list of samples; None for torch's default.
+        seed: of the job.
+        collate_fn: makes a batch from a list of samples; None for torch's default.
     """
 
     def __init__(self, dataset: Dataset[Any], order: Order, seed: int, collate_fn: Collate | None) -> None:
@@ -62,17 +62,17 @@ class Fetcher:
         self.look_again()
 
     def look_again(self) -> None:
-        """Take note of what the program has changed in the data set: which tensors it has, which rows it takes."""
+        """Find out again which tensors the data set has, and which rows of them: the program may have changed it."""
         self._whole = _whole(self.dataset) if self.collate_fn is None else None
         self._takes_many = _takes_many(self.dataset)
 
     @property
     def draws(self) -> bool:
-        """Tell whether fetching sets the global generators."""
+        """Return whether fetching sets the global generators."""
         return self._whole is None
 
     def __call__(self, key: Key) -> Any:
-        """Return the batch of a key. Raises FetchError from what the data set or the collation raised."""
+        """Return the batch of a key. Raises FetchError from the error of the data set or the collation."""
         samples = self.order.samples(key)
         if self._whole is not None:
             return _fetch_whole(self._whole, samples)
@@ -111,7 +111,7 @@ def told(error: BaseException) -> str:
 
 
 def render_failure(key: Key, samples: Indices, what: str) -> str:
-    """Render the message of the DataError for a key that cannot be had."""
+    """Render the message of the DataError for a key whose batch cannot be made."""
     shown = ", ".join(str(number) for number in samples[:MAX_SHOWN].tolist())
     if len(samples) > MAX_SHOWN:
         shown += f", … {len(samples)} in all"
@@ -130,7 +130,7 @@ def _takes_many(dataset: object) -> bool:
 
 def _fetch_whole(whole: Whole, samples: Indices) -> list[torch.Tensor]:
     try:
-        # A shuffled order is read-only, and torch takes no such arrays.
+        # A shuffled order is a read-only array, which torch does not accept.
         index = torch.from_numpy(samples.copy() if whole.rows is None else whole.rows[samples])
         return [tensor.index_select(0, index.to(tensor.device)) for tensor in whole.tensors]
     except Exception as error:
@@ -155,14 +155,14 @@ def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0:
         return None
-    # Sample by sample, negative numbers count from the end and wrong ones raise where they are met.
+    # Reading sample by sample, negative numbers count from the end, and wrong numbers raise an error at that sample.
     if rows.min() < 0 or rows.max() >= num_inner:
         return None
     return rows.astype(np.int64, copy=False)
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    # Where rows lie otherwise, it is up to the version of torch how single rows are stacked in memory.
+    # With any other layout of the rows, the version of torch decides how single rows are stacked in memory.
     return (
         type(tensor) is torch.Tensor
         and tensor.layout == torch.strided

@@ -28,7 +28,7 @@ def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[s
 def hashing() -> dict[str, str]:
     """Return what must be equal in all workers that train at the same time, but may differ in the next run.
 
-    By the hash of a text sets are ordered, and a program may be led by that order.
+    The order of a set depends on the hashes of texts, and a program may depend on that order.
     """
     return {"hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16]}
 
@@ -37,7 +37,7 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
     """Return the length of a data set.
 
     Raises:
-        DataError: it has none.
+        DataError: the data set has no length.
     """
     if isinstance(dataset, DataLoader):
         raise DataError(
@@ -54,15 +54,15 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
 
 
 def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
-    """Say what distinguishes a data set from others: its type, its length and a digest of its first sample.
+    """Return what distinguishes a data set from others: its type, its length and a digest of its first sample.
 
     Args:
         dataset: its first sample is read twice.
         seed: of the job.
-        exact: the result must not depend on who reads a sample.
+        exact: the result must not depend on which worker reads a sample.
 
     Raises:
-        DataError: it must not, but the first sample is another one when it is read again.
+        DataError: with ``exact``, the first sample is different when it is read again.
     """
     kind = f"{type(dataset).__name__} of {num_samples_of(dataset)} samples"
     first, again = (_first_sample(dataset, seed) for _ in range(2))
@@ -98,7 +98,7 @@ def _digest(sample: Any) -> str:
         elif hasattr(node, "__array__"):
             array = np.ascontiguousarray(node)
             if array.dtype.hasobject:
-                # Its memory holds addresses.
+                # The memory of such an array holds addresses.
                 walk(array.tolist())
                 return
             digest.update(f"{array.shape}{array.dtype}".encode())

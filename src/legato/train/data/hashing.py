@@ -28,7 +28,7 @@ def mix64(word: int) -> int:
 
 
 def derive(tag: int, *places: int) -> int:
-    """Derive the 64-bit seed of a place: absorb the tag, then each number, with one round of SplitMix64 each.
+    """Derive the 64-bit seed of a place: mix in the tag, then each number, with one round of SplitMix64 each.
 
     Every number counts modulo 2**64. Two places that differ in one number only never get the same seed.
 

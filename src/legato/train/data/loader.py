@@ -1,7 +1,7 @@
 """The loader: gives this worker its micro-batches in the order in which it will train them, loaded ahead.
 
-Never decides who trains what: it receives the keys, and new ones at every change of membership. What is already loaded
-or being loaded and still wanted soon is kept.
+Never decides which worker trains what: it receives the keys, and new ones at every change of membership. It keeps the
+batches that are loaded or being loaded, if the new keys soon ask for them.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from legato.train.data.seeds import untouched
 
 
 def no_fds() -> tuple[int, ...]:
-    """Return no file descriptors: nothing is private."""
+    """Return no file descriptors."""
     return ()
 
 
 class Loader:
-    """Loads the micro-batches of the keys that it follows. For use by one thread.
+    """Loads the micro-batches of the given keys. For use by one thread.
 
-    Batches do not depend on ``num_workers``, ``prefetch_factor`` or who loads them, and loading leaves the random state
-    of this process as it was. There are no loading threads: all threads of a process share its random generators, so a
-    sample could not be given its own numbers.
+    Batches do not depend on ``num_workers``, on ``prefetch_factor`` or on the process that loads them, and loading does
+    not change the random state of this process. There are no loading threads: all threads of a process share its random
+    generators, so a thread could not give a sample its own random numbers.
 
     Args:
         dataset: map-style; may change between two passes, see `begin_pass`.
         order: which samples a key means.
-        seed: the job's.
-        collate_fn: makes a batch of a list of samples; None for torch's default.
-        num_workers: loader processes; 0 loads in this process, when the batch is asked for.
-        prefetch_factor: micro-batches that each loader process is ahead.
+        seed: of the job.
+        collate_fn: makes a batch from a list of samples; None for torch's default.
+        num_workers: number of loader processes; 0: load in this process, when `take` asks for the batch.
+        prefetch_factor: number of micro-batches that each loader process loads ahead.
         multiprocessing_context: a start method or a context; None for the platform's default.
         pin_memory: put batches in page-locked memory; without CUDA this does nothing.
-        private_fds: tells, when the processes are forked, which file descriptors they must not hold open.
+        private_fds: called when the processes are forked; returns the file descriptors that they must not hold open.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Loader:
         self._loaded: dict[Key, Any] = {}
 
     def begin_pass(self) -> bool:
-        """See what the program has changed in the data set since the last pass, as all workers do at the same place.
+        """Find what the program has changed in the data set since the last pass; all workers call it at one place.
 
-        Loader processes that have an older copy end; the next ones start with what the data set is like then.
+        Loader processes with an older copy end; new ones start with a copy of the data set as it is then.
 
         Returns:
-            Whether it may have changed, as far as that is known; always without loader processes.
+            Whether the data set may have changed; always True without loader processes, which is not checked.
         """
         if self._processes is None:
             self._fetcher.look_again()
@@ -95,13 +95,13 @@ class Loader:
         return True
 
     def follow(self, keys: Iterator[Key]) -> None:
-        """Take note that exactly these keys will be taken from now on, in this order.
+        """Set the keys that `take` will return from now on, in this order.
 
-        With loader processes this starts to load the first of them. What was loaded or is being loaded and is among the
-        next ``num_workers * prefetch_factor`` keys is kept; the rest is dropped.
+        With loader processes this starts to load the first of them. Batches that are loaded or being loaded are kept if
+        they are among the next ``num_workers * prefetch_factor`` keys, and dropped otherwise.
 
         Args:
-            keys: read lazily, that many keys ahead of what is taken; may be endless.
+            keys: read lazily, that many keys ahead of `take`; may be endless.
         """
         self._keys = keys
         if self._processes is None:
@@ -116,8 +116,8 @@ class Loader:
         """Wait for the batch of the next key.
 
         Raises:
-            DataError: a sample or the collation failed (the error is the cause), or a loader process died. After the
-                former the next call continues with the next key.
+            DataError: a sample or the collation failed (the error is the cause), or a loader process died. After a
+                failed sample or collation the next call continues with the next key.
             StopIteration: no keys are left.
         """
         if self._processes is None:
@@ -128,7 +128,7 @@ class Loader:
         return key, torch_private.pin(batch) if self._pin else batch
 
     def close(self) -> None:
-        """End the loader processes and drop what is loaded. Idempotent; the loader cannot be used any more."""
+        """End the loader processes and drop the loaded batches. Idempotent; the loader cannot be used after this."""
         self._keys = iter(())
         self._upcoming.clear()
         self._loaded.clear()
@@ -148,7 +148,7 @@ class Loader:
         if not self._upcoming:
             raise StopIteration
         key = self._upcoming[0]
-        # Also with the batch at hand: who has delivered gets new work at once.
+        # Also if the batch is here already: a process that has delivered a batch gets new work at once.
         self._loaded.update(processes.receive(wait=False))
         while key not in self._loaded:
             self._request()

@@ -3,9 +3,8 @@
 Each process has a pipe for requests and one for results; tensors travel in shared memory. No thread takes part: results
 are received when the training asks for a batch. Requests that a process has not begun can be taken back.
 
-Why not torch's DataLoader: it hands out batches in the order in which they were asked for, so after a change of
-membership all that is no longer wanted would have to be loaded, waited for and thrown away first; and it draws from
-this process's random state.
+Why not torch's DataLoader: it returns batches in the order of the requests. So after a change of membership it would
+first have to load and return all batches that are no longer needed. It also draws from this process's random state.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class Failure(NamedTuple):
     """A key that could not be fetched.
 
     Args:
-        what: the story in one line.
+        what: the error in one line.
         pickled: the original error, None if it cannot be pickled.
-        story: its traceback in the loader process.
+        story: the traceback of the error in the loader process.
     """
 
     what: str
@@ -52,7 +51,7 @@ class Failure(NamedTuple):
     story: str
 
     def cause(self) -> BaseException:
-        """Return the original error, or one that tells of it."""
+        """Return the original error, or an error with its traceback as text."""
         error = RuntimeError(self.what) if self.pickled is None else pickle.loads(self.pickled)  # noqa: S301 - our child's
         assert isinstance(error, BaseException)
         error.add_note(f"In a loader process:\n{self.story}")
@@ -60,7 +59,7 @@ class Failure(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a loader process stands among the others, and what it must not keep of its parent."""
+    """The position of a loader process among the others, and what it must not keep of its parent."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     num_processes: int
@@ -85,8 +84,8 @@ class LoaderProcesses:
     Args:
         fetcher: what each process runs.
         num_processes: at least 1.
-        context: a start method, a context, or None for the platform's default.
-        private_fds: asked at the start; in forked processes these descriptors then lead nowhere.
+        context: a start method, a context, or None for the default of the operating system.
+        private_fds: called at the start; returns the descriptors that forked processes replace by ``/dev/null``.
     """
 
     def __init__(
@@ -106,11 +105,11 @@ class LoaderProcesses:
         self._closed = False
 
     def is_loading(self, key: Key) -> bool:
-        """Tell whether a key was asked for and has not come yet."""
+        """Return whether a key was requested and its batch has not arrived yet."""
         return any(key in process.loading.values() for process in self._processes)
 
     def request(self, key: Key) -> None:
-        """Ask the least busy process for a key. Raises DataError if that process is dead."""
+        """Request the batch of a key from the least busy process. Raises DataError if that process is dead."""
         if not self._processes:
             self._start()
         process = min(self._processes, key=lambda each: len(each.loading))
@@ -120,17 +119,17 @@ class LoaderProcesses:
         self._tell(process, (token, key))
 
     def forget_all_but(self, wanted: Collection[Key]) -> None:
-        """Take back every request for another key; what is being fetched right now is dropped when it comes."""
+        """Take back every request for another key; a batch that is being fetched now is dropped when it arrives."""
         for process in self._processes:
             for token in [token for token, key in process.loading.items() if key not in wanted]:
                 del process.loading[token]
                 self._tell(process, (token, None))
 
     def receive(self, *, wait: bool) -> dict[Key, Any]:
-        """Return what has come: batches, or a Failure for a key.
+        """Return what has arrived, by key: batches and failures.
 
         Args:
-            wait: until there is something; at least one request must be open.
+            wait: wait until something has arrived; at least one request must be open.
 
         Raises:
             DataError: a loader process has died.
@@ -143,10 +142,10 @@ class LoaderProcesses:
                 return arrived
 
     def renew_if_changed(self) -> bool:
-        """End the processes if the data set or the collation is not what they have a copy of; new ones have theirs.
+        """End the processes if the data set or the collation has changed since they copied it; new ones copy it again.
 
         Returns:
-            Whether they were ended: nothing is being loaded then.
+            Whether the processes were ended; then no batch is being loaded.
         """
         if self._state is None or not self._state.has_changed():
             return False
@@ -154,7 +153,7 @@ class LoaderProcesses:
         return True
 
     def close(self) -> None:
-        """End the processes: those that are in the middle of a batch after a short while by force. Idempotent."""
+        """End the processes. A process in the middle of a batch is killed after a short time. Idempotent."""
         self._closed = True
         self._end()
 
@@ -190,7 +189,8 @@ class LoaderProcesses:
                 num_processes=self._num_processes,
                 # A process of a fork server has that server for a parent, not this process.
                 parent_pid=None if self._context.get_start_method() == "forkserver" else os.getpid(),
-                # They inherit this end of their own and of their elders' pipes, and none would see its own closed.
+                # Forked processes inherit this end of their own pipe and of earlier pipes; so none would see that its
+                # pipe is closed.
                 parents_ends=(*elders, *ends) if forked else (),
                 private_fds=private_fds,
             )
@@ -207,7 +207,7 @@ class LoaderProcesses:
         _living.add(self)
 
     def _ready(self, *, block: bool) -> Iterator[_Process]:
-        # A dead process closes its end of the pipe, so its results tell of its death too.
+        # A dead process closes its end of the pipe, so the pipe for results shows its death too.
         waiting = {process.results: process for process in self._processes}
         for connection in wait(list(waiting), timeout=None if block else 0):
             assert isinstance(connection, Connection)
@@ -251,7 +251,7 @@ def _render_exit(code: int) -> str:
 
 
 def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: Place) -> None:
-    """Fetch what is asked for, in that order, until the parent closes the pipe."""
+    """Fetch the requested batches in the order of the requests, until the parent closes the pipe."""
     _leave_parent(place)
     torch.set_num_threads(1)
     torch_private.describe_loader_process(place.index, place.num_processes, fetcher.seed, fetcher.dataset)
@@ -276,7 +276,7 @@ def _fetch(fetcher: Fetcher, key: Key) -> Any:
     except FetchError as failed:
         return _failure(str(failed), failed.__cause__ or failed)
     finally:
-        # The end of this process may be a kill, which would lose what is still in the buffers.
+        # The parent may kill this process, which would lose the output that is still in the buffers.
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -301,18 +301,18 @@ def _failure(what: str, error: BaseException) -> Failure:
 
 
 def _leave_parent(place: Place) -> None:
-    """Keep nothing of the parent that could hold up its peers, and do not outlive it."""
+    """Drop what could block the parent's peers, and arrange that this process ends when the parent ends."""
     for end in place.parents_ends:
         end.close()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in place.private_fds:
-        # Not closed: inherited objects still own these numbers, and would close whatever gets them next.
+        # Not closed: inherited objects still own these numbers, and would close the next file that gets such a number.
         os.dup2(nowhere, fd, inheritable=False)
     os.close(nowhere)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_IGN)
-    # The terminal sends Ctrl-C to the whole group; it is for the trainer to decide what it means.
+    # The terminal sends Ctrl-C to the whole process group; the training process decides how to react.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)

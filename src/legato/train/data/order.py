@@ -2,8 +2,8 @@
 
 The order of an epoch is a function of (seed, epoch, number of samples) alone. It is computed with 64-bit integer
 arithmetic, not with a library's shuffle, so that no version of NumPy and no platform can change it: sample ``i`` gets
-the ``i``-th number of the SplitMix64 stream that starts at the epoch's seed, and samples stand in ascending order of
-these numbers. SplitMix64 is one to one, so the numbers are distinct and the order has no ties.
+the ``i``-th number of the SplitMix64 stream that starts at the epoch's seed, and the samples are sorted by these
+numbers, ascending. SplitMix64 is one to one, so the numbers are distinct and the order has no ties.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a step is cut. The same for every number of workers.
+    """How a step is divided into micro-batches. The same for every number of workers.
 
     Args:
         global_batch_size: samples of one step.
@@ -71,24 +71,24 @@ class Layout:
 
 
 class Steps(Protocol):
-    """How a pass is cut into steps; asked again at each step, so that later steps may be cut otherwise."""
+    """How a pass is divided into steps. Called again at each step, so later steps may be divided differently."""
 
     @property
     def num_steps(self) -> int:
-        """How many steps the pass has."""
+        """The number of steps of the pass."""
         ...
 
     @property
     def num_epochs(self) -> int:
-        """How many epochs the pass goes through."""
+        """The number of epochs that the pass goes through."""
         ...
 
     def epochs_before(self, step: int) -> int:
-        """Return how many of them have ended before a step, or at the end of the pass, which is the step behind it."""
+        """Return how many epochs have ended before a step; ``num_steps`` as the step means the end of the pass."""
         ...
 
     def num_micro_batches_of(self, step: int) -> int:
-        """Return the number of micro-batches of a step that hold a sample."""
+        """Return the number of micro-batches of a step that are not empty."""
         ...
 
     def num_samples_of(self, step: int) -> int:
@@ -97,17 +97,17 @@ class Steps(Protocol):
 
 
 class Order:
-    """Says which samples of a data set make up each step and each micro-batch. Every sample once per epoch.
+    """Which samples of a data set make up each step and each micro-batch. Every sample comes once per epoch.
 
-    The last step of an epoch holds what is left: fewer micro-batches, of which the last may be smaller.
+    The last step of an epoch has the remaining samples: fewer micro-batches, of which the last may be smaller.
 
     Args:
         num_samples: of the data set.
-        layout: how a step is cut.
-        seed: the job's.
-        shuffle: a new random order each epoch, for training; then samples are asked for in every micro-batch of one
-            step, though the last of them may be smaller. Without it the samples stand in the order of the data set,
-            and any number but 0 will do.
+        layout: how a step is divided into micro-batches.
+        seed: of the job.
+        shuffle: a new random order in each epoch, for training; then there must be enough samples for one step, of
+            which the last micro-batch may be smaller. False: the order of the data set, and any number of samples but
+            0.
 
     Raises:
         DataError: the data set is empty, or too small for one step of training.
@@ -133,7 +133,8 @@ class Order:
         self.layout = layout
         self.seed = seed
         self.shuffle = shuffle
-        # Two epochs at a time: a loader looks ahead over the end of one while its last steps are still trained.
+        # Two epochs at a time: the loader reads ahead into the next epoch while the last steps of one are still
+        # trained.
         self._permutations: dict[int, Indices] = {}
 
     @property
@@ -147,17 +148,17 @@ class Order:
         return 1
 
     def epochs_before(self, step: int) -> int:
-        """Return 1 behind the last step, else 0."""
+        """Return 1 after the last step, else 0."""
         return int(step >= self.num_steps)
 
     def num_samples_of(self, step: int) -> int:
-        """Return the number of samples of a step: one global batch, less in the last step."""
+        """Return the number of samples of a step: one global batch, or fewer in the last step."""
         self._check_step(step)
         size = self.layout.global_batch_size
         return min(size, self.num_samples - step * size)
 
     def num_micro_batches_of(self, step: int) -> int:
-        """Return the number of micro-batches of a step that hold a sample."""
+        """Return the number of micro-batches of a step that are not empty."""
         return -(-self.num_samples_of(step) // self.layout.micro_batch_size)
 
     def micro_batches(self, epoch: int, step: int) -> tuple[Indices, ...]:
@@ -176,7 +177,7 @@ class Order:
         return self.permutation(key.epoch)[start:stop]
 
     def permutation(self, epoch: int) -> Indices:
-        """Return all sample numbers in the order of a shuffled epoch; not to be written to."""
+        """Return all sample numbers in the order of a shuffled epoch, int64 ``[num_samples]``, read-only."""
         known = self._permutations.get(epoch)
         if known is None:
             while len(self._permutations) > 1:
@@ -197,7 +198,7 @@ def _shuffled(num_samples: int, start: int) -> Indices:
     words = np.arange(1, num_samples + 1, dtype=np.uint64)
     words *= np.uint64(GAMMA)
     words += np.uint64(start)
-    # mix64 of seeds.py, on whole arrays.
+    # `mix64` of hashing.py, on whole arrays.
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58_476D_1CE4_E5B9)
     words ^= words >> np.uint64(27)
@@ -213,14 +214,14 @@ def epochs_before(order: Steps, epoch: int, step: int) -> int:
 
     Args:
         order: of the pass.
-        epoch: the job's loop is in, from 0: each goes through as many as the pass has.
-        step: of the pass, from 0.
+        epoch: of the program's loop, from 0; each such epoch goes through as many epochs as the pass has.
+        step: number of the step in the pass, from 0.
     """
     return epoch * order.num_epochs + order.epochs_before(step)
 
 
 def epochs_ended_by(order: Steps | None, epoch: int, num_steps: int) -> range:
-    """Return the numbers, from 1, of the epochs of a job that ended with the last of so many steps of a pass."""
+    """Return the numbers, from 1, of the epochs of a job that ended with the last of ``num_steps`` steps of a pass."""
     if order is None or not num_steps:
         return range(0)
     return range(epochs_before(order, epoch, num_steps - 1) + 1, epochs_before(order, epoch, num_steps) + 1)

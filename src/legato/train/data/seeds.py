@@ -1,7 +1,7 @@
-"""Seeds: which random numbers a job, a micro-batch and a sample see. Never draws from a generator that it did not seed.
+"""Seeds the random generators for a job, a micro-batch and a sample. Never draws from a generator it did not seed.
 
-Randomness must not depend on which worker computes what. So the generators are seeded again at fixed places, each time
-with a 64-bit number that is a pure function of the job's seed and of the place:
+Random numbers must not depend on which worker computes what. So Legato seeds the generators again at fixed places, each
+time with a 64-bit number that is a pure function of the job's seed and of the place:
 
 * once per process before the model is built (`seed_job`),
 * before the forward pass of every micro-batch (`seed_micro_batch`),
@@ -9,8 +9,8 @@ with a 64-bit number that is a pure function of the job's seed and of the place:
 
 All three set the global generators of Python (``random``), NumPy (legacy ``numpy.random``, with the low 32 bits of the
 seed, because its wide seeding is five times slower; only if NumPy is loaded), torch on the CPU, and torch on the
-current CUDA device (only if CUDA is in use in this process). A generator object that a program made itself is its own
-business.
+current CUDA device (only if CUDA is in use in this process). Generator objects that the program makes itself are not
+seeded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def seed_job(seed: int) -> None:
     """Seed all generators for what happens before the first micro-batch, such as building the model."""
     number = derive(JOB, seed)
     _set_generators(number)
-    # Reaches a CUDA device also if the program starts to use it only later.
+    # Also seeds a CUDA device that the program starts to use later.
     torch.manual_seed(number)
 
 
@@ -37,7 +37,7 @@ def seed_micro_batch(seed: int, step: int, index: int) -> None:
     """Seed all generators for the forward and backward pass of one micro-batch.
 
     Args:
-        seed: the job's.
+        seed: of the job.
         step: number of the step in the whole job.
         index: number of the micro-batch in its step.
     """
@@ -54,7 +54,7 @@ def _set_generators(number: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(number & 0xFFFF_FFFF)
-    # torch.manual_seed does the same a hundred times slower: it walks over every back end there could be.
+    # torch.manual_seed does the same, but a hundred times slower: it goes through every possible back end.
     torch.default_generator.manual_seed(number)
     cuda = _cuda_generator()
     if cuda is not None:
@@ -63,7 +63,7 @@ def _set_generators(number: int) -> None:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Give the global generators back afterwards as they were found, whatever happens to them inside."""
+    """Restore the state of the global generators at the end of the ``with`` block."""
     python = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = None if numpy is None else numpy.random.get_state(legacy=False)
@@ -82,7 +82,7 @@ def untouched() -> Iterator[None]:
 
 
 def _cuda_generator() -> torch.Generator | None:
-    # False also in a process that was forked from one that uses CUDA: there it must not be touched.
+    # Also False in a process that was forked from one that uses CUDA: such a process must not use CUDA.
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     return torch.cuda.default_generators[torch.cuda.current_device()]

@@ -1,8 +1,8 @@
 """The position of a job in its program: counters that are part of the state. Decides nothing.
 
-It stays small however long the training lasts: it keeps only what the program of a worker that joins comes by on its
-way, which is what was before the loop over epochs and in the present epoch; and of the metrics those that the driver
-may not have. Without a loop over epochs such a program comes by everything.
+A cursor stays small however long the training lasts. It keeps only the results that the program of a joining worker
+asks for on its way: those from before the loop over epochs and from the present epoch. Of the metrics it keeps those
+that the driver may not have. Without a loop over epochs such a program asks for all results, so all are kept.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ class Cursor(msgspec.Struct):
 
     Args:
         epoch: from 0; equal to the number of epochs once all are done.
-        is_over: the loop over epochs is over, and its last checkpoint stands.
+        is_over: the loop over epochs is over, and its last checkpoint is written.
         pass_index: number of completed passes through a data set.
         num_evaluations: how many evaluations were done.
         num_logs: how often ``run.log`` was called.
         first_pass: the value of ``pass_index`` when the epoch began.
-        first_evaluation: that of ``num_evaluations`` then.
-        first_log: that of ``num_logs`` then.
+        first_evaluation: the value of ``num_evaluations`` when the epoch began.
+        first_log: the value of ``num_logs`` when the epoch began.
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
-        last_epoch: of the last of them, from 0; where one pass goes through several epochs, ``epoch`` is not that.
-        loss: mean loss of the last of them, None if it is not known.
+        last_epoch: epoch of the last committed step, from 0; it differs from ``epoch`` if a pass goes through several
+            epochs.
+        loss: mean loss of the last committed step, None if it is not known.
         loss_sum: sum of the losses of all samples of this epoch so far.
-        loss_samples: how many samples these are.
-        notes: what the turns of the last committed step noted, by name.
+        loss_samples: number of samples in ``loss_sum``.
+        notes: the numbers noted in the turns of the last committed step, by name.
         num_rounds: committed rounds of the job.
         differed_step: the step after which the workers were first found to hold different states; None: never.
-        evaluations: results by number, of those that are kept.
-        ends: by pass, of those that are kept: how many evaluations were done and logs made when it was completed.
-        logs: what ``run.log`` was last given, with step and epoch.
+        evaluations: the kept results, by the number of the evaluation.
+        ends: for each kept pass: how many evaluations were done and logs made when the pass was completed.
+        logs: the kept metrics of calls of ``run.log``, with step and epoch.
     """
 
     epoch: int = 0
@@ -65,41 +66,41 @@ class Cursor(msgspec.Struct):
     # ------------------------------------------------------------ passes and epochs
 
     def end_pass(self) -> None:
-        """Take note that a pass is completed, or broken off by the program."""
+        """Record that a pass is completed, or that the program left it early."""
         self.ends[self.pass_index] = (self.num_evaluations, self.num_logs)
         self.pass_index += 1
         self.step_in_pass = 0
 
     def skip_pass(self, other: Cursor) -> None:
-        """Stand behind a pass that another cursor has completed, with what was evaluated and logged in it."""
+        """Move to the end of a pass that another cursor has completed, and skip its evaluations and logs."""
         self.num_evaluations, self.num_logs = other.ends[self.pass_index]
         self.pass_index += 1
 
     def begin_loop(self) -> None:
-        """Take note that the loop over epochs begins here, with an epoch."""
+        """Record that the loop over epochs begins here, with an epoch."""
         self.first_pass, self.first_evaluation, self.first_log = self.pass_index, self.num_evaluations, self.num_logs
         self.loss_sum, self.loss_samples = 0.0, 0
 
     def next_epoch(self) -> None:
-        """Take note that an epoch is over and the next one begins here."""
+        """Record that an epoch is over and the next one begins here."""
         self.epoch += 1
         self.ends = {index: end for index, end in self.ends.items() if index < self.first_pass}
         self.evaluations = {index: found for index, found in self.evaluations.items() if index < self.first_evaluation}
         self.begin_loop()
 
     def end_loop(self) -> None:
-        """Take note that the loop over epochs is over, and its last checkpoint stands."""
+        """Record that the loop over epochs is over, and that its last checkpoint is written."""
         self.is_over = True
 
     def skip_to_epoch_of(self, other: Cursor) -> None:
-        """Stand where the epoch of another cursor began."""
+        """Move to the place where the epoch of another cursor began."""
         self.epoch, self.pass_index, self.num_evaluations = other.epoch, other.first_pass, other.first_evaluation
-        # Of a job that begins here the other one does not know what was logged before its loop.
+        # If the job begins here, the other cursor does not have the metrics that were logged before its loop.
         self.num_logs = max(self.num_logs, other.first_log)
         self.begin_loop()
 
     def is_beyond(self, other: Cursor) -> bool:
-        """Tell whether a program that stands here has passed the place of another cursor."""
+        """Return whether this cursor is past the place of another cursor."""
         mine = (self.epoch, self.is_over, self.pass_index, self.num_evaluations)
         theirs = (other.epoch, other.is_over, other.pass_index, other.num_evaluations)
         return any(a > b for a, b in zip(mine, theirs, strict=True))
@@ -109,13 +110,13 @@ class Cursor(msgspec.Struct):
     def commit_step(
         self, last_epoch: int, loss: float | None, num_samples: int, notes: dict[str, tuple[float, ...]]
     ) -> None:
-        """Take note that a step is committed.
+        """Record that a step is committed.
 
         Args:
-            last_epoch: its epoch, from 0.
-            loss: its mean loss, None if it is not known.
-            num_samples: in it.
-            notes: what its turns noted, by name.
+            last_epoch: epoch of the step, from 0.
+            loss: mean loss of the step, None if it is not known.
+            num_samples: number of samples in the step.
+            notes: the numbers noted in the turns of the step, by name.
         """
         self.step += 1
         self.step_in_pass += 1
@@ -125,20 +126,20 @@ class Cursor(msgspec.Struct):
             self.loss_samples += num_samples
 
     def show_result_of(self, other: Cursor) -> None:
-        """Take over what another cursor knows of losses and of the last step."""
+        """Copy the losses and the last step's results from another cursor."""
         self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
         self.notes, self.last_epoch = other.notes, other.last_epoch
 
     def note_rounds(self, num_rounds: int) -> None:
-        """Take note of how many rounds of the job are committed."""
+        """Record how many rounds of the job are committed."""
         self.num_rounds = num_rounds
 
     def note_difference(self, step: int | None) -> None:
-        """Take note of the step after which the workers were first found to hold different states; None: never."""
+        """Record the step after which the workers were first found to hold different states; None: never."""
         self.differed_step = step
 
     def note_evaluation(self, result: dict[str, float]) -> None:
-        """Take note of the result of an evaluation."""
+        """Record the result of an evaluation."""
         self.evaluations[self.num_evaluations] = result
         self.num_evaluations += 1
 
@@ -150,7 +151,7 @@ class Cursor(msgspec.Struct):
     # ------------------------------------------------------------ messages to the driver
 
     def past(self, num_told: int, *, num_samples: int, resumed: bool = False) -> wire.Progress:
-        """Return a report of all steps but the first ``num_told``: of a driver's ledger none may be missing."""
+        """Return a report of all steps after the first ``num_told``: the driver's ledger must have every step."""
         return wire.Progress(
             first_step=num_told + 1,
             last_step=self.step,
@@ -164,13 +165,13 @@ class Cursor(msgspec.Struct):
         )
 
     def log(self, values: dict[str, float]) -> wire.Metrics:
-        """Take note of metrics, and return their message."""
+        """Record metrics, and return the message that reports them."""
         self.logs.append((self.step, self.epoch, values))
         self.num_logs += 1
         return wire.Metrics(index=self.num_logs - 1, step=self.step, epoch=self.epoch, values=values)
 
     def skip_log(self) -> None:
-        """Take note of a call of ``run.log`` whose metrics the job has already."""
+        """Count a call of ``run.log`` whose metrics the job has already."""
         self.num_logs += 1
 
     def kept_metrics(self) -> list[wire.Metrics]:
@@ -182,13 +183,13 @@ class Cursor(msgspec.Struct):
         ]
 
     def forget_metrics(self, num_known: int) -> None:
-        """Keep no metrics of the first so many calls of ``run.log``."""
+        """Forget the metrics of the first calls of ``run.log``, up to the given number."""
         del self.logs[: max(num_known - (self.num_logs - len(self.logs)), 0)]
 
     # ------------------------------------------------------------ plain values
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the cursor as plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 

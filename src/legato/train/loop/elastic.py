@@ -1,8 +1,8 @@
 """The elastic loop: a plain PyTorch loop whose result does not depend on how many workers run it.
 
-`elastic` gives a `Run`, through which a program's own loop takes part in a job. Alone (``python train.py``), under
-``legato run`` and on the platform the same program gives the same weights, bit for bit. Only the public face: the work
-is done by `session`, `stepping` and `evaluation`.
+`elastic` returns a `Run`, by which a program's own loop takes part in a job. Alone (``python train.py``), under
+``legato run`` and on the platform the same program gives the same weights, bit for bit. This module is only the public
+interface; `session`, `stepping` and `evaluation` do the work.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ def elastic(
 
     Args:
         global_batch_size: samples per optimizer step, on all workers together.
-        micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
-            ``global_batch_size / micro_batch_size`` cannot help, and a job is given no more.
+        micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. A job gets at most
+            ``global_batch_size / micro_batch_size`` workers, because more cannot make it faster.
         seed: seed of all random numbers: the initial model, the order of the data, dropout, augmentation. The seed of
             a submission (``LEGATO_SEED``) replaces it.
         reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
         num_backwards: backward passes per turn of the loop.
         num_threads: torch's threads per worker; the result depends on it. None: ``legato run --threads``, else 1.
-        checkpoint_dir: where checkpoints go when the program runs alone; under ``legato run`` the job has its own.
-        checkpoint_every: how often when alone: ``100steps``, ``2epochs``, ``60s``; None for the last one only.
-        keep: how many checkpoints to keep when alone.
-        resume: start from the newest checkpoint in ``checkpoint_dir`` when alone.
-        stop_on_nan: end with an error when the loss of a step is not finite, instead of a warning.
+        checkpoint_dir: directory for checkpoints when the program runs alone; under ``legato run`` the job has its own.
+        checkpoint_every: interval between checkpoints when the program runs alone: ``100steps``, ``2epochs`` or
+            ``60s``; None for the last checkpoint only.
+        keep: how many checkpoints to keep when the program runs alone.
+        resume: start from the newest checkpoint in ``checkpoint_dir`` when the program runs alone.
+        stop_on_nan: end with an error when the loss of a step is not finite; False: warn.
         allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
             that join, and a job that resumes, start such a scheduler from the beginning.
         on_difference: what happens when the workers are found to hold different states: ``stop`` ends the run with an
@@ -73,7 +74,7 @@ def elastic(
 
     Raises:
         LayoutError: the batch sizes do not fit together.
-        UsageError: an argument is not understood, or there is a run in this process already.
+        UsageError: an argument is invalid, or this process has a run already.
     """
     if reduction not in ("exact", "fast"):
         raise UsageError(f"reduction={reduction!r} is not known. Take 'exact' or 'fast'.")
@@ -111,8 +112,8 @@ def elastic(
 class Run:
     """One program's part in an elastic job; made by `elastic`.
 
-    Its members: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and the
-    facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    Its methods are `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate` and `log`. Its attributes are `step`,
+    `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
@@ -133,23 +134,23 @@ class Run:
 
     @property
     def step(self) -> int:
-        """How many optimizer steps of the job are committed."""
+        """The number of committed optimizer steps of the job."""
         return self._session.cursor.step
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the last committed step, over all its samples; None unless losses are noted."""
+        """Mean loss of the last committed step, over all its samples; None if the program notes no losses."""
         return self._session.cursor.loss
 
     @property
     def epoch_loss(self) -> float | None:
-        """Mean loss over all samples of the present epoch so far; None unless losses are noted."""
+        """Mean loss over all samples of the present epoch so far; None if the program notes no losses."""
         cursor = self._session.cursor
         return cursor.loss_sum / cursor.loss_samples if cursor.loss_samples else None
 
     @property
     def notes(self) -> dict[str, tuple[float, ...]]:
-        """Numbers noted in the turns of the last committed step: by name, one for each micro-batch, in their order."""
+        """Numbers noted in the turns of the last committed step: by name, one for each micro-batch, in order."""
         return dict(self._session.cursor.notes)
 
     @property
@@ -164,7 +165,7 @@ class Run:
 
     @property
     def num_workers(self) -> int:
-        """Number of workers that train now."""
+        """The number of workers that train now."""
         return self._session.membership.size
 
     @property
@@ -174,7 +175,7 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device of the models, to which a batch must be moved."""
+        """The device of the models; the program moves each batch to it."""
         return self._session.device
 
     # ------------------------------------------------------------ what a program calls
@@ -203,7 +204,7 @@ class Run:
         At the end a last checkpoint is written.
 
         Raises:
-            ProgramError: the program has called it before.
+            ProgramError: the program has called `epochs` before.
         """
         session = self._session
         if self._has_looped:
@@ -221,11 +222,12 @@ class Run:
                 yield session.cursor.epoch
                 session.cursor.next_epoch()
         except GeneratorExit:
-            # Ended by the program, by an error or because this worker leaves: its end says which.
+            # The loop ends early: by the program, by an error, or because this worker leaves. The end of the program
+            # shows which.
             session.break_off()
             raise
         finally:
-            # A notebook that trains again and again would gather processes; a later evaluation starts new ones.
+            # A notebook that trains repeatedly would keep more and more processes; a later evaluation starts new ones.
             self._close_loaders()
         self._fast_forward.end_epochs()
 
@@ -245,18 +247,18 @@ class Run:
             dataset: map-style, the same in every worker.
             shuffle: a new random order in each pass.
             collate_fn: makes a batch of a list of samples; None for torch's default.
-            num_workers: number of processes that load ahead; 0: load a batch when the loop asks for it.
+            num_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it.
             prefetch_factor: number of micro-batches that each process loads ahead.
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
         Raises:
-            DataError: the data set is empty or does not reach all micro-batches of a step, a sample or the collation
-                failed, or the first sample is another one when it is read again.
+            DataError: the data set is empty or too small for all micro-batches of a step, a sample or the collation
+                failed, or the first sample is different when it is read again.
             ProgramError: a turn of the loop had no backward pass.
         """
         session = self._session
         order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
-        # To read a sample for the description may change a data set that remembers what it has read.
+        # Reading a sample for the description may change a data set that remembers which samples were read.
         if loader.begin_pass() or loader not in self._described:
             self._described[loader] = describe_dataset(dataset, session.seed, exact=session.is_exact)
         yield from self.turns(order, loader, self._described[loader])
@@ -267,7 +269,7 @@ class Run:
         Args:
             steps: how the pass is divided into steps.
             source: receives the numbers of this worker's micro-batches, and returns their batches.
-            data: identifies the data set; workers with another one are refused.
+            data: identifies the data set; a worker with another data set is refused.
         """
         session = self._session
         session.use_data(data)
@@ -277,14 +279,15 @@ class Run:
         try:
             yield from self._stepper.turns_of_pass(steps, source)
         finally:
-            # Also where the program leaves the loop early: its next loop is the next pass.
+            # Also if the program leaves the loop early: its next loop is the next pass.
             session.cursor.end_pass()
             seed_between_passes(session, epoch_begins=False)
 
     def share_freely(self) -> None:
-        """Declare that `turns` divides each step among all present workers, so that each of them helps.
+        """Declare that `turns` divides each step among all present workers, so that each of them makes it faster.
 
-        Otherwise a platform gives the job no slot that does not make its steps faster. Call it before training begins.
+        Without this call a platform gives the job only slots that make its steps faster. Call it before training
+        begins.
         """
         self._session.share_freely()
 
@@ -302,21 +305,21 @@ class Run:
         self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
 
     def note_loss(self, loss: float) -> None:
-        """Note the loss of a micro-batch for the progress line, where its backward pass is not `backward`'s.
+        """Note the loss of a micro-batch for the progress line, if the program does not call `backward`.
 
         Args:
-            loss: mean over the samples of the micro-batch; several of one turn are added up. Before the turn's last
-                backward pass.
+            loss: mean over the samples of the micro-batch; the losses of one turn are added up. Call it before the
+                turn's last backward pass.
         """
         self._session.reducer.note_loss(loss)
 
     def note(self, **values: float) -> None:
-        """Note numbers of this turn's micro-batch; after the step every worker has those of all, in `notes`.
+        """Note numbers of this turn's micro-batch; after the step every worker has those of all turns in `notes`.
 
         Call it in every turn with the same names, before the turn's last backward pass.
 
         Raises:
-            ProgramError: it was called outside of a turn, or after its last backward pass.
+            ProgramError: the program called it outside of a turn, or after the turn's last backward pass.
         """
         session = self._session
         if not session.turn.is_open or not session.reducer.is_turn_open:
@@ -342,10 +345,10 @@ class Run:
             dataset: map-style; its samples are pairs (inputs, targets).
             metric: a function of (outputs, targets), or several by name; see `legato.train.loop.evaluation.measure`.
             collate_fn: as in `batches`.
-            num_workers: likewise.
+            num_workers: as in `batches`.
 
         Returns:
-            The mean over all samples; a dict of them if there are several metrics.
+            The mean of the metric over all samples; a dict of means by name if there are several metrics.
         """
         session = self._session
         if session.turn.is_open and not session.turn.stepped:
@@ -380,7 +383,7 @@ class Run:
         self._session.reporter.say(wire.Note(level="warning", text=text))
 
     def log(self, **values: float) -> None:
-        """Record metrics of the job at the present step; call it on every worker, it is recorded once."""
+        """Record metrics of the job at the present step. Call it on every worker; Legato records the metrics once."""
         self._fast_forward.log({name: float(value) for name, value in values.items()})
 
     def _loader_of(
@@ -393,7 +396,7 @@ class Run:
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> tuple[Order, Loader]:
-        """Return the loader of a data set; it is kept, so that its processes are started once."""
+        """Return the loader of a data set; the run keeps it, so that its processes are started once."""
         session = self._session
         order = Order(num_samples_of(dataset), session.layout, session.seed, shuffle)
         kind = (dataset, purpose, order.num_samples, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
@@ -413,7 +416,7 @@ class Run:
             private_fds=session.private_fds,
         )
         self._loaders.append((kind, (order, loader)))
-        # A program that makes a new data set for each pass would gather processes.
+        # A program that makes a new data set for each pass would keep more and more processes.
         idle = [entry for entry in self._loaders if entry[0][1] == purpose][:-_MAX_LOADERS]
         for entry in idle:
             self._loaders.remove(entry)

@@ -1,4 +1,4 @@
-"""Evaluation split over the workers, with sums that do not depend on how. Changes neither model nor state."""
+"""Evaluation split over the workers; its sums do not depend on the split. Changes neither model nor state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EvaluationRound:
         self.total = torch.zeros(numel, dtype=torch.float64)
 
     def keep(self, total: torch.Tensor) -> None:
-        """Keep the result that this rank has, for others."""
+        """Keep the result of this round, for a rank that missed it."""
         self.total = total
 
     def send(self, group: Group, peer: int) -> None:
@@ -36,7 +36,7 @@ class EvaluationRound:
         group.finish([group.send(self.total, peer, 0)])
 
     def receive(self, group: Group, peer: int) -> None:
-        """Receive the result of the round that broke here."""
+        """Receive the result of the round that failed on this rank."""
         total = torch.empty_like(self.total)
         group.finish([group.receive(total, peer, 0)])
         self.total = total
@@ -45,7 +45,7 @@ class EvaluationRound:
 def evaluate(
     session: Session, model: torch.nn.Module, order: Order, loader: Loader, metric: Metric | Mapping[str, Metric]
 ) -> dict[str, float]:
-    """Evaluate a model over a data set, in rounds of one step's size each.
+    """Evaluate a model over a data set, in rounds of the size of one step.
 
     Returns:
         The mean of each metric over all samples.
@@ -97,7 +97,7 @@ def measure(
         batch: a pair of inputs and targets.
         metric: one function of (outputs, targets), or several by name. Each returns a value per sample, shape ``[n]``
             or ``[n, ...]``, or one number: the mean over the samples. A function may also return a dict of such.
-        device: where the model is.
+        device: of the model.
 
     Shapes:
         Returns the names and float64 ``[2 * len(names)]``: sums, then counts.

@@ -1,7 +1,7 @@
 """Fast-forwards a joining worker's program past work that is already done, to the job's position.
 
-The program of a worker that joins, or of a job that goes on from a checkpoint, runs from its first line. Passes,
-evaluations and metrics that the job has behind it are skipped; at the first thing that it has not, the state is loaded.
+The program of a worker that joins, or of a job that resumes from a checkpoint, runs from its first line. It skips the
+passes, evaluations and metrics that the job has completed, and loads the state before the first that the job has not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from legato.train.loop.session import Session
 
 
 class FastForward:
-    """Takes a program past what its job has done.
+    """Moves a program past the work that its job has done.
 
     Args:
         session: of this worker.
@@ -21,7 +21,7 @@ class FastForward:
         self._session = session
 
     def begin_epochs(self) -> None:
-        """Stand where the loop over epochs begins, or where the epoch began in which the job is."""
+        """Move to the begin of the loop over epochs, or to the begin of the job's present epoch."""
         session = self._session
         session.join()
         if session.is_loaded:
@@ -30,7 +30,7 @@ class FastForward:
             session.cursor.skip_to_epoch_of(self._target)
 
     def end_epochs(self) -> None:
-        """Have a last checkpoint written, unless the job has done so."""
+        """Write a last checkpoint, unless the job has written it."""
         session = self._session
         while not session.is_loaded:
             session.join()
@@ -66,7 +66,7 @@ class FastForward:
         return None
 
     def log(self, values: dict[str, float]) -> None:
-        """Record metrics, unless the job has done so."""
+        """Record metrics, unless the job has recorded them."""
         session = self._session
         is_behind = session.target is not None and not session.is_loaded
         if is_behind and session.cursor.num_logs < self._target.num_logs:
@@ -75,9 +75,9 @@ class FastForward:
             session.reporter.log(session.cursor, values)
 
     def _check_kept(self, is_kept: bool) -> None:
-        """Leave if the job has reached, while this program waited, an epoch in which it kept nothing of this one."""
+        """Leave if, while this program waited, the job entered a later epoch and dropped the results of this one."""
         if not is_kept:
-            # Only a new process can come to where it is.
+            # Only a new process can reach the job's position.
             self._session.membership.leave("superseded")
 
     @property

@@ -1,4 +1,4 @@
-"""The progress of a program that runs alone, on a terminal; anywhere else the lines of ``run.log`` say enough."""
+"""The progress bar of a program that runs alone on a terminal. Elsewhere the lines of ``run.log`` show progress."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ProgressLine:
     """A bar with step, epoch and loss.
 
     Args:
-        num_epochs: of the whole training.
-        num_steps: likewise.
-        console: where it is drawn; None for standard output.
+        num_epochs: number of epochs of the whole training.
+        num_steps: number of steps of the whole training.
+        console: on which the bar is drawn; None for standard output.
         clock: monotonic seconds.
     """
 
@@ -34,7 +34,7 @@ class ProgressLine:
         self._num_epochs = num_epochs
         self._next = 0.0
         text = TextColumn("epoch {task.fields[epoch]}/{task.fields[num_epochs]}  loss {task.fields[loss]:.4g}")
-        # Without a thread of its own: the line is drawn between steps, while nothing else writes.
+        # No refresh thread: the line is drawn between steps, while nothing else writes.
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -49,7 +49,7 @@ class ProgressLine:
         self._task = self._bar.add_task("", total=num_steps, epoch=0, num_epochs=num_epochs, loss=float("nan"))
 
     def show(self, step: int, epoch: int, loss: float) -> None:
-        """Show where the training is, if the last time is long enough ago."""
+        """Update the bar, if the last update is long enough ago."""
         now = self._clock()
         if self._bar.disable or now < self._next:
             return
@@ -58,5 +58,5 @@ class ProgressLine:
         self._bar.update(self._task, completed=step, epoch=epoch + 1, loss=loss, refresh=True)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the bar."""
         self._bar.stop()

@@ -1,8 +1,8 @@
-"""What a worker records for ``legato verify``: checksums of its state after every step, one line each.
+"""Records checksums of a worker's state for ``legato verify``: one line after every step.
 
-It also makes the worker wait, where a change of the number of workers is planned, until that change is prepared. So a
-run of a few fast steps meets its changes at the same steps each time. Without the variable ``LEGATO_VERIFY``, nothing
-of this happens.
+Where ``legato verify`` plans a change of the number of workers, the worker also waits until that change is prepared. So
+a run of a few fast steps changes its workers at the same steps each time. Without the variable ``LEGATO_VERIFY``, this
+module does nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from legato.train.state.named_state import Item
 
 
 class Recorder:
-    """Writes down one worker's state after each step.
+    """Writes one worker's checksums after each step.
 
     Args:
-        orders: what to do at which step.
-        worker: its number.
-        items: gives the state, piece by piece.
-        wait: waits until a view of so many workers is prepared or in force.
+        orders: from ``legato verify``: what to do at which step.
+        worker: number of the worker.
+        items: returns the state, piece by piece.
+        wait: waits until a view of the given number of workers is prepared or in force.
     """
 
     def __init__(
@@ -42,29 +42,29 @@ class Recorder:
 
     @classmethod
     def ordered(cls, worker: int, items: Callable[[], Iterable[Item]], wait: Callable[[int], None]) -> Recorder | None:
-        """Return a recorder if this process is to be verified, else None."""
+        """Return a recorder if ``legato verify`` started this process, else None."""
         text = os.environ.get(VARIABLE)
         return None if text is None else cls(decode(text, Orders), worker, items, wait)
 
     def at_boundary(self, step: int, results: dict[str, Any], num_workers: int) -> None:
-        """Write down what holds after a step, once, and wait if a change is planned here.
+        """Write the checksums after a step, once per step, and wait if a change of the workers is planned here.
 
         Args:
-            step: committed steps of the job.
-            results: of the last step, such as its loss.
-            num_workers: in the present view.
+            step: number of committed steps of the job.
+            results: of the last step, such as its loss, by name.
+            num_workers: number of workers in the present view.
         """
         if step == self._last_step:
             return
         self._last_step = step
-        # A cache is as long as the inputs of this worker, and no part of the state.
+        # The length of a cache depends on the inputs of this worker; a cache is no part of the state.
         pieces = ((item.name, item.value) for item in self._items() if not item.is_cache)
         sums = {**checksums(results.items()), **checksums(pieces)}
         line = msgspec.json.encode(Recorded(step=step, num_workers=num_workers, sums=sums))
         with self._path.open("ab") as file:
             file.write(line + b"\n")
         if step >= self._orders.num_steps:
-            # All that was asked for is written; the driver ends this process.
+            # All requested lines are written; the driver ends this process.
             threading.Event().wait()
         if step in self._orders.sizes:
             self._wait(self._orders.sizes[step])

@@ -1,4 +1,4 @@
-"""Reports of a worker: to its driver, or to the user of a program that runs alone. Decides nothing."""
+"""Sends a worker's reports to its driver, or to the user of a program that runs alone. Decides nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reporter:
         self._num_steps_reported = 0
 
     def say(self, message: wire.Message) -> None:
-        """Send a message to the driver; in a program that runs alone, print what concerns its user."""
+        """Send a message to the driver; in a program that runs alone, print messages that are meant for its user."""
         if self._link is not None:
             self._link.send(message)
         elif isinstance(message, wire.Note):
@@ -37,17 +37,17 @@ class Reporter:
         self.forget_known(cursor)
 
     def forget_known(self, cursor: Cursor) -> None:
-        """Let a cursor keep only the metrics that the driver may not have; alone they are the user's, who has them."""
+        """Drop the metrics that the driver has from a cursor; alone all of them, because the user has seen them."""
         cursor.forget_metrics(cursor.num_logs if self._link is None else self._link.num_metrics)
 
     def report_resumed(self, cursor: Cursor) -> None:
-        """Report what was before a checkpoint: the driver of that time may have ended before it knew."""
+        """Report what came before a checkpoint: the driver of that time may have ended before it received it."""
         if cursor.step:
             self.say(cursor.past(0, num_samples=0, resumed=True))
             self._report_metrics(cursor)
 
     def report_received(self, cursor: Cursor) -> None:
-        """Report what was before a joiner came: the worker that committed these steps may have died too early."""
+        """Report the steps before this worker joined: the workers that committed them may have died unheard."""
         if self._link is not None and cursor.step > self._num_steps_reported:
             self._link.report(cursor.past(self._num_steps_reported, num_samples=1))
             self._link.flush()

@@ -11,10 +11,10 @@ from legato.train import torch_private
 
 
 def find_schedulers(optimizer: Any) -> list[Any]:
-    """Return the schedulers of an optimizer, in the same order in every worker; those that are parts of others not.
+    """Return the schedulers of an optimizer, in the same order in every worker, without parts of other schedulers.
 
     Args:
-        optimizer: of which they are; those of others are theirs.
+        optimizer: whose schedulers to find; schedulers of other optimizers are left out.
     """
     kinds = (LRScheduler, ReduceLROnPlateau)
     owners = {id(owner): owner for owner in _owners_of(optimizer) if issubclass(type(owner), kinds)}
@@ -25,19 +25,19 @@ def find_schedulers(optimizer: Any) -> list[Any]:
 
 
 def _owners_of(thing: Any) -> list[Any]:
-    """Return the objects that hold a thing, also in an attribute. The collector searches far faster than a loop."""
+    """Return the objects that refer to an object, also in an attribute. The garbage collector finds them fastest."""
     holders = gc.get_referrers(thing)
     attributes = [holder for holder in holders if type(holder) is dict]
     return [*holders, *gc.get_referrers(*attributes)]
 
 
 def _told(value: Any) -> str:
-    """Return a text of a state that is the same in every process: objects are no more than their type in it."""
+    """Return a text of a state that is the same in every process: an object appears as its type only."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, dict):
-        # In the order in which it was made: its own settings come before what other schedulers have changed already.
-        # "step" stands in for a method.
+        # In the order of creation: a scheduler's own settings come before values that other schedulers have changed
+        # already. Under "step" such a state has Legato's replacement of the method.
         return ", ".join(f"{_told(name)}: {_told(part)}" for name, part in value.items() if name != "step")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_told, value))}]"

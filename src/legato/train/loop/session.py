@@ -1,8 +1,8 @@
-"""One worker's life in a job: it joins, gets the state, and between rounds saves, stops, or enters another view.
+"""One worker's part in a job: it joins, receives the state, and between rounds saves, stops, or enters another view.
 
-The order of these things is what makes the result exact: state is taken and given only between two steps, and only
-there does the membership change by plan. A round itself belongs to `stepping` and `evaluation`, which call the session
-between two rounds and when a view breaks. The session calls neither.
+The order of these actions makes the result exact: state is sent and received only between two steps, and planned
+changes of the membership happen only there. A round itself belongs to `stepping` and `evaluation`, which call the
+session between two rounds and when a view breaks. The session calls neither.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from legato.train.state.training_state import TrainingState
 
 
 class Session:
-    """What a run has besides its public face.
+    """The internal part of a run.
 
     Args:
         place: where the program runs.
-        settings: of the job.
-        layout: how a step is cut.
-        seed: of everything random.
+        settings: of the job, from the driver.
+        layout: how a step is divided into micro-batches.
+        seed: of all random numbers.
         exact: sum along the canonical tree.
         num_backwards: backward passes per micro-batch.
         allow_unprepared_schedulers: as in `legato.train.loop.elastic.elastic`.
@@ -87,7 +87,7 @@ class Session:
         self._known_unshared: set[str] = set()
         self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
         if self._recorder is not None:
-            # What differs is seen after every step, whatever the program asks for.
+            # The checks see the state after every step, whatever the program asks for.
             self._on_difference = "warn"
         self.reporter = Reporter(place.link)
         self._settings_alone = settings
@@ -112,7 +112,7 @@ class Session:
 
     @property
     def _settings(self) -> wire.Welcome:
-        # The driver may send them again: after a loss of all workers, to resume.
+        # The driver may send the settings again: after a loss of all workers, so that the job resumes.
         said = self.place.link.settings if self.place.link is not None else None
         return said or self._settings_alone
 
@@ -124,7 +124,7 @@ class Session:
 
     @property
     def has_begun(self) -> bool:
-        """Whether training has begun here: models and optimizers are settled."""
+        """Whether training has begun on this worker: no model or optimizer may be added any more."""
         return self._reducer is not None
 
     def private_fds(self) -> list[int]:
@@ -135,21 +135,21 @@ class Session:
     # ------------------------------------------------------------ what the program says
 
     def use_data(self, fingerprint: str) -> None:
-        """Say which data set the coming pass goes through; workers with another one are refused."""
+        """Set the data set of the coming pass; a worker with another data set is refused."""
         self.data_fingerprint = fingerprint
 
     def share_freely(self) -> None:
-        """Say that each step is cut for as many workers as there are."""
+        """Declare that each step is divided among all present workers."""
         self.shares_freely = True
 
     def break_off(self) -> None:
-        """Say that the program has left its loop over epochs before its end."""
+        """Record that the program has left its loop over epochs before its end."""
         self._is_broken_off = True
 
     # ------------------------------------------------------------ joining
 
     def join(self) -> None:
-        """Become a member of a view and learn where the job stands; nothing is loaded yet."""
+        """Become a member of a view and receive the job's position; nothing is loaded yet."""
         if self._entry is not None or self.is_loaded:
             return
         if self._reducer is None:
@@ -187,14 +187,15 @@ class Session:
             except BrokenView:
                 continue
             if self.cursor.is_beyond(self.target):
-                # An earlier view let the program run ahead of where the job continues; only a new process can go back.
+                # After an earlier view the program ran past the position at which the job continues; only a new process
+                # can go back.
                 self.membership.leave("superseded")
-            # What the program does on its way there it may print: with the loss of where the job stands, not with none.
+            # The program may print the loss on its way there: it gets the loss of the job's position instead of None.
             self.cursor.show_result_of(self.target)
             self._entry = entry
 
     def try_to_load(self) -> None:
-        """Receive the state, or be its source in the first view. If the view breaks, the worker has to join again."""
+        """Receive the state, or provide it in the first view. If the view breaks, the worker has to join again."""
         entry, group = self._entry, self.membership.group
         assert entry is not None
         start = time.monotonic()
@@ -208,7 +209,7 @@ class Session:
                     self._resumed = None
                 self.reducer.buffers.rebase()
                 self._send_state(entry)
-                # Each can be waited for once, also if that fails.
+                # Each can be waited for only once, even if the wait fails.
                 outgoing, self.outgoing = self.outgoing, []
                 group.finish(outgoing)
         except BrokenView:
@@ -225,11 +226,12 @@ class Session:
         if group.rank in entry.joiners:
             plain = state_transfer.decode(state_transfer.receive_bytes(group, entry.sources[0]))
             return Cursor.from_plain(plain["cursor"])
-        # No worker has the state, and this is the first rank: the job starts here, or resumes from a checkpoint.
+        # No worker has the state, and this is rank 0: the job starts here, or resumes from a checkpoint.
         cursor = Cursor()
         found = self._saver.newest() if self._saver is not None and self._settings.resume else None
         if found is None and self._is_spoiled:
-            # Half of a state that never came whole: nothing can begin from here, but a new process can.
+            # This process has received only a part of the state, so training cannot begin in it; a new process can
+            # begin.
             self.membership.leave("superseded")
         if found is None and self._settings.resume:
             text = (
@@ -249,9 +251,9 @@ class Session:
     # ------------------------------------------------------------ state
 
     def _send_state(self, entry: Entry) -> None:
-        """Start sending the state to those who join; it must not change until `outgoing` is finished.
+        """Start to send the state to the joiners; it must not change until `outgoing` is finished.
 
-        If the state cannot be carried, the joiners receive the reason, and leave; the others continue.
+        If the state cannot be sent, the joiners receive the reason and leave; the others continue.
         """
         if not entry.joiners:
             return
@@ -283,13 +285,13 @@ class Session:
         try:
             tree = state_transfer.receive_tree(group, entry.sources, letter, own)
         except UnreadableLoan:
-            # In the next view it is sent.
+            # The next view sends the state again.
             self._may_read_peers = False
             raise
         try:
             self._load(tree)
         except Exception as error:
-            # Only this worker is without the state; the others have it, and continue.
+            # Only this worker does not have the state; the others have it and continue.
             told = str(error) if isinstance(error, LegatoError) else f"{type(error).__name__}: {error}"
             raise MismatchError(f"This worker cannot load the state of the job. {told}") from error
         self.reporter.report_received(self.cursor)
@@ -316,14 +318,14 @@ class Session:
     # ------------------------------------------------------------ between rounds
 
     def at_boundary(self, steps: Steps, num_steps: int) -> Exchange | None:
-        """Do what is due between two steps: stop, save, enter the agreed view, hand the state to joiners.
+        """Do what is due between two steps: stop, save, enter the agreed view, send the state to joiners.
 
         Args:
-            steps: how the present pass is cut.
-            num_steps: of the present pass.
+            steps: how the present pass is divided into steps.
+            num_steps: number of steps of the present pass.
 
         Returns:
-            What sums the gradients of the next step; None behind the last step of the pass.
+            The exchange that sums the gradients of the next step; None after the last step of the pass.
         """
         if self.agreement.differs:
             self._act_on_difference()
@@ -338,12 +340,12 @@ class Session:
         is_before_step = self.cursor.step_in_pass < num_steps
         while True:
             try:
-                # Who came by a recovery is served before a step: behind the last step of a pass another rank may be
-                # further, in an evaluation that counts them out. Who comes by a vote finds all at the same place.
+                # Joiners of a recovery receive the state before a step: after the last step of a pass another rank may
+                # be further, in an evaluation without them. Joiners of an agreed view find all ranks at the same place.
                 if self._enter_agreed(may_join=True) or is_before_step:
                     self._welcome_joiners()
-                # Behind the last step of a pass none is needed, and a rank that knew its result earlier may be further:
-                # in the next pass, before which the program has frozen or thawed something.
+                # After the last step of a pass no exchange is needed, and a rank that had its result earlier may be
+                # further: in the next pass, before which the program has frozen or unfrozen parameters.
                 if not is_before_step:
                     return None
                 exchange = self.membership.ensure_exchange(self.reducer.layout)
@@ -354,7 +356,7 @@ class Session:
                 return exchange
 
     def at_evaluation_boundary(self) -> None:
-        """Enter the agreed view between two rounds of an evaluation; who joins waits for the state until a step."""
+        """Enter the agreed view between two rounds of an evaluation; joiners wait for the state until the next step."""
         while True:
             try:
                 self._enter_agreed(may_join=False)
@@ -364,7 +366,7 @@ class Session:
                 return
 
     def _enter_agreed(self, *, may_join: bool) -> bool:
-        """Enter the view that all have agreed on, if there is one; tells whether there was."""
+        """Enter the view that all ranks have agreed on, if there is one; return whether there was one."""
         start = time.monotonic()
         entry = self.membership.switch(may_join=may_join)
         if entry is None:
@@ -379,13 +381,13 @@ class Session:
 
         Args:
             error: what happened.
-            broken: the round that did not complete here, None between rounds.
+            broken: the round that did not complete on this rank, None between rounds.
 
         Returns:
-            Whether that round is complete after all: others had its result.
+            Whether that round is complete after all, because other ranks had its result.
         """
         start = time.monotonic()
-        # What is being sent must have stopped before its memory is used for anything else.
+        # Sending must have stopped before its memory is used for anything else.
         self.membership.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.membership.recover(error, broken)
@@ -395,21 +397,21 @@ class Session:
         return entry.repaired
 
     def group_with_state(self) -> Group:
-        """Return the members that have the state: after a recovery some may still wait for it until the next step."""
+        """Return the members that have the state: after a recovery others may wait for it until the next step."""
         group = self.membership.group
         if self._unserved is None:
             return group
         return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
 
     def finish_sending(self) -> None:
-        """Wait until the state has gone to those who join, as far as they live: from here on it may change."""
+        """Wait until the state is sent to all joiners that are alive: after this call it may change."""
         outgoing, self.outgoing = self.outgoing, []
         with contextlib.suppress(BrokenView):
-            # Who is gone is missed by the next thing that all do together.
+            # The next collective notices a peer that is gone.
             self.membership.group.finish(outgoing)
 
     def _welcome_joiners(self) -> None:
-        """Start giving the state to those who wait for it."""
+        """Start to send the state to the joiners that wait for it."""
         entry, self._unserved = self._unserved, None
         if entry is None:
             return
@@ -420,7 +422,7 @@ class Session:
         self._send_state(entry)
 
     def _follow_freezing(self) -> None:
-        """Follow a program that froze or unfroze parameters since the last step."""
+        """Adapt to parameters that the program froze or unfroze since the last step."""
         if self.training_state.trainable() == self._trainable:
             return
         moving = self.reducer.buffers.known
@@ -430,7 +432,7 @@ class Session:
     # ------------------------------------------------------------ agreement
 
     def _act_on_difference(self) -> None:
-        """Do what the setting says where the last step's words have shown that the states differ."""
+        """Do what ``on_difference`` says if the control words of the last step have shown that the states differ."""
         try:
             self._settle_difference(self.group_with_state())
         except BrokenView as error:
@@ -438,7 +440,7 @@ class Session:
             self.recover(error, None)
 
     def _compare_now(self) -> None:
-        """Compare the states where no step follows, and do what the setting says."""
+        """Compare the states where no step follows, and do what ``on_difference`` says."""
         group = self.group_with_state()
         differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
         self.cursor.note_difference(differed_step)
@@ -477,7 +479,7 @@ class Session:
             self._repair(group)
 
     def _warn_of_unshared(self, group: Group) -> None:
-        """Say once of each cache that only this rank holds that it is compared with none."""
+        """Warn once for each cache that only this rank has, because it is not compared."""
         for name, rank in self.agreement.unshared.items():
             if name in self._known_unshared:
                 continue
@@ -491,9 +493,9 @@ class Session:
                 self.reporter.say(wire.Note(level="warning", text=text))
 
     def _repair(self, group: Group) -> None:
-        """Give the state of rank 0 to all others."""
+        """Send the state of rank 0 to all other ranks."""
         if group.rank == 0:
-            # Unnoticed ones count as well.
+            # Also the buffers that have changed without notice.
             self.reducer.buffers.rebase()
             group.finish(state_transfer.send_tree(group, (0,), tuple(range(1, group.size)), self._state()))
         else:
@@ -509,19 +511,19 @@ class Session:
     # ------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
-        """Have a checkpoint of the present state written in the background."""
+        """Start to write a checkpoint of the present state in the background."""
         if self._saver is not None and self.is_loaded:
             if self.place.link is not None:
-                # No step may stand in a checkpoint that the ledger has not heard of: after it no worker reports it
-                # again.
+                # A checkpoint must not contain a step that was not reported to the driver: after the checkpoint no
+                # worker reports that step again.
                 self.place.link.flush()
             self._saver.save(self._state, self.cursor.step)
 
     def save_together(self, *, may_join: bool) -> None:
-        """Have a checkpoint written at an end: rank 0 does it, the others wait, and take over if it dies meanwhile.
+        """Write a checkpoint at the end of the loop: rank 0 writes, the others wait, and take over if rank 0 dies.
 
         Args:
-            may_join: the program continues from here, so those who still wait for the state take part.
+            may_join: the program continues after this, so joiners that still wait for the state take part.
         """
         has_saved = False
         while True:
@@ -540,26 +542,26 @@ class Session:
                 return
 
     def _stop_together(self) -> None:
-        """Save and leave as all have agreed, unless the view breaks: not all in the next one need know of it."""
+        """Save and leave as all ranks have agreed, unless the view breaks: then not all of the next view know of it."""
         try:
             self._compare_now()
             if self.membership.rank == 0:
                 self.save_and_wait()
             self.group_with_state().announce()
         except BrokenView as error:
-            # Who still wants a stop votes for it in the next round.
+            # A rank that still has the request to stop votes for it in the next round.
             self.recover(error, None)
         else:
             self.membership.leave("stopped")
 
     def save_and_wait(self) -> None:
-        """Write a checkpoint and wait until it stands."""
+        """Write a checkpoint and wait until it is on disk."""
         if self._saver is not None:
             self.save()
             self._saver.wait()
 
     def _save_alone(self) -> None:
-        """Save without the others: no view is left in which they could agree who does."""
+        """Save without the others: no view is left in which the workers could agree on one that saves."""
         if self._saver is not None and self.is_loaded:
             self._saver.save_unless_there(self._state, self.cursor.step)
 
@@ -575,7 +577,7 @@ class Session:
         """End with the program; not called when an error ends it."""
         failed = getattr(sys, "last_value", None) is not None
         if self._is_broken_off and self.is_loaded and not failed and not self.membership.has_left:
-            # What it has is the end of its training all the same.
+            # Its present state is the end of its training nevertheless.
             self.save_together(may_join=False)
         elif self._saver is not None:
             self._saver.wait()
@@ -589,7 +591,7 @@ class Session:
         return self._reducer
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
-        # Read once: beside this thread the training may replace it, when a layer thaws.
+        # Read once: the training thread may replace it meanwhile, when the program unfreezes a layer.
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))

@@ -1,7 +1,7 @@
-"""Gates on a program's optimizers, schedulers and gradient scalers, so that a plain loop acts once per step.
+"""Guards on a program's optimizers, schedulers and gradient scalers, so that a plain loop acts once per step.
 
-The loop body runs once per micro-batch; what it calls there takes effect only in the turn in which the step's gradient
-is complete. The gates replace methods on the user's own objects: they stay the objects that they were.
+The loop body runs once per micro-batch; its calls of these objects take effect only in the turn in which the step's
+gradient is complete. The guards replace methods of the user's objects; the objects stay the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Turn:
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds are complete."""
+        """The number of complete rounds."""
         return self._count_rounds()
 
     def begin(self) -> None:
-        """Begin a turn, which has not completed a step yet."""
+        """Begin a turn. It has not completed a step yet."""
         self.is_open, self.stepped = True, False
 
     def complete_step(self) -> None:
@@ -72,14 +72,14 @@ class OptimizerGate:
             self._came_early = not turn.stepped
             return original() if turn.stepped else None
 
-        # Bound, as torch's schedulers expect to find it, should one be made after this.
+        # A bound method, as torch's schedulers expect it if the program makes one after this.
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
     def end_turn(self, *, stepped: bool) -> None:
-        """Take note that a turn of the loop ends.
+        """End a turn of the loop.
 
         Raises:
-            ProgramError: the turn completed a step, and this optimizer was called in it, but only before that.
+            ProgramError: the turn completed a step, but the program called this optimizer only before that.
         """
         came_early, self._came_early = self._came_early, False
         if stepped and came_early:
@@ -92,11 +92,11 @@ class OptimizerGate:
 class SchedulerGate:
     """Lets ``scheduler.step()`` act at most once per complete round, and in the loop over batches once per step.
 
-    So it may stand in that loop or after it, and a worker that joins in between does not step it twice.
+    So the program may call it in that loop or after it, and a worker that joins in between does not step it twice.
 
     Args:
         scheduler: any object with a ``step`` method, as those of ``torch.optim.lr_scheduler``.
-        turn: counts the rounds.
+        turn: of the program's loop; counts the rounds.
     """
 
     def __init__(self, scheduler: Any, turn: Turn) -> None:

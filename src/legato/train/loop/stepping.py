@@ -1,7 +1,7 @@
 """A training step as the user's loop sees it: this worker's micro-batches, then the round of all workers.
 
-The round runs inside the backward pass of the last micro-batch, so that what follows it in the loop, such as gradient
-clipping, sees the complete gradient.
+The round runs inside the backward pass of the last micro-batch, so the calls that follow it in the loop, such as
+gradient clipping, see the complete gradient.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AFTER_PASS: Final = 2**31 + 2
 
 
 class Source(Protocol):
-    """Where a pass has its micro-batches from."""
+    """The source of a pass's micro-batches."""
 
     def follow(self, keys: Iterator[Key]) -> None:
-        """Take note that exactly these keys will be taken from now on, in this order."""
+        """Set the keys that `take` will return from now on, in this order."""
         ...
 
     def take(self) -> tuple[Key, Any]:
@@ -42,7 +42,7 @@ class Source(Protocol):
 
 
 class Stepper:
-    """Takes a session through the steps of its passes.
+    """Runs the steps of a session's passes.
 
     Args:
         session: of this worker.
@@ -62,11 +62,11 @@ class Stepper:
         self._leaving: BaseException | None = None
 
     def begin_epochs(self, num_epochs: int) -> None:
-        """Say how many epochs the program's loop has."""
+        """Set how many epochs the program's loop has."""
         self._num_epochs = num_epochs
 
     def turns_of_pass(self, order: Steps, loader: Source) -> Iterator[Any]:
-        """Yield this worker's micro-batches of what is left of the present pass."""
+        """Yield this worker's micro-batches of the rest of the present pass."""
         session = self._session
         pass_index = session.cursor.pass_index
         session.reducer.buffers.rebase()
@@ -87,18 +87,18 @@ class Stepper:
                 # If the step broke, the loader receives the coming keys again.
                 followed = (number, step + 1)
         finally:
-            # Also where the program leaves the loop: it may change the state now.
+            # Also if the program leaves the loop: it may change the state now.
             session.finish_sending()
             session.turn.end()
             session.reducer.abandon()
 
     def _end_step(self) -> None:
-        """End the last step, if there was one, before anything else happens between two steps.
+        """End the last step, if there was one, before any other action between two steps.
 
         Raises:
             ProgramError: the program changed its models or optimizers, or its first step made a state that cannot be
-                carried.
-            BaseException: what the last round left to raise.
+                sent to joining workers or saved.
+            BaseException: the pending error of the last round.
         """
         session = self._session
         buffers, stepped = session.reducer.buffers, session.turn.stepped
@@ -117,7 +117,7 @@ class Stepper:
         self.leave_if_due()
 
     def leave_if_due(self) -> None:
-        """Raise what the last round left to raise: not from inside autograd, but where the program calls Legato."""
+        """Raise the pending error of the last round: not from inside autograd, but where the program calls Legato."""
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             raise leaving
@@ -160,7 +160,7 @@ class Stepper:
             completed = True
             membership.hear(words)
             session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
-            # Joiners that received state have taken part in this round, so everything has arrived.
+            # Joiners that received state have taken part in this round, so the whole state has arrived.
             session.finish_sending()
         if completed:
             self._commit()
@@ -173,7 +173,8 @@ class Stepper:
         epoch, loss = epochs_before(self._steps, cursor.epoch, cursor.step_in_pass), reducer.loss
         cursor.commit_step(epoch, loss, self._num_samples, reducer.notes.last)
         session.turn.complete_step()
-        # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
+        # Random numbers that the program draws from here on are the same on all ranks, whichever micro-batch was the
+        # last.
         seed_micro_batch(session.seed, cursor.step, _AFTER_STEP)
         faults.strike("commit")
         if session.place.link is not None:
@@ -182,7 +183,7 @@ class Stepper:
             self._on_not_finite(loss)
 
     def tell_phase(self, phase: str) -> None:
-        """Tell the driver whether the job trains or evaluates; its first commit tells that it trains.
+        """Report to the driver whether the job trains or evaluates; the first commit reports that it trains.
 
         Args:
             phase: as in `Progress`.
@@ -196,7 +197,7 @@ class Stepper:
 
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor
-        # A program that trains without end passes some huge number.
+        # A program that trains without end passes a huge number.
         num_epochs = self._num_epochs if self._num_epochs is not None and self._num_epochs < _ENDLESS else None
         num_steps = None if num_epochs is None else num_epochs * self._num_steps
         if num_epochs is not None and self._steps is not None:
@@ -226,12 +227,12 @@ class Stepper:
 
 
 def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
-    """Make what the program draws outside its loop over batches the same on all ranks, also where one skips a pass."""
+    """Seed the generators, so that all ranks draw the same numbers between passes, also if one rank skips a pass."""
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
 def micro_batches_of(order: Steps, step: int, group: Group) -> list[int]:
-    """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
+    """Return the micro-batches that a rank runs. A rank without any runs the first one; its result is not used."""
     span = assign(order.num_micro_batches_of(step), group.size).spans[group.rank]
     return list(range(span.start, span.stop)) or [0]
 

@@ -38,7 +38,7 @@ class EpochRecord:
         epoch: from 0.
         step: committed steps of the job at its end.
         loss: mean over the samples of the epoch, each at the time it was trained on.
-        metrics: of the validation set: ``loss`` and the requested metrics; empty without a validation set.
+        metrics: of the validation set, by name: ``loss`` and the requested metrics; empty without a validation set.
     """
 
     epoch: int
@@ -54,8 +54,8 @@ class History:
     Args:
         epochs: in order.
         stopped: why the training ended early; None if it did not.
-        loss_sum: over the samples of the present epoch, so far.
-        num_samples: of the present epoch, so far.
+        loss_sum: sum of the losses of all samples of the present epoch so far.
+        num_samples: number of samples of the present epoch so far.
 
     >>> history = History()
     >>> history.add_step(2.0, 30), history.add_step(1.0, 10)
@@ -91,7 +91,7 @@ class History:
         return record
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return the history as plain values."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -105,8 +105,8 @@ class Callback:
 
     Every method is called on every worker; use ``trainer.run.is_main`` for actions that must happen once. A worker that
     joins later calls ``on_train_begin``, and ``on_epoch_begin`` of the present epoch, before it has the job's state,
-    and after that each step in which it takes part. If a callback decides by its own state, give it the methods
-    ``state_dict`` and ``load_state_dict``; then joining workers and checkpoints get this state.
+    and after that each step in which it takes part. If a callback's decisions depend on its own state, give it the
+    methods ``state_dict`` and ``load_state_dict``; then joining workers and checkpoints get this state.
     """
 
     def on_train_begin(self, trainer: Trainer) -> None:
@@ -129,25 +129,25 @@ class Trainer:
     """Trains a model on any, also changing, number of workers.
 
     Args:
-        model: a function without arguments that makes it, called after the random state is set, so that the initial
-            model depends on ``seed``. Or a module; then the program sets its initial state.
+        model: a function without arguments that makes the model; it is called after the random state is set, so that
+            the initial model depends on ``seed``. Or a module; then the program sets its initial state.
         train_set: map-style, of pairs (inputs, targets).
-        loss: of (outputs, targets): the mean over the samples, shape ``[]``.
-        optimizer: a function of the parameters that makes it, such as ``lambda p: torch.optim.Adam(p, lr=1e-3)``; or
-            an optimizer of a ``model`` that is a module.
+        loss: a function of (outputs, targets): the mean over the samples, shape ``[]``.
+        optimizer: a function of the parameters that makes the optimizer, such as ``lambda p: torch.optim.Adam(p,
+            lr=1e-3)``; or an optimizer, if ``model`` is a module.
         val_set: evaluated after each epoch; None for no validation.
         metrics: by name, as for ``run.evaluate``; ``loss`` is always among them.
-        scheduler: a function of the optimizer that makes it, or a scheduler. One that looks at a metric (reduce on
-            plateau) gets the loss of the validation, or of the training without a ``val_set``.
+        scheduler: a function of the optimizer that makes the scheduler, or a scheduler. One that looks at a metric
+            (reduce on plateau) gets the loss of the validation, or of the training without a ``val_set``.
         scheduler_per: ``epoch`` or ``step``: when the scheduler makes a step.
-        scaler: a ``torch.amp.GradScaler``, if gradients are to be scaled.
+        scaler: a ``torch.amp.GradScaler`` to scale gradients; None: gradients are not scaled.
         global_batch_size: samples per step. This and ``micro_batch_size``, ``seed``, ``reduction``,
             ``checkpoint_dir``, ``checkpoint_every``, ``keep``, ``resume``, ``stop_on_nan`` and ``on_difference`` as in
             `legato.elastic`.
         clip_grad_norm: gradients are scaled down to this norm; None for no limit.
         autocast_dtype: of mixed precision, such as ``torch.bfloat16``; None for none.
-        collate_fn: makes a batch of a list of samples; None for torch's default.
-        num_loader_workers: number of processes that load ahead; 0: load a batch when the loop asks for it.
+        collate_fn: makes a batch from a list of samples; None for torch's default.
+        num_loader_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it.
         callbacks: called in this order.
         progress: show a bar when the program runs alone on a terminal; under ``legato run`` the driver shows more.
 
@@ -156,8 +156,8 @@ class Trainer:
         model: prepared by the run.
         optimizer: likewise.
         scheduler: likewise; None if there is none.
-        history: of the job until now, from its first epoch on. A worker that joins, or continues from a checkpoint, has
-            it with the job's state: from its first step on.
+        history: of the job until now, from its first epoch on. A worker that joins or resumes from a checkpoint gets it
+            with the job's state, before its first step.
 
     Raises:
         UsageError: an argument is of the wrong kind.
@@ -264,7 +264,7 @@ class Trainer:
             callback.on_train_begin(self)
         with contextlib.closing(self._line) if self._line else contextlib.nullcontext():
             for epoch in self.run.epochs(num_epochs):
-                # After an early stop the remaining epochs pass without work, so that a last checkpoint is written.
+                # After an early stop the remaining epochs do no work, so that `Run.epochs` writes a last checkpoint.
                 if self.history.stopped is None:
                     self._run_epoch(epoch)
         for callback in self._callbacks:
@@ -272,7 +272,7 @@ class Trainer:
         return self.history
 
     def evaluate(self, dataset: Dataset[Any] | None = None) -> dict[str, float]:
-        """Return loss and metrics on a data set, None for ``val_set``; must be called on every worker alike."""
+        """Return loss and metrics on a data set; None for ``val_set``. Call it on every worker."""
         dataset = self._val_set if dataset is None else dataset
         if dataset is None:
             raise UsageError("Cannot evaluate without a data set. Give Trainer(val_set=...), or one to evaluate(...).")
@@ -283,7 +283,8 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """End the training after the present step or epoch; for callbacks.
 
-        Call it on every worker alike: decide by values that are equal on all of them, such as losses and metrics.
+        Call it on every worker at the same place: decide by values that are equal on all workers, such as losses and
+        metrics.
         """
         self.history.stopped = reason
 
@@ -355,7 +356,7 @@ class Trainer:
 
 
 def _make(name: str, given: Any, kind: type, *arguments: Any) -> Any:
-    """Return what was given, or what the given function makes."""
+    """Return the given object, or the object that the given function makes."""
     wanted = f"a {kind.__name__} or a function that returns one"
     if not isinstance(given, kind) and callable(given):
         given = given(*arguments)

@@ -1,6 +1,6 @@
-"""The connections of a view: what its members learn about one another, and the transport of gradients.
+"""The connections of a view: what its members find out about one another, and the transport of gradients.
 
-The exchange is the quickest one that all ranks can use; all ranks decide alike.
+The exchange is the fastest one that all ranks can use; all ranks choose the same one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Leave(SystemExit):
 
 
 class Round(Protocol):
-    """A round whose result can be handed to a rank that missed it."""
+    """A round whose result can be sent to a rank that missed it."""
 
     def send(self, group: Group, peer: int) -> None:
         """Send the last complete result."""
         ...
 
     def receive(self, group: Group, peer: int) -> None:
-        """Receive the result of the round that broke here."""
+        """Receive the result of the round that failed on this rank."""
         ...
 
 
@@ -39,7 +39,7 @@ class Connection(NamedTuple):
     """A view, connected.
 
     Args:
-        view: whose members are connected.
+        view: of the connected members.
         group: their connections.
         exchange: for gradients; None if the members' layouts differed when it was built.
         layout: of the gradients that the exchange was built for.
@@ -74,11 +74,11 @@ _TEXT_BYTES: Final = 128
 def make_exchange(
     group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True
 ) -> Exchange | None:
-    """Choose the quickest exchange that all ranks of a view can use, and connect it. All ranks call this together.
+    """Choose the fastest exchange that all ranks of a view can use, and connect it. All ranks call this together.
 
     Returns:
-        The exchange, or None on all ranks if their gradients are laid out differently at present: one that is about to
-        join may not know yet what the others have unfrozen.
+        The exchange, or None on all ranks if the layouts of their gradients differ at present: a joiner may not know
+        yet which parameters the others have unfrozen.
 
     Raises:
         BrokenView: a peer died or closed its connection.
@@ -116,7 +116,7 @@ def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
 
     Args:
         group: of the view.
-        may_try: False: this rank has found before that it cannot.
+        may_try: False: this rank has found before that it cannot read its peers.
     """
     hosts = {member.host for member in group.view.members}
     if group.size == 1 or len(hosts) > 1:
@@ -125,7 +125,7 @@ def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:
-    """Tell every rank a short text and return what each told, in rank order."""
+    """Send a short text to every rank and return the texts of all ranks, in rank order."""
     texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
     encoded = mine.encode()
     texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)

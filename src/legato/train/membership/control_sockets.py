@@ -1,7 +1,8 @@
-"""Plain sockets between the members of a view, for the small messages on which every step waits.
+"""Plain sockets between the members of a view, for the small messages for which every step waits.
 
-Gloo carries bulk well, but each of its messages wakes two other threads at both ends; here the training thread itself
-writes and reads. Every rank sends before it receives, so there is no circle of waiting ranks. Knows bytes only.
+Gloo is fast with large tensors, but each of its messages wakes two other threads at both ends. Here the training thread
+itself writes and reads. Every rank sends before it receives, so ranks never wait for one another in a circle. Sends
+bytes only.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class ControlSockets:
     def swap(
         self, outgoing: Mapping[int, Sequence[torch.Tensor]], incoming: Mapping[int, Sequence[torch.Tensor]]
     ) -> None:
-        """Send tensors to and receive tensors from some ranks at once; they are on the CPU in one piece each.
+        """Send tensors to and receive tensors from some ranks at once; all are contiguous and on the CPU.
 
         Raises:
-            OSError: a peer is gone, or the connections were broken.
-            ProgramError: a peer sends something else: its program is at another place.
+            OSError: a peer is gone, or `break_connections` was called.
+            ProgramError: a peer sends a message of another length: its program is at another place.
         """
         unsent, missing = {}, {}
         for rank, tensors in outgoing.items():
@@ -59,7 +60,7 @@ class ControlSockets:
             if unsent:
                 missing[rank] = [memoryview(lengths[rank]), *views]
                 continue
-            # The length first: a message of another length would be waited for in vain.
+            # The length first: the wait for a message of another length would never end.
             self._fill(rank, memoryview(lengths[rank]))
             _check_length(rank, lengths[rank], views)
             for view in views:
@@ -70,7 +71,7 @@ class ControlSockets:
                 _check_length(rank, lengths[rank], _views(tensors))
 
     def break_connections(self) -> None:
-        """End every operation on these sockets, here and at the peers. Callable from any thread and more than once."""
+        """End all operations on these sockets, here and at the peers. Callable from any thread and more than once."""
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -81,7 +82,7 @@ class ControlSockets:
             connection.close()
 
     def file_descriptors(self) -> list[int]:
-        """Return the descriptors of the connections, for child processes to close."""
+        """Return the descriptors of the connections, which child processes must close."""
         found = [connection.fileno() for connection in self._connections.values()]
         return [descriptor for descriptor in found if descriptor >= 0]
 
@@ -110,7 +111,7 @@ class ControlSockets:
         return num_bytes
 
     def _swap_large(self, unsent: dict[int, list[memoryview]], missing: dict[int, list[memoryview]]) -> None:
-        """Continue where the sockets' buffers are full: receive meanwhile, as the peers do."""
+        """Continue with a message that does not fit into the sockets' buffers: receive while sending, as peers do."""
         with selectors.DefaultSelector() as selector:
             missing = {rank: views for rank, views in missing.items() if views}
             for rank in {*unsent, *missing}:
@@ -138,13 +139,13 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Cont
     """Connect the members of a view; every member calls this.
 
     Args:
-        store: a ``torch.distributed`` store that all of them share, empty but for other keys.
-        rank: this member's.
+        store: a ``torch.distributed`` store that all members share; it has no value yet under the keys used here.
+        rank: of this member.
         hosts: addresses of all members, in rank order.
-        limit_s: the longest this may take.
+        limit_s: the longest time that this may take, in seconds.
 
     Raises:
-        OSError: a peer did not come in time.
+        OSError: a peer did not connect in time.
         RuntimeError: the store did not answer.
     """
     connections: dict[int, socket.socket] = {}
@@ -194,7 +195,7 @@ def _views(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
 
 
 def _advance(views: list[memoryview], move: Any) -> list[memoryview]:
-    """Move bytes once and return what is left."""
+    """Send or receive bytes once and return the rest."""
     num_bytes = move(views) if views else 0
     left = []
     for view in views:

@@ -1,10 +1,10 @@
-"""The workers of a gang find one another: who they are, in which order, and where each of them can be reached.
+"""Lets the workers of a gang find one another: their number, their order and their addresses.
 
-Programs of ``torch.distributed`` and ``tf.distribute`` want to know that before they begin. Each worker reserves a
-port, writes its address into a directory of its job, and waits for all; ranks follow the numbers of the workers. A gang
-is there as a whole or not at all: there is one directory for each attempt of the job, and who comes in the place of a
-worker that is gone finds more addresses than there are ranks, and ends the attempt. So does a program: its worker goes
-when all have come to their end. Knows nothing of what is computed.
+Programs of ``torch.distributed`` and ``tf.distribute`` need these before they begin. Each worker reserves a port,
+writes its address into a directory of its job, and waits for all addresses; ranks follow the numbers of the workers. A
+gang exists as a whole or not at all: there is one directory for each attempt of the job, and a worker that replaces a
+lost one finds more addresses than there are ranks, and ends the attempt. A gang also ends as a whole: a worker leaves
+when the programs of all workers have ended. Knows nothing of what is computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COME: Final = re.compile(r"come-([0-9]+)")
 
 
 class Seat(NamedTuple):
-    """A worker's place in its gang.
+    """A worker's rank in its gang, and all addresses.
 
     Args:
         rank: from 0 to the number of workers less 1.
@@ -40,15 +40,15 @@ class Seat(NamedTuple):
 
 
 class Gang:
-    """A gang, as one of its workers sees it.
+    """A gang, from the view of one of its workers.
 
     Args:
         directory: of the gang, the same one for all of its workers and for no others.
         worker: number of this worker.
-        num_workers: that belong to it.
-        limit_s: how long others are waited for at the beginning.
-        clock: monotonic seconds.
-        sleep: waits some seconds.
+        num_workers: number of workers of the gang.
+        limit_s: how long a worker waits for the others at the beginning, in seconds.
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Gang:
         self._sleep = sleep
 
     def meet(self, address: str) -> Seat:
-        """Say where this worker can be reached, and wait until all have said it.
+        """Publish this worker's address, and wait for the addresses of all workers.
 
         Args:
             address: ``host:port``.
 
         Raises:
-            LegatoError: a worker is gone, or did not come in time.
+            LegatoError: a worker is gone, or did not publish its address in time.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         self._write(f"come-{self._worker}", address)
@@ -97,10 +97,10 @@ class Gang:
         return Seat(found.index(self._worker), tuple(addresses))
 
     def part(self) -> None:
-        """Say that the program has come to its end here, and wait until it has everywhere.
+        """Report that the program has ended on this worker, and wait until it has ended on all workers.
 
-        It may fail elsewhere yet, and then the job has failed. If another worker is lost, who comes in its place ends
-        the job, and with it this wait.
+        If the program still fails on another worker, the job fails. If another worker is lost, its replacement ends the
+        job, and so this wait.
         """
         self._write(f"gone-{self._worker}", "")
         while sum(1 for _ in self._directory.glob("gone-*")) < self._num_workers:
@@ -120,11 +120,11 @@ def name_attempt(driver_file: Path) -> str:
     """Return a name for the present attempt of a job, the same for all its workers and for no other attempt.
 
     Args:
-        driver_file: what ``LEGATO_DRIVER_FILE`` names. Each attempt of the job has another name there, which a driver
-            that adopts the attempt keeps; a file of an earlier release has a token in its place.
+        driver_file: the file that ``LEGATO_DRIVER_FILE`` names. It holds the name of the attempt, which a driver that
+            adopts the attempt keeps; a file of an earlier release holds a token instead.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         said = json.loads(driver_file.read_text())
@@ -137,10 +137,10 @@ def name_attempt(driver_file: Path) -> str:
 
 
 def reserve_port() -> socket.socket:
-    """Return a socket bound to a free port of this machine, at which no process listens yet.
+    """Return a socket bound to a free port of this machine, on which no process listens yet.
 
-    As long as it is open, the system gives the port to no process that asks for any port. A server that asks for this
-    very port, as those of torch and TensorFlow do, gets it: they, too, allow that an address is used again.
+    While the socket is open, the system does not give the port to a process that asks for any free port. A server of
+    torch or TensorFlow that asks for this port gets it, because these servers also allow the reuse of addresses.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,9 +149,9 @@ def reserve_port() -> socket.socket:
 
 
 def variables_of_seat(seat: Seat) -> dict[str, str]:
-    """Return the variables by which programs find their gang, as torchrun sets them.
+    """Return the environment variables by which programs find their gang, as torchrun sets them.
 
-    Each worker is a node with one device: it sees no other.
+    Each worker is a node with one device: it sees no other device.
 
     >>> found = variables_of_seat(Seat(1, ("127.0.0.1:4000", "127.0.0.1:4001")))
     >>> found["RANK"], found["WORLD_SIZE"], found["MASTER_PORT"]

@@ -1,11 +1,11 @@
 """Process groups of one view, behind a thin interface: build, swap, break, drop. Decides nothing about membership.
 
 Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
-while it switches, and drops a broken one without agreement. A gloo operation whose peer is stopped blocks forever
-and no call of torch ends it. Shutting down the group's own TCP connections ends most of them, in milliseconds. So every
-group knows the listening ports of its members, by which it finds its connections again among the open files of the
-process. But gloo forgets an operation of which a part is sent or received when the connection ends: its wait never
-ends. So another thread waits in gloo, and the caller goes on when the connections are gone.
+while it switches, and drops a broken one without agreement. A gloo operation whose peer is stopped blocks forever and
+no call of torch ends it. Shutting down the group's own TCP connections ends most of them, in milliseconds. So every
+group knows the listening ports of its members, and finds its connections by them among the open files of the process.
+But gloo forgets an operation that was partly sent or received when the connection ends, and the wait for it never ends.
+So another thread waits in gloo, and the caller continues when the connections are gone.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _END_LIMIT: Final = datetime.timedelta(seconds=5)
 _POLL_S: Final = 0.001
 _LOOK_S: Final = 2.0
 _LOST_S: Final = 0.2
-# A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
-# connections then.
+# A peer may compute for hours before it reaches a collective. Only the driver decides that the peer hangs, and has the
+# connections broken then.
 _NO_LIMIT: Final = datetime.timedelta(days=3650)
 _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
@@ -49,31 +49,31 @@ _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
 class Pending(Protocol):
-    """Something under way that can be waited for once."""
+    """An operation in progress that can be waited for once."""
 
     def wait(self, limit: datetime.timedelta) -> None:
-        """Wait for it. Raises RuntimeError if it fails or takes longer."""
+        """Wait for the operation. Raises RuntimeError if it fails or takes longer than the limit."""
         ...
 
 
 class Work:
-    """An operation under way, together with the memory that it uses."""
+    """An operation in progress, together with the memory that it uses."""
 
     def __init__(self, operation: Any, memory: torch.Tensor) -> None:
         self._operation = operation
         self._memory = memory
 
     def wait(self, limit: datetime.timedelta) -> None:
-        """Wait for it."""
+        """Wait for the operation."""
         self._operation.wait(limit)
 
 
 class _Turn:
-    """Works that another thread waits for, in their order, up to the first that fails.
+    """Operations that another thread waits for, in order, up to the first that fails.
 
     Args:
         works: each is waited for once.
-        changed: is notified when it is over.
+        changed: notified when all are done, or one has failed.
     """
 
     def __init__(self, works: Sequence[Pending], changed: threading.Condition) -> None:
@@ -87,7 +87,8 @@ class _Turn:
             for work in self._works:
                 work.wait(_NO_LIMIT)
         except Exception as error:  # noqa: BLE001 - raised by the one that wants the works
-            # Its traceback would hold this turn, in a circle that keeps the works, and the threads of gloo with them.
+            # The traceback would refer to this object: a reference cycle that keeps the operations and gloo's threads
+            # alive.
             self.error = error.with_traceback(None)
         with self._changed:
             self.is_over = True
@@ -95,7 +96,7 @@ class _Turn:
 
 
 class _Fate:
-    """What becomes of the connections of a group; all parts of the group share it."""
+    """Whether the connections of a group are broken; all parts of the group share this object."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -104,7 +105,7 @@ class _Fate:
 
 
 class _Waits:
-    """Counts the operations of a group that a thread waits for now."""
+    """Counts the operations of a group for which a thread waits now."""
 
     def __init__(self) -> None:
         self.num = 0
@@ -122,16 +123,15 @@ class _Waits:
 class Group:
     """The connections between the members of one view.
 
-    ``reads_peers``: the members can read each other's memory.
-    ``waits`` is entered for as long as this rank waits for its peers.
+    ``reads_peers``: the members can read each other's memory. ``waits`` is entered while this rank waits for its peers.
 
     Args:
         view: whose members are connected.
-        rank: this worker's rank in it.
+        rank: of this worker in the view.
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
         sockets: plain connections for small messages; None when the view has one member.
-        device_group: connects the members' GPUs, where they have some.
+        device_group: connects the members' GPUs; None without GPUs.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class Group:
         return self.waits.num > 0
 
     def set_reads_peers(self, reads_peers: bool) -> None:
-        """Note whether the members have found that they can read each other's memory."""
+        """Record whether the members have found that they can read each other's memory."""
         self.reads_peers = reads_peers
 
     def among(self, ranks: Sequence[int]) -> Group:
-        """Return the part of this group that some of its ranks form, renumbered; this rank must be one of them."""
+        """Return the part of this group with only some of its ranks, renumbered; this rank must be one of them."""
         part = copy.copy(self)
         part.rank, part.size = ranks.index(self.rank), len(ranks)
         part.peers = tuple(peer for peer in range(part.size) if peer != part.rank)
@@ -183,7 +183,7 @@ class Group:
         """Send all of ``outgoing[r]`` to and receive all of ``incoming[r]`` from every rank r at once.
 
         Raises:
-            BrokenView: a peer is gone or the group was broken.
+            BrokenView: a peer is gone, or `break_connections` was called.
         """
 
         def start() -> Iterator[Work]:
@@ -195,10 +195,10 @@ class Group:
         self.finish(self.start_all(start()))
 
     def tell_all_plain(self, mine: Any) -> list[Any]:
-        """Tell every rank some plain values and return what each told, in rank order. For what happens seldom.
+        """Send plain values to every rank and return the values of all ranks, in rank order. For rare messages.
 
         Raises:
-            BrokenView: a peer is gone or the group was broken.
+            BrokenView: a peer is gone, or `break_connections` was called.
         """
         content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
         lengths = [torch.empty(1, dtype=torch.int64) for _ in range(self.size)]
@@ -213,7 +213,7 @@ class Group:
         """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.
 
         Raises:
-            BrokenView: a peer is gone or the group was broken.
+            BrokenView: a peer is gone, or `break_connections` was called.
         """
         if self.size == 1:
             return
@@ -230,7 +230,7 @@ class Group:
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
     def announce(self) -> None:
-        """Tell every peer that this rank has come here, and wait until all have."""
+        """Tell every peer that this rank has reached this point, and wait until all have reached it."""
         self.tell_all(_TOKEN, [torch.empty(1, dtype=torch.uint8) for _ in range(self.size)])
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
@@ -239,18 +239,18 @@ class Group:
             self.finish([self._start(lambda group: torch_private.all_reduce(group, tensor), tensor)])
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
-        """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
+        """Start to send to one peer; pass the returned work to `finish`. The tensor must not change until then."""
         return self._start(lambda group: group.send([tensor], self._ranks[peer], tag), tensor)
 
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
-        """Start receiving from one peer; the returned work goes to `finish`."""
+        """Start to receive from one peer; pass the returned work to `finish`."""
         return self._start(lambda group: group.recv([tensor], self._ranks[peer], tag), tensor)
 
     def start_all(self, starting: Iterable[Work]) -> list[Work]:
-        """Collect works as they are started; if one cannot be, none of the others is left under way.
+        """Start operations and collect them; if one cannot be started, end those that were started before.
 
         Raises:
-            BrokenView: a peer is gone or the group was broken.
+            BrokenView: a peer is gone, or `break_connections` was called.
         """
         works: list[Work] = []
         try:
@@ -262,10 +262,10 @@ class Group:
         return works
 
     def finish(self, works: Sequence[Pending]) -> None:
-        """Wait for works that `send` and `receive` started; each can be waited for once.
+        """Wait for operations that `send` and `receive` started; each can be waited for once.
 
         Raises:
-            BrokenView: a peer is gone or the group was broken.
+            BrokenView: a peer is gone, or `break_connections` was called.
         """
         if not works:
             return
@@ -277,8 +277,8 @@ class Group:
             return
         self.give_up(works)
         with self._fate.changed:
-            # The connections are closed before the other thread has heard of it. An operation that is not over a moment
-            # later is lost: it never will be.
+            # The connections close before the other thread gets its error. An operation that has not ended a moment
+            # later is lost: it never ends.
             if not self._fate.changed.wait_for(lambda: turn.is_over, _LOST_S):
                 self._fate.has_lost_works = True
         if turn.error is not None and not isinstance(turn.error, RuntimeError):
@@ -287,7 +287,7 @@ class Group:
         raise BrokenView(f"view {self.view.number}: {told}") from turn.error
 
     def _await(self, turn: _Turn) -> None:
-        """Wait until a turn is over, the group was broken, or a connection is gone without a word from gloo."""
+        """Wait until the operations end, the group was broken, or a connection is gone without an error from gloo."""
         num_closed = 0
         with self._fate.changed:
             while not self._fate.changed.wait_for(lambda: turn.is_over or self.is_broken, _LOOK_S):
@@ -296,8 +296,8 @@ class Group:
                     return
 
     def give_up(self, works: Sequence[Pending]) -> None:
-        """Break the connections, and wait until gloo does not use the memory of these works any more."""
-        # The connections go first: an operation left running would block for seconds in its destructor.
+        """Break the connections, and wait until gloo does not use the memory of these operations any more."""
+        # Close the connections first: the destructor of a running operation would block for seconds.
         self.break_connections()
         if works:
             self._await_closing()
@@ -306,7 +306,7 @@ class Group:
                 work.wait(_END_LIMIT)
 
     def _await_closing(self) -> None:
-        """Wait until gloo has closed the connections: it does so when it is done with them."""
+        """Wait until gloo has closed the connections: it closes them when it does not use them any more."""
         deadline = time.monotonic() + _END_LIMIT.total_seconds()
         while self._num_open() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -326,7 +326,7 @@ class Group:
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
     def break_connections(self) -> None:
-        """Shut every connection of this group down: threads that wait in it, here or at a peer, get an error at once.
+        """Shut down every connection of this group: threads that wait in it, here or at a peer, get an error at once.
 
         Callable from any thread and more than once. The listening socket is not touched: touching it ends the process.
         """
@@ -342,18 +342,19 @@ class Group:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def drop(self) -> None:
-        """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
+        """Drop the group. Another thread destroys it, which takes milliseconds per peer."""
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.close()
         if self._fate.has_lost_works:
-            # Its destructor would wait for them: it is never called, not even where the interpreter ends.
+            # The destructor would wait for the lost operations: it is never called, not even at the end of the
+            # interpreter.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))
         _dropped.put([self._process_group, self.device_group])
         self._process_group = self.device_group = None
 
     def file_descriptors(self) -> list[int]:
-        """Return the descriptors of the group's connections, for child processes to close."""
+        """Return the descriptors of the group's connections, which child processes must close."""
         found = self._sockets.file_descriptors() if self._sockets is not None else []
         for descriptor, connection in self._connections():
             connection.close()
@@ -383,16 +384,16 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
     """Connect the members of a view with one another; every member must call this.
 
     Args:
-        view: whom to connect.
+        view: of the members to connect.
         worker: this worker's number; it must be a member.
-        key: names the job, so that two jobs may share one store.
-        device: where this worker's gradients are.
+        key: names the job, so that two jobs can share one store.
+        device: of this worker's gradients.
 
     Raises:
-        BrokenView: a member did not come in time.
+        BrokenView: a member did not connect in time.
     """
     with _starting:
-        # The cache alone would let two threads that come at once start two.
+        # With the cache alone two threads that call this at the same time would start two.
         _start_dropping()
     rank = view.rank_of(worker)
     assert rank is not None, (view, worker)
@@ -411,7 +412,7 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
         sockets = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
-        # What was good for connecting is too short for a collective, whose peers may come late.
+        # The limit for connecting is too short for a collective, which peers may reach late.
         torch_private.set_limit(process_group, _NO_LIMIT)
         device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except (OSError, RuntimeError) as error:
@@ -422,11 +423,12 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
 def _listen(host: str) -> tuple[Any, int]:
     """Have gloo listen on a free port of an address; returns its device and the port.
 
-    Gloo does not tell the port: it is that of the one socket that listens from now on. If there are several, the
-    program, or a thread of ours, has begun to listen at the same moment, and it is done again.
+    Gloo does not return the port: it is the port of the only socket that is new among the listening ones. If there are
+    several new ones, the program or a thread of Legato has begun to listen at the same moment, and this function tries
+    again.
 
     Raises:
-        RuntimeError: it was never clear which socket is gloo's, or the address is none of this machine's.
+        RuntimeError: no attempt showed which socket is gloo's, or the address does not belong to this machine.
     """
     for _ in range(_NUM_TRIES):
         with _listening:
@@ -439,7 +441,7 @@ def _listen(host: str) -> tuple[Any, int]:
 
 
 def _run_beside(body: Callable[[], None]) -> None:
-    """Run something on another thread: one that has nothing to do, or a new one."""
+    """Run a function on another thread: an idle one, or a new one."""
     try:
         jobs = _idle_waiters.pop()
     except IndexError:
@@ -456,7 +458,7 @@ def _serve(jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
 
 @functools.cache
 def _start_dropping() -> None:
-    """Have a thread that ends groups; to start one each time would make the training wait for it."""
+    """Start the thread that destroys groups, once; to start a thread each time would delay the training."""
 
     def drop_them() -> None:
         while (dropped := _dropped.get()) is not None:
@@ -475,7 +477,7 @@ def _stop_dropping(thread: threading.Thread) -> None:
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
     carrier = torch_private.make_nccl_group(torch_private.prefixed("devices", store), rank, size, _NO_LIMIT)
-    # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
+    # NCCL connects at the first use, which takes up to a second: do this here, in the background of the training.
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
         torch_private.all_reduce(carrier, torch.zeros(1, device=device)).wait()
         torch.cuda.current_stream(device).synchronize()
@@ -490,7 +492,7 @@ def _socket_descriptors() -> Iterator[int]:
 
 
 def _listeners() -> dict[int, int]:
-    """Return the ports at which this process listens, by the inode of the socket, which no other one ever had."""
+    """Return the ports on which this process listens, by the inode of the socket, which is never used again."""
     ports = {}
     for descriptor in _socket_descriptors():
         with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:

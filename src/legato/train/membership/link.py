@@ -1,8 +1,8 @@
-"""The worker's connection to the driver: a thread that listens and keeps the connection up, one that sends.
+"""The worker's connection to the driver: one thread receives and reconnects, another thread sends.
 
-What the driver wants is kept as plain facts that the training thread reads when it is ready for them; only two things
-happen at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver, or with
-one that is stopped, the worker trains on; what it has to say is kept (`outbox`). Decides nothing about membership.
+The requests of the driver are kept as plain facts, which the training thread reads between its steps. Only two requests
+take effect at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver, or
+with a stopped one, the worker continues to train; its messages are kept (`outbox`). Decides nothing about membership.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Link:
     """The connection of one worker to its driver.
 
     Args:
-        driver_file: says where the driver listens; read again for every connection.
-        worker: this worker's number.
+        driver_file: has the address of the driver; read again for every connection.
+        worker: number of this worker.
         host: the address at which peers reach it.
-        token: this worker's own. None: the file has it, as a driver of an earlier release wrote it.
+        token: of this worker. None: the token is in the file, written by a driver of an earlier release.
     """
 
     def __init__(self, driver_file: Path, worker: int, host: str, token: str | None = None) -> None:
@@ -59,11 +59,11 @@ class Link:
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
         self.num_metrics = 0
-        # What Hello says; the training thread keeps them true.
+        # The content of Hello; the training thread updates it.
         self.phase = "joining"
         self.view: View | None = None
         self.num_rounds = 0
-        # What the training thread is waiting for an answer to; the next driver must hear it too.
+        # The message for whose answer the training thread waits; the next driver must receive it too.
         self.broken: wire.Broken | None = None
         self.on_proposed: Callable[[View], None] = _ignore
         self.on_stuck: Callable[[], None] = _do_nothing
@@ -94,7 +94,7 @@ class Link:
             return self.settings
 
     def send(self, message: wire.Message) -> None:
-        """Have something said to the driver, or to the next one if there is none. Never waits."""
+        """Put a message into the outbox, for the driver or, if there is none now, for the next one. Never waits."""
         self._outbox.put(message)
 
     def report(self, progress: wire.Progress) -> None:
@@ -102,14 +102,14 @@ class Link:
         self._outbox.report(progress)
 
     def flush(self) -> None:
-        """Have said now what was reported and waits to be merged with more. Never waits."""
+        """Send the merged report now. Never waits."""
         self._outbox.flush()
 
     def close(self) -> None:
-        """Say what is still to be said, then close the connection.
+        """Send the remaining messages, then close the connection.
 
-        Without a driver that listens this waits for one, for as long as workers train without one: how a worker ended
-        the driver must know, or another worker will do the end again.
+        Without a driver this waits for one, for as long as workers train without one: if the driver does not learn how
+        a worker ended, another worker repeats the end of the program.
         """
         self._outbox.flush()
         limit_s = self.settings.away_limit_s if self.settings is not None else 0.0
@@ -121,12 +121,12 @@ class Link:
         if is_said:
             connection.close()
         else:
-            # A farewell would wait behind what the driver does not read.
+            # A closing handshake would wait behind messages that the driver does not read.
             with contextlib.suppress(OSError):
                 connection.socket.shutdown(socket.SHUT_RDWR)
 
     def file_descriptors(self) -> list[int]:
-        """Return the descriptor of the connection, for child processes to close."""
+        """Return the descriptor of the connection, which child processes must close."""
         connection = self._outbox.connection
         return [] if connection is None else [connection.socket.fileno()]
 
@@ -136,7 +136,7 @@ class Link:
         try:
             body()
         except BaseException:  # noqa: BLE001 - printed whole, and the process ends
-            # Without this thread the worker would train on unheard, or hear nothing: better that it dies and says why.
+            # Without this thread the worker could not send or could not receive: so it ends and says why.
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(EXIT_LOST_LINK)
@@ -249,7 +249,7 @@ class Link:
         now = time.monotonic()
         held_up_s, self._last_checked = now - self._last_checked, now
         if held_up_s > _HELD_UP_S:
-            # What the driver said meanwhile is still to be read. The time counts as if it had not passed.
+            # Messages that the driver sent meanwhile are still unread. So the time of the pause does not count.
             self._last_heard = min(self._last_heard + held_up_s, now)
         away_s = now - self._last_heard
         if self.stop_reason is None and away_s > limit:
@@ -257,7 +257,8 @@ class Link:
                 self.stop_reason, self._rounds_when_orphaned = "orphaned", self.num_rounds
                 self.changed.notify_all()
         elif self._rounds_when_orphaned == self.num_rounds and away_s > limit + _STUCK_S:
-            # The others cannot agree to stop either: one of them hangs, and there is no driver to say so.
+            # The other workers cannot agree to stop either: one of them hangs, and without a driver they do not learn
+            # that.
             self._rounds_when_orphaned = None
             self.on_stuck()
 

@@ -1,9 +1,9 @@
-"""This worker's membership: its view, how it enters the next, and what the members share then.
+"""This worker's membership: its view, how it enters the next one, and what the members exchange then.
 
-The rules and their argument are in ``docs/membership.md``. In short: a planned view is prepared in the background and
-entered by all after the same round, which the control words of that round say; after a break all workers wait for the
-driver's next view, and there those who completed the broken round give its result to those who did not. Knows nothing
-of gradients or data: a round is whatever can `send` and `receive` its result.
+The rules and their reasons are in ``docs/membership.md``. In short: workers prepare a planned view in the background,
+and all enter it after the same round, which the control words of that round name. After a break all workers wait for
+the driver's next view; in it, the workers that completed the broken round send its result to those that did not. Knows
+nothing of gradients or data: a round is an object with `send` and `receive` for its result.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ STOP, EVALUATING = 1, 2
 
 
 class MembershipClient:
-    """The workers of a job as one of them sees them.
+    """The membership of one worker in its job.
 
     Args:
         link: to the driver; None when the program runs alone.
         key: names the job.
-        device: where this worker's gradients are.
-        make_exchange: connects the memory of the ranks of a new view, and says for which layout of the gradients.
-        on_hold: saves the state, because too few workers are left.
-        on_stopped_waiting: saves the state, because the job ends while this worker waits for a view.
+        device: of this worker's gradients.
+        make_exchange: connects the ranks of a new view for the exchange of gradients; also returns the layout of these.
+        on_hold: called to save the state, because too few workers are left.
+        on_stopped_waiting: called to save the state, because the job ends while this worker waits for a view.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class MembershipClient:
     # ------------------------------------------------------------ votes
 
     def word(self, *, may_join: bool) -> list[int]:
-        """Return what this rank tells the others in the coming round.
+        """Return the control word that this rank sends to the others in the coming round.
 
         Args:
-            may_join: a joiner could enter after this round, a step; else it is one of an evaluation, and only views of
-                present members are voted for.
+            may_join: a joiner could enter after this round, because it is a step. False: it is a round of an
+                evaluation, and this rank votes only for views without joiners.
         """
         flags = 0 if may_join else EVALUATING
         if self._link is not None and self._link.stop_reason is not None:
@@ -107,7 +107,7 @@ class MembershipClient:
         return [self.num_rounds, self.connection.view.number, self._vote(may_join), flags]
 
     def hear(self, words: Sequence[Sequence[int]]) -> None:
-        """Draw the conclusions of a complete round's words; every rank draws the same.
+        """Evaluate the control words of a complete round; every rank comes to the same result.
 
         Raises:
             ProgramError: the ranks are not in the same round.
@@ -118,7 +118,7 @@ class MembershipClient:
                 f"rank {rank}: {what} in round {n} of view {v}" for rank, (n, v, what) in enumerate(places)
             )
             raise ProgramError(f"The workers have made different calls ({told}). {LOST_STEP}")
-        # An agreement stays until it is carried out: an evaluation may be between the two.
+        # An agreement stays until the ranks carry it out: an evaluation may come in between.
         self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
         self._stop_agreed = any(word[3] & STOP for word in words)
 
@@ -139,9 +139,9 @@ class MembershipClient:
         return newest if may_join or present.issuperset(view.workers) else current.number
 
     def await_size(self, num_workers: int) -> None:
-        """Wait until a view of so many workers is in force, or built here so that this rank votes for it.
+        """Wait until a view of that many workers is in force, or is built on this rank, which then votes for it.
 
-        It also ends where this view cannot last: a recovery was ordered, or the job is to stop.
+        It also ends if this view cannot last: the driver has ordered a recovery, or the job is to stop.
         """
 
         def is_over() -> bool:
@@ -163,9 +163,9 @@ class MembershipClient:
         self._connection = Connection(view, group, *self._make_exchange(group))
 
     def meet_first(self, warm: wire.Warm) -> Entry:
-        """Say that this worker is warm, and wait until it is a member of a view.
+        """Report that this worker is warm, and wait until it is a member of a view.
 
-        Called again if that one broke before the job's state had come.
+        Called again if that view broke before this worker had received the job's state.
         """
         assert self._link is not None
         self.has_state = False
@@ -187,7 +187,7 @@ class MembershipClient:
         """Enter the view that was agreed on, if any.
 
         Args:
-            may_join: a joiner could enter here; else a view with joiners waits for the next place where one can.
+            may_join: a joiner can enter here. False: a view with joiners waits for the next place where one can enter.
 
         Raises:
             BrokenView: a worker died at this moment; `recover` follows.
@@ -203,7 +203,8 @@ class MembershipClient:
             connection = self._built.pop(number)
         self._agreed = None
         if connection.view.rank_of(self.worker) is None:
-            # Said from the view that it is not in: so the driver knows that the others are in it.
+            # Sent with the number of the new view, without this worker: so the driver knows that the others are in that
+            # view.
             self.leave("shrunk", number)
         return self._settle(connection, None)
 
@@ -212,7 +213,7 @@ class MembershipClient:
 
         Args:
             error: what happened.
-            broken: the round that did not complete here, or None between rounds.
+            broken: the round that did not complete on this rank, or None between rounds.
 
         Raises:
             Leave: this worker is not a member of it, or is asked to stop.
@@ -234,7 +235,7 @@ class MembershipClient:
     def ensure_exchange(self, layout: str) -> Exchange:
         """Return the exchange of this view; rebuild it if the gradients' layout has changed since it was built.
 
-        All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
+        All ranks call this at the same boundary, where their layouts are equal, so they make the same decision.
 
         Raises:
             BrokenView: a peer died or closed its connection.
@@ -262,11 +263,11 @@ class MembershipClient:
         self._say(wire.Joined(num_rounds=self.num_rounds, pause_s=pause_s))
 
     def go_on_from(self, num_rounds: int) -> None:
-        """Take over how many rounds are committed, with the state that was loaded."""
+        """Set the number of committed rounds to that of the loaded state."""
         self.num_rounds = num_rounds
 
     def completed(self, finished: Round) -> None:
-        """Take note that a round has its result on this rank."""
+        """Record that this rank has the result of a round."""
         self.last_round = finished
         self.num_rounds += 1
         if self._link is not None:
@@ -275,13 +276,13 @@ class MembershipClient:
     # ------------------------------------------------------------ inside
 
     def _settle(self, connection: Connection, broken: Round | None) -> Entry:
-        """Find out who has what, and bring those who missed a round up to the others."""
+        """Find out which ranks have which round and state, and send a missed round's result to ranks that missed it."""
         with self._wake:
             old, self._connection = self._connection, connection
             if self._link is not None:
                 self._link.view = connection.view
             if self._is_superseded(connection.view) or self._is_replaced(connection.view):
-                # The driver named another view while this one was in no one's hands, so nothing could break it then.
+                # The driver announced another view while no object held this one, so it could not be broken then.
                 connection.group.break_connections()
         if old is not None:
             if old.exchange is not None:
@@ -319,7 +320,7 @@ class MembershipClient:
         assert self._link is not None and self._link.settings is not None
         rank = view.rank_of(self.worker)
         if rank is None:
-            # A leaver builds nothing, but it votes.
+            # A worker that leaves does not build the group, but it votes.
             group = Group(view, 0)
             connection = Connection(view, group, None, "")
         else:
@@ -359,17 +360,17 @@ class MembershipClient:
         return recovery is not None and recovery.proposed.number > view.number
 
     def _is_replaced(self, view: View) -> bool:
-        # Who has the state enters only views that all have agreed on; who has not takes the newest one.
+        # A worker with the state enters only views that all have agreed on; a worker without it enters the newest view.
         proposed = self._link.proposed if self._link is not None and not self.has_state else None
         return proposed is not None and proposed.number > view.number
 
     def _on_stuck(self) -> None:
-        # Frees the training thread, which then finds that it is to stop, saves what it has, and leaves.
+        # Wakes the training thread, which then finds that it is to stop, saves its state, and leaves.
         if self._connection is not None:
             self._connection.group.break_connections()
 
     def _on_recover(self, view: View) -> None:
-        # Called with `changed` held, on the link's thread: free the training thread from whatever it waits in.
+        # Called with `changed` held, on the link's thread: ends whatever wait the training thread is in.
         if self._connection is not None and self._connection.view.number < view.number:
             self._connection.group.break_connections()
         for number in [number for number in self._built if number < view.number]:
@@ -421,7 +422,7 @@ class MembershipClient:
         return self._link is not None and self._link.hold is not None and self.has_state
 
     def _tell_broken(self, reason: str) -> None:
-        """Tell the driver, and the next one if there is none, that the present view broke."""
+        """Report to the driver, or to the next one if there is none, that the present view broke."""
         assert self._link is not None
         number = self.connection.view.number
         self._link.broken = wire.Broken(view=number, num_rounds=self.num_rounds, reason=reason)

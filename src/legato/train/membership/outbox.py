@@ -1,8 +1,8 @@
 """Messages of a worker to its driver, kept in order until they are sent. Loses nothing and never waits for the driver.
 
-A driver that is stopped does not read, and a writer to it waits for as long. Only one thread does that;
-all others only put messages into the box. How much may gather is bounded by the time that workers train without a
-driver.
+A stopped driver does not read, and a writer waits for as long as it is stopped. So only one thread writes to the
+connection; all others put messages into the outbox. Workers train without a driver for a limited time only, which
+bounds the number of messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legato.core import wire
 
 
 class Outbox:
-    """Messages on their way to a driver, or to the next one.
+    """Messages to a driver, or to the next one.
 
     Attributes:
         connection: to the driver; None while there is none, or before it has answered.
@@ -35,12 +35,12 @@ class Outbox:
         self._saved: wire.Saved | None = None
 
     def put(self, message: wire.Message) -> None:
-        """Send a message, now or to the next driver. `Progress` says from where a checkpoint resumes the job.
+        """Put a message into the outbox, for this driver or the next one. Of `Progress` only that of a resume.
 
         Raises:
-            ProgramError: it is larger than any driver takes.
+            ProgramError: the message is larger than any driver accepts.
         """
-        # Here, where the caller gets the error, and not in the thread that sends.
+        # Encode here, where the caller gets the error, and not in the thread that sends.
         message = wire.sendable(message)
         with self._changed:
             if isinstance(message, wire.Metrics):
@@ -53,23 +53,24 @@ class Outbox:
             self._changed.notify_all()
 
     def put_heartbeat(self, message: wire.Heartbeat) -> None:
-        """Have a sign of life sent, unless something else is about to be."""
+        """Send a heartbeat, unless another message is about to be sent."""
         with self._changed:
             if self.connection is not None and not self._unsent:
                 self._unsent.append(message)
                 self._changed.notify_all()
 
     def report(self, progress: wire.Progress) -> None:
-        """Keep a report of committed steps, merged with those that wait already, until `flush`."""
+        """Keep a report of committed steps until `flush`, merged with the reports that wait already."""
         with self._changed:
             if self._progress is not None and self._progress.epoch != progress.epoch:
-                # A report names the epoch of its last step; only while no driver listens it has steps of several.
+                # A report names the epoch of its last step; it has steps of several epochs only while no driver
+                # listens.
                 self.flush()
             self._progress = _merge(self._progress, progress)
             self._reported = _merge(self._reported, progress)
 
     def flush(self) -> None:
-        """Have sent what was reported."""
+        """Send the merged report."""
         with self._changed:
             if self._progress is not None and self.connection is not None:
                 self._unsent.append(self._progress)
@@ -77,10 +78,10 @@ class Outbox:
                 self._changed.notify_all()
 
     def connect(self, connection: ClientConnection, broken: wire.Broken | None) -> None:
-        """Send over another connection from now on, and say again what may be lost with the last one.
+        """Send over another connection from now on, and repeat the messages that may be lost with the last one.
 
-        A driver that died may have lost what was under way: the next one hears of all steps, of the last checkpoint,
-        of all metrics that are not known to stand in the records, and of the view that ``broken`` says is broken.
+        A driver that died may have lost messages on their way. So the next one gets all steps, the last checkpoint, all
+        metrics that are not confirmed to be in the records, and the view that ``broken`` reports.
         """
         told_anew = wire.Progress | wire.Metrics | wire.Broken | wire.Heartbeat
         with self._changed:
@@ -100,18 +101,18 @@ class Outbox:
             return connection
 
     def forget_metrics(self, num_recorded: int) -> None:
-        """Take note that metrics of a lower index stand in the records."""
+        """Record that the driver's records have the metrics of lower indices."""
         with self._changed:
             while self._unrecorded and self._unrecorded[0].index < num_recorded:
                 self._unrecorded.popleft()
 
     def wait_until_sent(self, limit_s: float) -> bool:
-        """Wait until everything is sent. Returns whether it is."""
+        """Wait until all messages are sent. Return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._unsent and self._progress is None, limit_s)
 
     def send_forever(self) -> None:
-        """Send what is put in, in order. The only one who may have to wait for the driver."""
+        """Send the messages in order. Only the thread that runs this may have to wait for the driver."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.connection is not None and self._unsent)
@@ -126,12 +127,13 @@ class Outbox:
                 continue
             with self._changed:
                 if self.connection is not connection:
-                    # With that connection it may be lost: it is said again over the next.
+                    # The message may be lost with that connection: `connect` repeats it over the next one.
                     continue
                 if self._unsent and self._unsent[0] is message:
                     self._unsent.popleft()
                 else:
-                    # The driver has welcomed this worker again, and `connect` has put others before it, or left it out.
+                    # The driver has accepted this worker again, and `connect` has put other messages before this one,
+                    # or dropped it.
                     self._unsent = deque(other for other in self._unsent if other is not message)
                 self._changed.notify_all()
 

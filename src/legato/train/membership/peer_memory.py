@@ -1,8 +1,9 @@
-"""Reads memory of another process of this machine: one copy, without work of its owner.
+"""Reads memory of another process on this machine: with one copy, and without work of that process.
 
-The owner *lends* tensors and goes on; a peer *borrows* them with the system's own call for that. A loan ends when its
-mark is wiped: a reader that finds the mark after reading knows that nothing had changed until then. Knows nothing of
-what the tensors mean, and is used only between processes that have tried it on each other (`can_read_each_other`).
+The owner *lends* tensors and continues; a peer *borrows* them: it reads them by the system call for that. A loan has a
+mark in the owner's memory, which the owner erases when the loan ends. A reader that finds the mark after reading knows
+that nothing had changed before. Knows nothing of what the tensors mean. Only processes that have tested it on each
+other use it (`can_read_each_other`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ class _Piece(ctypes.Structure):
 
 
 class UnreadableLoan(BrokenView):
-    """A loan stands, but this process cannot read it: it need not try it with its peers again."""
+    """A loan is valid, but this process cannot read it; it does not try to read its peers' memory again."""
 
 
 class Loan:
-    """Tensors that peers may read until it ends.
+    """Tensors that peers may read until the loan ends.
 
     Args:
-        tensors: they must stay as they are until then.
+        tensors: must not change until then.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -46,7 +47,7 @@ class Loan:
         self._mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
 
     def describe(self) -> dict[str, Any]:
-        """Return, in plain values, what a peer must know to read it."""
+        """Return, as plain values, what a peer needs to read the tensors."""
         return {
             "pid": os.getpid(),
             "mark": bytes(self._mark.tolist()).hex(),
@@ -55,7 +56,7 @@ class Loan:
         }
 
     def wait(self, limit: datetime.timedelta) -> None:  # noqa: ARG002 -- as `groups.Pending` has it
-        """End it, even if peers still read."""
+        """End the loan, even if peers still read."""
         self._mark.zero_()
         self._parts.clear()
 
@@ -64,9 +65,9 @@ def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int, *, may_
     """Find out whether all members of a view can read each other's memory. All call this together.
 
     Args:
-        tell_all: tells every rank a short text and returns what each told, in rank order.
-        rank: this member's.
-        may_try: False: this member has found before that it cannot.
+        tell_all: sends a short text to every rank and returns the texts of all ranks, in rank order.
+        rank: of this member.
+        may_try: False: this member has found before that it cannot read its peers.
     """
     mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
     is_able = may_try and _let_peers_read()
@@ -76,16 +77,16 @@ def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int, *, may_
 
 
 def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Callable[[], None]) -> None:
-    """Read a loan into tensors of its shapes, contiguous ones on the CPU.
+    """Read a loan into contiguous CPU tensors of the same shapes.
 
     Args:
-        loan: what its owner's `Loan.describe` said.
-        targets: where the bytes go.
-        on_chunk: called now and then.
+        loan: the result of the owner's `Loan.describe`.
+        targets: the tensors that receive the bytes.
+        on_chunk: called after each chunk.
 
     Raises:
         BrokenView: the owner is gone or has ended the loan; the targets are worthless then.
-        UnreadableLoan: it could be read if this process were allowed to, or its memory of a kind that can be.
+        UnreadableLoan: this process is not allowed to read the memory, or it is memory that cannot be read so.
     """
     pid = loan["pid"]
     try:
@@ -104,7 +105,7 @@ def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Call
 def _let_peers_read() -> bool:
     if not hasattr(_libc, "process_vm_readv"):
         return False
-    # Where only ancestors may read by default, let processes of the same user do so, as everywhere else.
+    # On systems where only parent processes may read by default, allow all processes of the same user, as elsewhere.
     _libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
     return True
 
@@ -121,7 +122,7 @@ def _has_mark(pid: int | str, address: int | str, mark: str) -> bool:
 def _chunks(
     targets: Sequence[torch.Tensor], parts: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-    """Yield what to read at once: pieces ``(address, bytes)`` here and there."""
+    """Yield what to read by one call: pieces ``(address, bytes)`` of this process and of the owner."""
     local: list[tuple[int, int]] = []
     remote: list[tuple[int, int]] = []
     room = _CHUNK_BYTES

@@ -1,8 +1,8 @@
 """The state of a job as a tree of tensors and plain values, and its transfer to joining workers.
 
-A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in
-one piece. The tensors are one range of bytes: of it every source sends its share, so that the bandwidth of all of them
-adds up; or, on one machine, the first source lends it and the joiner reads it. Knows nothing of what the tensors mean.
+A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton is sent in
+one piece. The tensors are one range of bytes: every source sends a share of it, so that their bandwidths add up; or, on
+one machine, the first source lends it and the joiner reads it. Knows nothing of what the tensors mean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LENGTH_TAG, _SKELETON_TAG, _TENSOR_TAG, _THANKS_TAG = 1000, 1001, 1002, 1003
 
 
 class TensorSpec(NamedTuple):
-    """What a receiver must know of a tensor before it arrives.
+    """What a receiver must know of a tensor before the tensor arrives.
 
     Args:
         shape: of the tensor.
@@ -40,11 +40,11 @@ class TensorSpec(NamedTuple):
     dtype: torch.dtype
 
     def empty(self) -> torch.Tensor:
-        """Return a tensor like this on the CPU, without values."""
+        """Return an uninitialised tensor of this kind on the CPU."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
 
     def is_met_by(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor has this shape, dtype and order in memory."""
+        """Return whether a tensor has this shape, dtype and order in memory."""
         if tensor.shape != self.shape or tensor.dtype != self.dtype:
             return False
         return lies_alike(tensor, self.empty())
@@ -56,9 +56,10 @@ def layout_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two tensors of the same shape have their elements in the same order in memory.
+    """Return whether two tensors of the same shape have their elements in the same order in memory.
 
-    The stride of a dimension with one element counts as well: it leads nowhere, but torch chooses kernels by it.
+    The stride of a dimension with one element counts as well: no element depends on it, but torch's choice of kernels
+    does.
     """
     return layout_of(one) == layout_of(other)
 
@@ -100,7 +101,7 @@ def put_together(skeleton: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def aligned(skeleton: Any, own: Any) -> dict[int, torch.Tensor]:
-    """Return the tensors of a tree that stand where a skeleton has one, by its number there.
+    """Return the tensors of a tree at the places where a skeleton has one, by their numbers in the skeleton.
 
     The trees may differ: a buffer may be None in one and a tensor in the other.
     """
@@ -122,7 +123,7 @@ def aligned(skeleton: Any, own: Any) -> dict[int, torch.Tensor]:
 
 
 def specs(skeleton: Any) -> list[TensorSpec]:
-    """Return what a skeleton says of its tensors, in their order."""
+    """Return the specs of a skeleton's tensors, in their order."""
     found: dict[int, TensorSpec] = {}
 
     def walk(node: Any) -> None:
@@ -145,7 +146,7 @@ def encode(skeleton: Any) -> bytes:
     """Encode a skeleton.
 
     Raises:
-        CheckpointError: it holds an object that cannot be read back safely.
+        CheckpointError: the skeleton holds an object that cannot be read back safely.
     """
     refuse_unreadable(skeleton)
     buffer = io.BytesIO()
@@ -159,7 +160,7 @@ def decode(encoded: bytes) -> Any:
 
 
 def send_bytes(group: Group, peers: Sequence[int], payload: bytes) -> list[Work]:
-    """Start sending bytes to some peers; pass the works to ``group.finish``."""
+    """Start to send bytes to some peers; pass the returned operations to ``group.finish``."""
     length = torch.tensor([len(payload)], dtype=torch.int64)
     body = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
     parts = ((length, _LENGTH_TAG), (body, _SKELETON_TAG))
@@ -176,12 +177,12 @@ def receive_bytes(group: Group, peer: int) -> bytes:
 
 
 class Letter(NamedTuple):
-    """What a joiner hears before the tensors.
+    """What a joiner receives before the tensors.
 
     Args:
         skeleton: of the state.
         loan: where the tensors can be read; None: every source sends its share of them.
-        refusal: why the state cannot be given; nothing follows then. Empty if it can.
+        refusal: why the state cannot be sent; nothing follows then. Empty if it can be sent.
     """
 
     skeleton: Any
@@ -190,12 +191,12 @@ class Letter(NamedTuple):
 
 
 def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree: Any) -> list[Pending]:
-    """Start giving a state to the joiners; all sources call this together, and any other rank gives nothing.
+    """Start to send a state to the joiners; all sources call this together; any other rank sends nothing.
 
-    The tree must stay as it is until ``group.finish`` has seen what is returned.
+    The tree must not change until ``group.finish`` has returned for the result.
 
     Raises:
-        BrokenView: a peer is gone; nothing is under way, and nothing is lent any more.
+        BrokenView: a peer is gone; all operations and loans of this call have ended.
     """
     if group.rank not in sources:
         return []
@@ -220,10 +221,10 @@ def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree
 
 
 def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], reason: str) -> list[Work]:
-    """Start telling the joiners that they will get no state, and why; the first source does it.
+    """Start to tell the joiners that they will get no state, and why; the first source calls this.
 
     Raises:
-        BrokenView: a peer is gone; nothing is under way.
+        BrokenView: a peer is gone; all operations of this call have ended.
     """
     if group.rank != sources[0]:
         return []
@@ -231,21 +232,22 @@ def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], r
 
 
 def receive_letter(group: Group, source: int) -> Letter:
-    """Receive what `send_tree` says first."""
+    """Receive the first message of `send_tree`."""
     return Letter(**decode(receive_bytes(group, source)))
 
 
 def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Mapping[int, torch.Tensor]) -> Any:
-    """Receive the state that `send_tree` gives.
+    """Receive the state that `send_tree` sends.
 
     Args:
         group: of the view.
-        sources: ranks that have it.
-        letter: from the first of them.
-        own: tensors to put some into where they fit, by their numbers in the letter's skeleton.
+        sources: ranks that have the state.
+        letter: from the first source.
+        own: tensors of this rank, by their numbers in the letter's skeleton; those that fit receive the values in
+            place.
 
     Raises:
-        BrokenView: a source is gone; ``own`` is worthless then.
+        BrokenView: a source is gone; the values in ``own`` are undefined then.
     """
     targets = []
     for index, spec in enumerate(specs(letter.skeleton)):
@@ -261,9 +263,9 @@ def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Mapp
 def send_share(
     group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]
 ) -> list[Work]:
-    """Start sending this rank's share of the tensors to every joiner.
+    """Start to send this rank's share of the tensors to every joiner.
 
-    The tensors must stay as they are until ``group.finish`` has seen the returned works.
+    The tensors must not change until ``group.finish`` has returned for the returned operations.
     """
 
     def start() -> Iterator[Work]:
@@ -281,7 +283,7 @@ def receive_shares(
     """Receive all tensors, in place, from all sources at once.
 
     Raises:
-        BrokenView: a source is gone; the tensors are worthless then.
+        BrokenView: a source is gone; the values of the tensors are undefined then.
     """
     with _on_host(tensors) as hosts:
         streams = [_chunks(hosts, len(sources), share) for share in range(len(sources))]
@@ -305,17 +307,17 @@ def receive_shares(
 
 
 def await_thanks(group: Group, joiners: Sequence[int]) -> list[Work]:
-    """Start waiting for every joiner to say that it has read what was lent to it."""
+    """Start to wait for the message of every joiner that it has read the loan."""
     return group.start_all(group.receive(torch.empty(1, dtype=torch.uint8), peer, _THANKS_TAG) for peer in joiners)
 
 
 def receive_loan(
     group: Group, source: int, loan: dict[str, Any], tensors: Sequence[torch.Tensor], on_chunk: Callable[[], None]
 ) -> None:
-    """Read all tensors, in place, from the memory of a source on this machine, and thank it.
+    """Read all tensors, in place, from the memory of a source on this machine, and confirm it.
 
     Raises:
-        BrokenView: the source is gone, or continues without this rank; the tensors are worthless then.
+        BrokenView: the source is gone, or continues without this rank; the values of the tensors are undefined then.
     """
     with _on_host(tensors) as hosts:
         borrow(loan, hosts, on_chunk)
@@ -324,7 +326,7 @@ def receive_loan(
 
 @contextmanager
 def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Give contiguous memory of the CPU for each tensor, its own where it can be, and copy back what was put there."""
+    """Give contiguous CPU memory for each tensor, its own if possible; at the end copy what was written there back."""
     hosts = [
         tensor
         if tensor.device.type == "cpu" and tensor.is_contiguous()

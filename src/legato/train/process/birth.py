@@ -1,4 +1,4 @@
-"""The first actions of a forked child: become a worker, or become the store. Never runs in the warm parent itself."""
+"""The first actions of a forked child: it becomes a worker or the store. Never runs in the warm parent itself."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
     """Turn this forked child into a worker and run its entry; never returns.
 
     Args:
-        launch: what to run, where and with which environment.
-        gate: a pipe that opens (one byte) when the worker is in the record, or ends with the warm parent.
+        launch: what to run, in which directory and with which environment.
+        gate: a pipe that delivers one byte when the worker is in the record, or closes when the warm parent ends.
         entry: ``module:function``.
         fresh: start a new interpreter instead of using this one.
     """
@@ -42,7 +42,7 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
     except SystemExit as leave:
         exit_code = _code_of(leave)
     except BaseException:  # noqa: BLE001 -- logged whole, and the process ends
-        # Whatever it is, it must not run up into the loop of the warm parent, whose copy this process is.
+        # No error may reach the loop of the warm parent, of which this process is a copy.
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
@@ -52,18 +52,18 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
 
 
 def serve_store(lifeline: int, report: int) -> NoReturn:
-    """Host the store on the loopback interface and end with the warm parent; never returns.
+    """Serve the store on the loopback interface and end with the warm parent; never returns.
 
     Args:
-        lifeline: a pipe whose other end only the warm parent holds: it ends when that process does, however it does.
-        report: where ``host:port`` is written.
+        lifeline: a pipe whose other end only the warm parent holds: it closes whenever that process ends.
+        report: a pipe to which ``host:port`` is written.
     """
     try:
         os.setsid()
         _set_title("legato-store")
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-        # Left to itself, the store would listen on all interfaces; only this machine's workers need it.
+        # By default the store would listen on all interfaces; only this machine's workers need it.
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         port = listener.getsockname()[1]
         store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
@@ -79,7 +79,7 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
 
 
 def _set_title(title: str) -> None:
-    # `top` and `ps -o comm` tell the forked processes apart by it; elsewhere than on Linux nothing does.
+    # `top` and `ps -o comm` show this name for the forked process; only Linux has it.
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(title)
 
@@ -94,7 +94,7 @@ def _redirect(log_path: str) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     for stream in (sys.stdout, sys.stderr):
-        # Lines of several processes in one file stay whole, and a follower sees each as it is written.
+        # Write line by line: lines of several processes in one file stay whole, and a reader sees each at once.
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
@@ -111,7 +111,7 @@ def _forget_the_parent(program: tuple[str, ...]) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = list(program)
-    # Python reseeds its own generator after a fork; NumPy does not, and twins would draw the same numbers.
+    # Python reseeds its own generator after a fork; NumPy does not, and all children would draw the same numbers.
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()

@@ -1,8 +1,8 @@
 """Runs a plain command as the program of a job: ``command.py COMMAND [ARGUMENTS…]``, in every worker.
 
-No shell comes between. What it prints is the worker's log, its exit code is the worker's, and it ends with the worker.
-Where the job has more than one node, all of them begin together and know of one another as under torchrun. Whatever is
-to be saved the command saves by itself: a worker that is to stop sends it SIGTERM. Trains nothing.
+The command runs without a shell. Its output is the worker's log, its exit code is the worker's exit code, and it ends
+with the worker. In a job with several nodes all commands begin together, with the environment variables of torchrun.
+The command saves its own state: a worker that is to stop sends it SIGTERM. Trains nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def main(words: Sequence[str]) -> None:
         words: the command and its arguments.
 
     Raises:
-        SystemExit: with its exit code, if that is not 0.
+        SystemExit: with the command's exit code, if that is not 0.
         UsageError: there is no command.
     """
-    # The worker put our own folder first, from which programs must not import.
+    # The worker put this folder first in `sys.path`; programs must not import from it.
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     if not words:
         raise UsageError("There is no command to run. Name it in the training definition.")
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> None:
         return
     directory = Path(_GANGS, name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"])))
     gang = Gang(directory.absolute(), int(os.environ["LEGATO_WORKER"]), num_nodes)
-    # Held until this process ends: no other process gets it before the command asks for it.
+    # The port is held until this process ends: no other process gets it before the command asks for it.
     with reserve_port() as held:
         seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
         _run(words, variables_of_seat(seat))
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def find_environment(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a command: `python` is the one that runs this, and threads are as the job says."""
+    """Return the variables of a command: `python` is this interpreter, and the job sets the number of threads."""
     found = {_THREADS: given.get("LEGATO_THREADS", "1"), **given, **more}
     found["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given.get("PATH", os.defpath)])
     return found
@@ -69,7 +69,7 @@ def find_environment(given: Mapping[str, str], more: Mapping[str, str]) -> dict[
 
 def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
     environment = find_environment(os.environ, more)
-    # By its own path, not by ours.
+    # With the program's import path, not with Legato's.
     found = shutil.which(words[0], path=environment["PATH"])
     if found is None:
         there = Path(words[0]).is_file()
@@ -79,7 +79,7 @@ def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        # In the worker's own group: killing the worker kills all of it.
+        # In the worker's process group: killing the worker kills the command and its children.
         child = subprocess.Popen([found, *words[1:]], env=environment, stdin=subprocess.DEVNULL)
     except OSError as error:
         sys.stderr.write(f"legato: The command '{words[0]}' cannot be run: {error.strerror or error}.\n")
@@ -90,7 +90,7 @@ def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of the command, and pass on that the worker is to stop."""
+    """Wait for the end of the command; send it SIGTERM if the worker is to stop."""
     is_told = False
     while True:
         try:

@@ -1,8 +1,9 @@
-"""Deliberate faults: end or stop this worker at a given moment, to test what a real fault would do.
+"""Injects faults for tests: kills or stops this worker at a given moment.
 
 ``LEGATO_FAULTS`` holds comma-separated ``WORKER@STEP:PHASE=ACTION``; for example ``3@120:reduce=kill`` sends SIGKILL to
-worker 3 in the reduction of step 120, ``2@50:forward=stop`` stops worker 2 (SIGSTOP). Phases: ``forward``,
-``reduce``, ``commit`` (between the reduction and the optimizer), ``transfer``, ``checkpoint``. Unset, nothing happens.
+worker 3 in the reduction of step 120, ``2@50:forward=stop`` stops worker 2 (SIGSTOP). Phases: ``forward``, ``reduce``,
+``commit`` (between the reduction and the optimizer), ``transfer``, ``checkpoint``. Without the variable nothing
+happens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _now: dict[str, int] = {"step": 0}
 
 
 def plan(worker: int, text: str) -> None:
-    """Read what is planned for one worker.
+    """Read the faults that are planned for one worker.
 
     >>> plan(3, "3@120:reduce=kill,4@1:forward=stop")
     >>> _planned
@@ -34,7 +35,7 @@ def plan(worker: int, text: str) -> None:
 
 
 def at_step(step: int) -> None:
-    """Say which step, from 1, is being computed."""
+    """Set the number, from 1, of the step that is being computed."""
     _now["step"] = step
 
 

@@ -1,4 +1,4 @@
-"""Where a program runs: alone, or as a worker of a job. Set once per process; decides nothing."""
+"""Whether a program runs alone or as a worker of a job. Set once per process; decides nothing."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _DEVICE: Final = "LEGATO_DEVICE"
 
 @dataclass
 class Place:
-    """What a run needs to know of its surroundings.
+    """What a run needs to know about the process and the job in which it runs.
 
     Args:
         link: to the driver, None when the program runs alone.
         settings: of the job, None when alone.
-        key: names the job in the store over which workers meet.
+        key: names the job in the store by which workers find one another.
         device: torch device name.
         num_threads: torch's threads, unless the program says otherwise.
         taken: a run has begun in this process.
-        is_independent: the program is not meant to begin one.
-        endings: called when the program has come to its end.
+        is_independent: the program is not meant to begin a run.
+        endings: called when the program has ended.
     """
 
     link: Link | None
@@ -47,7 +47,7 @@ class Place:
     endings: list[Callable[[], None]] = field(default_factory=list)
 
     def on_end(self, ending: Callable[[], None]) -> None:
-        """Have something called when the program has come to its end."""
+        """Register a function that is called when the program has ended."""
         self.endings.append(ending)
 
 
@@ -55,16 +55,16 @@ _place: Place | None = None
 
 
 def set_place(place: Place) -> None:
-    """Say where this process stands, before the program begins."""
+    """Set where this process runs, before the program begins."""
     global _place  # noqa: PLW0603 - a process has one place, as it has one working directory
     _place = place
 
 
 def take_place() -> Place:
-    """Return where this process stands, for the one run that it may have.
+    """Return where this process runs, for the only run that it may have.
 
     Raises:
-        UsageError: a job's worker has a run already, or there is no such device.
+        UsageError: this worker of a job has a run already, or the device does not exist.
     """
     keep_large_blocks()
     if _place is None:
@@ -78,14 +78,15 @@ def take_place() -> Place:
 
 
 def has_run() -> bool:
-    """Return whether this worker of a job has had the one run that it may have."""
+    """Return whether this worker of a job has had its only run."""
     return _place is not None and _place.taken
 
 
 def expect_no_run() -> None:
-    """Say that this program is meant to do without `legato.elastic`.
+    """Declare that this program does not use `legato.elastic`.
 
-    Then its worker counts as one that works, and no event says that the program never called `legato.elastic`.
+    Then the driver counts its worker as a working one, and no event says that the program never called
+    `legato.elastic`.
     """
     if _place is not None:
         _place.is_independent = True
@@ -94,7 +95,7 @@ def expect_no_run() -> None:
 
 
 def at_end(ending: Callable[[], None]) -> None:
-    """Have something called when the program has come to its end; in a job not if an error has ended it."""
+    """Register a function that is called when the program has ended; in a job, not if an error has ended it."""
     if _place is None:
         atexit.register(ending)
     else:
@@ -107,17 +108,17 @@ def is_to_leave() -> bool:
 
 
 def stay_on_cpu() -> None:
-    """Say, before the run begins, that this program computes on the CPU, whatever device its slot has."""
+    """Make this program compute on the CPU, whatever device its slot has. Call it before the run begins."""
     os.environ[_DEVICE] = "cpu"
     if _place is not None:
         _place.device = "cpu"
 
 
 def choose_seed(said: int) -> int:
-    """Return the seed of this run: that of the job if it was given one, else what the program says.
+    """Return the seed of this run: the job's seed if it has one, else the program's.
 
     Raises:
-        UsageError: it is no whole number of at least 0.
+        UsageError: the seed is no whole number of at least 0.
     """
     of_job = os.environ.get(_SEED)
     if of_job is None:
@@ -130,13 +131,13 @@ def choose_seed(said: int) -> int:
 
 
 def check_device(name: str, remedy: str) -> None:
-    """Raise UsageError, with the remedy, unless torch knows such a device and finds it here if it is a GPU."""
+    """Raise UsageError, which says what to do, unless torch knows the device and, for a GPU, finds it here."""
     told = f"Cannot train on device '{name}'"
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise UsageError(f"{told}: torch knows no such device. {remedy}") from error
-    # Counted only: to ask whether CUDA works would begin to use it, and a program may fork before it does.
+    # Only count the devices: a test whether CUDA works would initialise it, and the program may still fork.
     if device.type == "cuda" and (device.index or 0) >= (num_there := torch.cuda.device_count()):
         found = f"finds {num_there or 'no'} GPUs here" if torch.version.cuda else "was built without CUDA"
         raise UsageError(f"{told}: torch {found}. {remedy}")
@@ -163,12 +164,12 @@ def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, kee
 
 
 def check_same_data(theirs: str, mine: str, whose: str) -> None:
-    """Raise MismatchError if this worker's data set differs from another's, as far as both are known.
+    """Raise MismatchError if this worker's data set differs from another one's; unknown parts are not compared.
 
     Args:
-        theirs: what `describe_dataset` said there.
-        mine: what it said here.
-        whose: whose data set the other one is.
+        theirs: result of `describe_dataset` for the other data set.
+        mine: result of `describe_dataset` for this worker's data set.
+        whose: the owner of the other data set, for the message.
     """
     if theirs and mine and theirs != mine:
         raise MismatchError(

@@ -1,7 +1,7 @@
-"""Imports that a warm parent does once for all its workers, as far as forking stays safe. Runs before anything else.
+"""Imports that a warm parent does once for all its workers, unless they make forking unsafe. Runs first.
 
 Forking copies one thread. A module that starts threads when it is imported, or uses CUDA, would leave its children
-broken, so a module that is not known to be harmless is imported in a child first, and that child is looked at.
+broken, so a module that is not known to be harmless is imported in a child first, which is then checked.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
     """Import modules in this process.
 
     Args:
-        needed: imported in any case.
-        wished: the packages that the user's program imports; left out if they would make forking unsafe.
+        needed: modules that are always imported.
+        wished: the packages that the user's program imports; those that would make forking unsafe are left out.
 
     Returns:
         Whether forking is safe.
 
     Raises:
-        ImportError: there is no torch.
+        ImportError: torch is not installed.
     """
     with _one_blas_thread(), _collecting_nothing():
         for name in needed:
@@ -43,7 +43,7 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
             except ImportError:
                 if name == "torch":
                     raise
-                # A worker meets the same error and says it in its own log, where the user looks.
+                # A worker gets the same error and writes it into its log, where the user looks.
                 traceback.print_exc()
         for name in wished:
             if name not in sys.modules and _is_harmless(name):
@@ -55,7 +55,7 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    # OpenBLAS starts its threads when it is loaded. One thread means none besides ours, so that forking is safe.
+    # OpenBLAS starts its threads when it is loaded. With one thread it starts none, so forking is safe.
     limited = "OPENBLAS_NUM_THREADS" not in os.environ
     if limited:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -68,8 +68,8 @@ def _one_blas_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _collecting_nothing() -> Iterator[None]:
-    # Imports make hundreds of thousands of objects that stay. To search them for garbage meanwhile takes a quarter
-    # of the time. Frozen, they are not touched by collections in the children either, so that their pages stay shared.
+    # Imports make hundreds of thousands of permanent objects. Garbage collection meanwhile takes a quarter of the time.
+    # After `gc.freeze`, collections in the children do not touch these objects either, so their pages stay shared.
     gc.disable()
     try:
         yield
@@ -79,7 +79,7 @@ def _collecting_nothing() -> Iterator[None]:
 
 
 def _is_harmless(name: str) -> bool:
-    """Tell whether a module can be imported here, by importing it in a child."""
+    """Return whether a module can be imported here, by importing it in a child."""
     child = os.fork()
     if child == 0:
         verdict = _HARMFUL
@@ -90,7 +90,7 @@ def _is_harmless(name: str) -> bool:
             importlib.import_module(name)
             verdict = _HARMLESS if _num_threads() == 1 and not _uses_cuda() else _HARMFUL
         finally:
-            # Also after an error: whatever the import does, it must not run up into the warm parent's code.
+            # Also after an error: the child must never continue in the warm parent's code.
             os._exit(verdict)
     deadline = time.monotonic() + _TRIAL_LIMIT_S
     while time.monotonic() < deadline:

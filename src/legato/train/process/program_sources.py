@@ -1,7 +1,7 @@
 """Runs a program as it was when its job began, and lists which of its files a worker has run.
 
-Modules keep their paths; only their text comes from the snapshot, so that a program finds its data where it always is.
-A module that has been written since this process began is taken from the disk: the program generates it.
+Modules keep their paths; only their text comes from the snapshot, so that a program finds its data in the same place as
+always. A module that was written after this process began is read from the disk: the program generates it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PACKAGE: Final = Path(__file__).resolve().parents[2]  # where Legato itself lie
 
 
 class _Loader(SourceFileLoader):
-    """Loads one module from a snapshot; files of data beside it are read from the disk, as always."""
+    """Loads one module from a snapshot; its data files are read from the disk, as always."""
 
     def __init__(self, fullname: str, path: str, source: Source) -> None:
         super().__init__(fullname, path)
@@ -47,7 +47,7 @@ class Snapshot(MetaPathFinder):
     """A program's snapshot, from which its modules are imported.
 
     Args:
-        program: what the driver kept.
+        program: the sources that the driver kept.
     """
 
     def __init__(self, program: ProgramSnapshot) -> None:
@@ -58,7 +58,7 @@ class Snapshot(MetaPathFinder):
         self._began = _read_clock_of_files()
 
     def install(self) -> None:
-        """Import modules from here, where Python would look for them in the program's folder."""
+        """Import modules from this snapshot when Python looks for them in the program's folder."""
         finders: list[Any] = sys.meta_path
         finders.insert(finders.index(PathFinder) if PathFinder in finders else len(finders), self)
 
@@ -73,14 +73,14 @@ class Snapshot(MetaPathFinder):
         if source is None or not self._is_next(fullname, source, sys.path if path is None else path):
             return None
         if self._is_written_since(source):
-            # Compared when the worker joins, as every text that is not of the snapshot.
+            # The text is compared when the worker joins, as all texts that are not in the snapshot.
             self.digests.pop(source.path, None)
             return None
         file = str(self.folder / source.path)
         return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, file, source))
 
     def _is_next(self, fullname: str, source: Source, path: Sequence[str]) -> bool:
-        """Tell whether Python would take this file: its folder is searched, and no folder before it has the module."""
+        """Return whether Python would import this file: its folder is searched, and no earlier one has the module."""
         file = self.folder / source.path
         place = os.path.realpath(file.parent.parent if source.is_package else file.parent)
         before: list[Any] = list(path)
@@ -89,7 +89,7 @@ class Snapshot(MetaPathFinder):
             return False
         del before[folders.index(place) :]
         found = PathFinder.find_spec(fullname, before) if before else None
-        # Without a loader it is a folder without __init__.py, which any module comes before.
+        # Without a loader it is a folder without __init__.py; every module has precedence over it.
         return found is None or found.loader is None
 
     def _is_written_since(self, source: Source) -> bool:
@@ -112,14 +112,14 @@ class Snapshot(MetaPathFinder):
 
 
 def _read_clock_of_files() -> float:
-    """Return the time by the clock that gives files theirs: on Linux it moves on in ticks, behind the exact one."""
+    """Return the time by the clock of file times: on Linux it advances in ticks, behind the exact clock."""
     return time.clock_gettime(_COARSE_CLOCK if sys.platform == "linux" else time.CLOCK_REALTIME)
 
 
 def read_snapshot(environment: MutableMapping[str, str]) -> Snapshot | None:
     """Return the snapshot that the driver has kept for this worker; None if there is none, or it may not be read.
 
-    Then the program's files are read as they are now, and compared when the worker joins.
+    Without a snapshot the program's files are read as they are now, and compared when the worker joins.
     """
     path = environment.pop(PROGRAM_VARIABLE, None)
     if path is None:
@@ -131,7 +131,7 @@ def read_snapshot(environment: MutableMapping[str, str]) -> Snapshot | None:
 
 
 def compile_source(source: Source, path: str) -> types.CodeType:
-    """Compile a file, and let tracebacks show its lines, whatever the disk has by then."""
+    """Compile a file, and make tracebacks show these lines even if the file changes."""
     text = importlib.util.decode_source(source.content)
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     code: types.CodeType = compile(source.content, path, "exec", dont_inherit=True)
@@ -154,17 +154,17 @@ def run_from(snapshot: Snapshot) -> None:
 
 
 def describe_program() -> dict[str, str]:
-    """Return what this process has run of its program: the digests of the script and the modules from its folder.
+    """Return the digests of the script and of the modules from its folder that this process has run.
 
-    Files that are in an environment of Python, such as ``.venv``, are no part of the program. Nor are those that a
-    library generates: each process has its own, in a folder of its own below the directory for temporary files.
+    Files in an environment of Python, such as ``.venv``, are no part of the program. Neither are files that a library
+    generates: each process has its own ones, in its own folder below the directory for temporary files.
     """
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:
         return {}
     folder = _installed.folder if _installed is not None else Path(script).resolve().parent
     if folder.is_relative_to(_PACKAGE):
-        # A program for another framework: what starts it is ours.
+        # A program for another framework: the script that starts it is Legato's.
         return {}
     files = {os.path.realpath(script)}
     for module in list(sys.modules.values()):
@@ -185,7 +185,7 @@ def describe_program() -> dict[str, str]:
 
 
 def _file_of(module: Any) -> Any:
-    # Not getattr: a module may answer to that by importing something, which may fail.
+    # Not getattr: a module may then import something, which may fail.
     try:
         return object.__getattribute__(module, "__dict__").get("__file__")
     except AttributeError:

@@ -1,9 +1,9 @@
 """The warm parent: a process that has imported torch and forks one worker per request, in milliseconds.
 
-It also starts the store process, over which workers find one another, reaps and reports. It outlives the driver and
-waits for the next one. It never initialises CUDA, never starts a thread, and decides nothing: which workers there are
-is the driver's business. `legato.engines.local` runs it as
-``python -m legato.train.process.warm_parent RECORD LISTEN_FD``.
+It also starts the store process, by which workers find one another, and reaps its children and reports their ends. It
+outlives the driver and waits for the next one. It never initialises CUDA, never starts a thread, and decides nothing:
+the driver decides which workers run. `legato.engines.local` runs it as ``python -m legato.train.process.warm_parent
+RECORD LISTEN_FD``.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _POLL_ORPHANS_S: Final = 0.2
 
 
 class WarmParent:
-    """The one object of the process: its connection, its workers and its store.
+    """The state of the process: its connection, its workers and its store.
 
     Args:
-        record_path: the file that tells the settings and, from now on, the workers.
-        listener: the socket at which engines connect; open before this process began, so that none is refused.
+        record_path: the file with the settings and, from now on, the workers.
+        listener: the socket to which engines connect; open before this process began, so that no connection is refused.
     """
 
     def __init__(self, record_path: Path, listener: socket.socket) -> None:
@@ -86,7 +86,7 @@ class WarmParent:
     # ------------------------------------------------------------ life
 
     def run(self) -> None:
-        """Serve until the job is over, or until there was neither driver nor worker for the idle limit."""
+        """Serve until the job is over, or until neither a driver nor a worker was there for the idle limit."""
         for end in (self._listener, self._wake, self._waker):
             end.setblocking(False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,7 +95,7 @@ class WarmParent:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._wake, selectors.EVENT_READ, self._drain_wake)
         self._write_record()
-        # The engine that started this process is connected already: it learns of taken-over workers before the imports.
+        # The engine that started this process is connected already: report adopted workers to it before the imports.
         self._reap()
         self._accept()
         if self._fork_safe:
@@ -134,7 +134,7 @@ class WarmParent:
             os.close(self._store_lifeline)
             os.kill(self._store_pid, signal.SIGKILL)
             os.waitpid(self._store_pid, 0)
-        # Exits that no driver has heard of are kept for the next one.
+        # Exits that no driver has acknowledged are kept for the next one.
         if self._ending or not self._record.workers:
             self._record_path.unlink(missing_ok=True)
         shutil.rmtree(Path(self._record.socket).parent, ignore_errors=True)
@@ -158,7 +158,7 @@ class WarmParent:
         except BlockingIOError:
             return
         if self._engine is not None:
-            # What a dying driver asked for comes before what the next one sees.
+            # Requests of a dying driver are carried out before the next driver gets the state.
             self._hear()
         if self._engine is not None:
             self._send(Replaced())
@@ -219,7 +219,7 @@ class WarmParent:
             self._flush()
 
     def _flush(self) -> None:
-        # A stopped driver must not stop this process too: what does not fit into the socket waits here.
+        # A stopped driver must not block this process: messages that do not fit into the socket wait here.
         if self._engine is None:
             return
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
@@ -241,7 +241,7 @@ class WarmParent:
     # ------------------------------------------------------------ workers
 
     def _start_worker(self, message: StartWorker) -> None:
-        # The child runs only after it is in the record: whatever dies when, no unknown worker runs.
+        # The child runs only after it is in the record: so no unknown worker runs, whichever process dies.
         gate, opener = os.pipe()
         try:
             pid = self._fork()
@@ -275,7 +275,8 @@ class WarmParent:
             own = [self._listener, self._wake, self._waker, *([self._engine] if self._engine else [])]
             for end in own:
                 end.close()
-            # Not selector.close(): its descriptors are shared, and unregistering here would unregister there.
+            # Not selector.close(): the descriptors are shared, and unregistering in the child would unregister in the
+            # parent.
             if hasattr(self._selector, "fileno"):
                 os.close(self._selector.fileno())
             for descriptor in (self._store_lifeline, self._store_report):
@@ -288,14 +289,14 @@ class WarmParent:
         if entry is None or entry.exit_code is not None:
             return
         if entry.pid not in self._children:
-            # Adopted: its pid may be a stranger's by now.
+            # Adopted: its pid may belong to another process by now.
             with _telling_refusals():
                 if force:
                     kill_group(entry.pid, entry.start_time, self._mark)
                 else:
                     send_signal(entry.pid, entry.start_time, signal.SIGTERM)
             return
-        # A child that was not reaped keeps its pid, and its group's; it may not lead one yet.
+        # A child that was not reaped keeps its pid and its group's id; it may not lead a group yet.
         with contextlib.suppress(ProcessLookupError):
             if force:
                 _kill_group_of_child(entry.pid)
@@ -332,7 +333,8 @@ class WarmParent:
 
     def _exit_code_of(self, pid: int) -> int | None:
         if hasattr(os, "waitid"):
-            # Before the pid is given back: what the worker left behind in its group ends with it, as its slot is free.
+            # Before the child is reaped: end the remaining processes of the worker's group, because its slot becomes
+            # free.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return None
             _kill_group_of_child(pid)
@@ -373,7 +375,7 @@ class WarmParent:
 
 @contextlib.contextmanager
 def _telling_refusals() -> Iterator[None]:
-    """Write down that a process could not be ended, and continue: the others must be ended too, and it stays listed."""
+    """Log that a process could not be ended, and continue with the others; the process stays in the record."""
     try:
         yield
     except LegatoError as error:
@@ -386,7 +388,7 @@ def _kill_group_of_child(pid: int) -> None:
     except ProcessLookupError:
         return
     except PermissionError:
-        # Other systems refuse it where all members have ended and were not reaped yet.
+        # Other systems refuse the signal if all members have ended and were not reaped yet.
         if sys.platform == "linux":
             sys.stderr.write(f"legato: the system refuses to end what is left of the process group {pid}\n")
 
@@ -394,7 +396,7 @@ def _kill_group_of_child(pid: int) -> None:
 def main(argv: list[str]) -> None:
     """Run the warm parent: ``argv`` is the record's path and the number of the listening descriptor."""
     record_path, descriptor = argv
-    # `-m` puts the working directory first; modules that happen to be there are none of ours.
+    # `-m` puts the working directory first in `sys.path`; Legato must not import modules from it.
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
     WarmParent(Path(record_path), socket.socket(fileno=int(descriptor))).run()

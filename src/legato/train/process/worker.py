@@ -1,4 +1,4 @@
-"""A worker process: connects to its driver, runs the user's program as ``__main__``, and says how it ended.
+"""A worker process: connects to its driver, runs the user's program as ``__main__``, and reports how it ended.
 
 ``python -m legato.train.process.worker PROGRAM ARGS...``, or forked by the warm parent. Decides nothing.
 """
@@ -33,13 +33,13 @@ def main(program: list[str]) -> NoReturn:
     """
     worker = int(os.environ["LEGATO_WORKER"])
     faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
-    # The program has no use for it, and programs print their variables.
+    # The program does not need the variable, and programs may print their environment.
     token = os.environ.pop("LEGATO_WORKER_TOKEN", None)
     link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"), token)
     try:
         settings = link.open()
     except LegatoError as error:
-        # Not the program's fault: it has not begun.
+        # The program is not the cause: it has not begun.
         sys.stderr.write(f"legato: {error}\n")
         _exit(EXIT_LOST_LINK)
     num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
@@ -80,7 +80,7 @@ def _play(path: str, place: job.Place, snapshot: Snapshot | None) -> None:
     except SystemExit as ending_program:
         if isinstance(ending_program, Leave) or ending_program.code not in (None, 0):
             raise
-    # Here, too, this worker may learn that it has to leave.
+    # This worker may learn here too that it has to leave.
     _end(place)
 
 
@@ -90,7 +90,7 @@ def _end(place: job.Place) -> None:
 
 
 def advise(error: BaseException) -> str | None:
-    """Return what to do about an error that the machine is to blame for, not the program; None for all others."""
+    """Return what to do about an error that the machine causes, not the program; None for all other errors."""
     if "torchvision::" not in str(error) or "does not exist" not in str(error):
         return None
     torch = getattr(sys.modules.get("torch"), "__version__", "")
@@ -117,13 +117,13 @@ def _tell_failure(error: BaseException, link: Link) -> int:
             error.add_note(f"legato: {advice}")
         told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error) or error.__traceback__))
         if isinstance(error, LegatoError):
-            # What it says is meant for the user; where in our modules it is said is not.
+            # The message is meant for the user; the lines of Legato's modules are not.
             module = f"{type(error).__module__}."
             text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
             if not _frames_of_program(error):
                 told = f"{text}\n"
         elif isinstance(error, SyntaxError) and not _frames_of_program(error):
-            # The program itself: it says where, and nothing of it has run.
+            # A syntax error of the program itself: the error names the line, and the program has not run.
             told = "".join(traceback.format_exception_only(error))
     sys.stderr.write(told)
     number = link.view.number if link.view else 0
@@ -133,7 +133,7 @@ def _tell_failure(error: BaseException, link: Link) -> int:
 
 
 def _frames_of_program(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's program on, None if it does not come to that."""
+    """Return the traceback from the user's program on; None if it has no such part."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_globals.get("__name__") != "__main__":
         frame = frame.tb_next
@@ -141,7 +141,7 @@ def _frames_of_program(error: BaseException) -> TracebackType | None:
 
 
 def _exit(code: int) -> NoReturn:
-    # Not sys.exit: threads of gloo may still run, and the interpreter's end would wait for or trip over them.
+    # Not sys.exit: threads of gloo may still run, and the end of the interpreter would wait for them or crash.
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""The place of each gradient: parameters in flat buckets, and the local sums of a rank's micro-batches.
+"""The layout of gradients: parameters in flat buckets, and the local sums of a rank's micro-batches.
 
-The layout follows from the model alone, so that it is the same in every worker. A bucket's local sums are the blocks of
-the canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.
+The layout depends on the model alone, so it is the same in every worker. A bucket's local sums are the blocks of the
+canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUCKET_BYTES: Final = 25 * 2**20
 
 
 class Bucket:
-    """Parameters of one dtype and device whose gradients travel together.
+    """Parameters of one dtype and device whose gradients are exchanged together.
 
     Args:
         index: its place in the layout; buckets are exchanged in this order.
@@ -80,7 +80,7 @@ class LocalSum:
 
     Args:
         bucket: whose gradients are summed.
-        memory: where the blocks lie: tensors of shape ``[>= numel]``, as many as `max_pending` says.
+        memory: of the blocks: as many tensors of shape ``[>= numel]`` as `max_pending` returns.
     """
 
     def __init__(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> None:
@@ -99,9 +99,9 @@ class LocalSum:
 
         Args:
             span_start: the first micro-batch that this rank computes in this step.
-            micro_batch: which micro-batch of the step.
+            micro_batch: index of the micro-batch in the step.
             gradients: one per parameter of the bucket; None counts as zero.
-            weight: factor on this micro-batch: its share of a full micro-batch.
+            weight: factor on these gradients: the samples of this micro-batch divided by those of a full one.
         """
         if weight != 1.0:
             gradients = [None if gradient is None else gradient * weight for gradient in gradients]
@@ -126,5 +126,5 @@ class LocalSum:
             self.num_blocks -= 1
 
     def clear(self) -> None:
-        """Forget the blocks: the step begins, or begins again."""
+        """Drop the blocks: the step begins, or begins again."""
         self.num_blocks = 0

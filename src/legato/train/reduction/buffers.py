@@ -2,10 +2,11 @@
 
 Every micro-batch starts from the buffers of its step. After the step a floating or complex buffer that moved is the
 mean over the micro-batches, any other buffer that moved has the value that micro-batch 0 gave it, and a buffer that did
-not move is not touched, to the bit. Which ones move is found out by watching, not declared. Never communicates.
+not move is not touched, to the bit. The program does not declare which buffers move: Legato detects it. Never
+communicates.
 
-Watching means two things, because torch's own batch-norm writes its statistics without counting a new version: a buffer
-moved if its version or, up to a size, its content changed.
+A buffer moved if its version or, up to a size, its content changed: torch's own batch-norm writes its statistics
+without a new version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_COMPARED_NUMEL: Final = 2**16
 
 
 class MovingBuffers:
-    """The buffers of some modules, at the start of the step and as one micro-batch left them.
+    """The buffers of some modules, with their values at the start of the step and after one micro-batch.
 
     Args:
         buffers: each once; None for one that the program has registered without a tensor.
@@ -38,14 +39,14 @@ class MovingBuffers:
 
     @property
     def has_empty(self) -> bool:
-        """Whether a buffer is None still."""
+        """Whether a buffer is still None."""
         return any(self._buffers[index] is None for index in self._late)
 
     def adopt(self, buffers: Sequence[torch.Tensor | None]) -> None:
-        """Watch from now on those that were None and are tensors now.
+        """Watch from now on the buffers that were None and are tensors now.
 
         Args:
-            buffers: as many as this was made of, in the same order.
+            buffers: all buffers, as many and in the same order as at construction.
         """
         for index, buffer in enumerate(buffers):
             if self._buffers[index] is None and buffer is not None:
@@ -59,14 +60,14 @@ class MovingBuffers:
         return tuple(sorted(self._known))
 
     def know(self, indices: Sequence[int]) -> None:
-        """Take over which buffers have moved in some step so far."""
+        """Set which buffers have moved in some step so far."""
         self._known = frozenset(indices)
 
     def __len__(self) -> int:
         return len(self._buffers)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        """Yield those that were there when this was made."""
+        """Yield the buffers that were tensors at construction."""
         for index, buffer in enumerate(self._buffers):
             if buffer is not None and index not in self._late:
                 yield buffer
@@ -110,7 +111,7 @@ class MovingBuffers:
         return sum(_encoded_numel(self._held(index)) for index in indices)
 
     def read(self, indices: Sequence[int], *, first: bool) -> torch.Tensor:
-        """Encode what this micro-batch contributes to some buffers.
+        """Encode the contribution of this micro-batch to some buffers.
 
         Args:
             indices: which buffers.
@@ -124,7 +125,7 @@ class MovingBuffers:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Undo what the current micro-batch changed."""
+        """Undo the changes of the current micro-batch."""
         for index in self.moved():
             buffer = self._held(index)
             buffer.copy_(self._base[index])
@@ -132,12 +133,12 @@ class MovingBuffers:
 
     @torch.no_grad()
     def commit(self, indices: Sequence[int], total: torch.Tensor, num_micro_batches: int) -> None:
-        """Set some buffers to the outcome of the step.
+        """Set some buffers to the result of the step.
 
         Args:
             indices: which buffers.
             total: sum of `read` over the micro-batches, float64 ``[numel(indices)]``.
-            num_micro_batches: how many contributed.
+            num_micro_batches: number of micro-batches in ``total``.
         """
         offset = 0
         for index in indices:
@@ -151,7 +152,7 @@ class MovingBuffers:
 
     @torch.no_grad()
     def accept(self) -> None:
-        """Take over what the program itself did to buffers after a step, as what the next step begins with."""
+        """Use the program's own changes of buffers after a step as the values at the start of the next step."""
         for index, buffer in enumerate(self._buffers):
             if buffer is not None and self._differs(index):
                 self._base[index].copy_(buffer)
@@ -159,7 +160,7 @@ class MovingBuffers:
 
     @torch.no_grad()
     def rebase(self) -> None:
-        """Take the buffers' present values, loaded from elsewhere, as those of the step."""
+        """Use the buffers' present values, which were loaded, as the values at the start of the step."""
         for index, buffer in enumerate(self._buffers):
             if buffer is not None:
                 self._base[index].copy_(buffer)
@@ -167,11 +168,11 @@ class MovingBuffers:
 
 
 def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
-    """Return what is wrong with a moving buffer that is not of one kind on all ranks.
+    """Return an error message about a moving buffer whose kind differs between ranks.
 
     Args:
         name: of the buffer.
-        ranks: that hold each kind, by its description.
+        ranks: the ranks that have each kind, by its description.
     """
     held = "; ".join(f"{kind} on rank{'s' * (len(on) > 1)} {', '.join(map(str, on))}" for kind, on in ranks.items())
     return (
@@ -202,7 +203,7 @@ def _encode(buffer: torch.Tensor, *, first: bool) -> torch.Tensor:
         return torch.view_as_real(flat.resolve_conj().to("cpu", torch.complex128)).reshape(-1)
     if not first:
         return torch.zeros(2 * flat.numel(), dtype=torch.float64)
-    # Two halves of 32 bits each, which float64 holds exactly whatever the integer.
+    # Two halves of 32 bits each, because float64 holds these exactly for every integer.
     whole = flat.to("cpu", torch.int64)
     return torch.cat([(whole >> 32).double(), (whole & 0xFFFFFFFF).double()])
 

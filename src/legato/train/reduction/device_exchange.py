@@ -1,8 +1,8 @@
-"""The sum of a bucket over ranks whose gradients live on GPUs: the same tree, carried by NCCL between the devices.
+"""The sum of a bucket over ranks whose gradients are on GPUs: along the same tree, by NCCL between the devices.
 
-Votes and other small things travel over gloo on the CPU and never wait for a GPU. A collective of NCCL that is under
-way when a peer dies neither ends nor raises, so its end is waited for here, and the group is aborted when the view
-breaks. Decides nothing about membership.
+Votes and other small messages go over gloo on the CPU and never wait for a GPU. A collective of NCCL that is in
+progress when a peer dies neither ends nor raises an error. So this class waits for its end, and aborts the group when
+the view breaks. Decides nothing about membership.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DeviceExchange:
 
     Args:
         group: connects the ranks; its device group carries the buckets.
-        buckets: all there will be.
+        buckets: all buckets of the layout.
         num_micro_batches: of a full step.
     """
 
@@ -37,23 +37,23 @@ class DeviceExchange:
         self._carrier: Any = group.device_group
         pending = max(1, max_pending(num_micro_batches, group.size, group.rank))
         self._memory = [[torch.zeros_like(bucket.gradient) for _ in range(pending)] for bucket in buckets]
-        # By turns: the next step's sum may begin before every peer is known to have the last one.
+        # Two results in alternation: the next step's sum may begin before every peer is known to have the last one.
         self._results = [[torch.zeros_like(bucket.gradient) for bucket in buckets] for _ in range(2)]
         self._turn = 0
         self._device = buckets[0].device
-        # Beside the backward pass; on the same stream the sums would hold it up.
+        # Parallel to the backward pass; on the same stream the sums would delay it.
         self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def begin_step(self) -> None:
-        """Take the other place for results."""
+        """Switch to the other memory for results."""
         self._turn ^= 1
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return where this step's local sums of a bucket lie."""
+        """Return the memory of this step's local sums of a bucket."""
         return self._memory[bucket.index]
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
-        """Start to sum a bucket over all ranks; `settle` waits for the end."""
+        """Start to sum a bucket over all ranks; `settle` waits for the result."""
         if self._stream is None:
             self._reduce(bucket, local, assignment)
             return
@@ -62,7 +62,7 @@ class DeviceExchange:
             self._reduce(bucket, local, assignment)
 
     def settle(self) -> None:
-        """Wait until the sums are there.
+        """Wait until all sums are complete.
 
         Raises:
             BrokenView: the view broke meanwhile.
@@ -79,11 +79,11 @@ class DeviceExchange:
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return the last sum, in one piece."""
+        """Return the last sum, as one tensor."""
         return [self._results[self._turn][bucket.index]]
 
     def close(self) -> None:
-        """Nothing is held beyond ordinary memory."""
+        """Do nothing: there is only ordinary memory."""
 
     def _reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment) -> None:
         cuts = split(bucket.numel, self._group.size)

@@ -1,8 +1,8 @@
 """The sum of one bucket over all ranks, along the canonical tree; one class per transport.
 
-Every exchange gives the same bits (``FastExchange`` excepted: it sums in whatever order gloo likes). Each owns the
-memory in which the local sums lie, because shared memory must be written where the peers can read it. Decides nothing
-about membership; a failure is a `BrokenView` and leaves nothing half done that the next view would see.
+Every exchange gives the same bits, except ``FastExchange``, which sums in the order that gloo chooses. Each owns the
+memory of the local sums, because with shared memory these must be written where the peers can read them. Decides
+nothing about membership; a failure is a `BrokenView` and leaves no partial result that the next view would see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.segments import Segment
 
-# Below this many bytes over all ranks every rank adds up everything itself and saves a round trip.
+# Below this many bytes over all ranks every rank adds up all blocks itself, which saves a round trip.
 _DIRECT_BYTES: Final = 2 * 2**20
 _CHUNK_ELEMENTS: Final = 2**15
 
@@ -27,8 +27,8 @@ class Assignment(NamedTuple):
     """How one step's micro-batches are assigned to the ranks of a view, and how the sum is put together.
 
     Args:
-        spans: of every rank.
-        owned: the blocks that every rank contributes.
+        spans: of all ranks, in rank order.
+        owned: the blocks that each rank contributes, in rank order.
         additions: turn all blocks, in rank order, into the root at position 0.
     """
 
@@ -46,14 +46,14 @@ def assign(num_micro_batches: int, num_ranks: int) -> Assignment:
 
 
 def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:
-    """Add terms of shape ``[n]`` up as planned, into ``out``, shape ``[n]``; the terms stay as they are.
+    """Add up terms of shape ``[n]`` as planned, into ``out``, shape ``[n]``; the terms do not change.
 
     ``out`` may not overlap a term.
     """
     if not additions:
         out.copy_(terms[0])
         return
-    # In pieces that stay in the processor's cache, where sums of more than two terms need room in between.
+    # In pieces that stay in the processor's cache, because sums of more than two terms need temporary memory.
     step = out.numel() if len(additions) == 1 or out.device.type != "cpu" else _CHUNK_ELEMENTS
     for start in range(0, out.numel(), max(step, 1)):
         pieces = [term[start : start + step] for term in terms]
@@ -72,11 +72,11 @@ class Exchange(Protocol):
     """Sums buckets over the ranks of one view."""
 
     def begin_step(self) -> None:
-        """Say that the local sums of the next step begin: a new attempt at one begins with this too."""
+        """Begin the local sums of the next step, or of a new attempt at a step."""
         ...
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return where this step's local sums of a bucket lie, each of shape ``[numel]``."""
+        """Return the memory of this step's local sums of a bucket, each of shape ``[numel]``."""
         ...
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
@@ -84,8 +84,8 @@ class Exchange(Protocol):
 
         Args:
             bucket: which one.
-            local: this rank's blocks.
-            assignment: who has which blocks.
+            local: the blocks of this rank.
+            assignment: the blocks of every rank.
             announced: all ranks are known to have completed their local sums of this bucket.
 
         Raises:
@@ -94,7 +94,7 @@ class Exchange(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait until all sums that `reduce` began are there. Raises BrokenView like it."""
+        """Wait until all sums that `reduce` began are complete. Raises BrokenView like `reduce`."""
         ...
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
@@ -102,16 +102,16 @@ class Exchange(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         ...
 
 
 class PrivateExchange:
-    """Memory of this process alone, and gloo connections between the ranks; any number of machines.
+    """Sums in private memory over gloo connections between the ranks; for any number of machines.
 
     Args:
         group: connects the ranks.
-        buckets: all there will be.
+        buckets: all buckets of the layout.
         num_micro_batches: of a full step.
     """
 
@@ -122,17 +122,17 @@ class PrivateExchange:
         self._result = [_like(bucket, bucket.numel) for bucket in buckets]
 
     def begin_step(self) -> None:
-        """Nothing to prepare: local sums and results lie apart."""
+        """Do nothing: local sums and results have separate memory."""
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return where this step's local sums of a bucket lie."""
+        """Return the memory of this step's local sums of a bucket."""
         return self._memory[bucket.index]
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         group = self._group
         if group.size == 1:
-            # No peer can miss this result, so it need not outlive the next step's local sums.
+            # No peer can miss this result, so the next step's local sums may overwrite it.
             for target, source in assignment.additions:
                 local[target].add_(local[source])
             self._result[bucket.index] = local[0]
@@ -156,18 +156,18 @@ class PrivateExchange:
             group.swap([pieces[group.rank]] * group.size, pieces)
 
     def settle(self) -> None:
-        """Nothing to wait for: `reduce` ends with the sum."""
+        """Do nothing: `reduce` returns after the sum is complete."""
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return the last sum, in one piece."""
+        """Return the last sum, as one tensor."""
         return [self._result[bucket.index]]
 
     def close(self) -> None:
-        """Nothing is held beyond ordinary memory."""
+        """Do nothing: there is only ordinary memory."""
 
 
 class FastExchange(PrivateExchange):
-    """Plain all-reduce: equal to the exact sum only to float tolerance, and dependent on the number of ranks."""
+    """Plain all-reduce: equals the exact sum only within rounding errors, and depends on the number of ranks."""
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
@@ -179,16 +179,16 @@ class FastExchange(PrivateExchange):
 
 
 class SharedExchange:
-    """Memory shared by the ranks of one machine: peers' sums are read where they were written, nothing is copied.
+    """Memory shared by the ranks of one machine: a rank reads its peers' sums in their memory, without a copy.
 
     Each rank writes its own segment only. Two orderings make that safe. A rank may read a peer's blocks once the peer
     has announced them, and its part of the result once the peer has announced that. A rank may overwrite its blocks
-    when no peer reads them any more: large buckets are announced twice a step, and the second announcement says that
-    the reader is done; small ones alternate between two places, and the next step's announcement says it.
+    when no peer reads them any more. For large buckets a second announcement in each step says that the reader is done.
+    Small buckets alternate between two places, and the next step's announcement says so.
 
     Args:
         group: connects the ranks; all on one machine.
-        buckets: all there will be.
+        buckets: all buckets of the layout.
         num_micro_batches: of a full step.
 
     Raises:
@@ -207,7 +207,7 @@ class SharedExchange:
 
     @property
     def path(self) -> str:
-        """Where the peers find this rank's segment until it is hidden."""
+        """The path by which peers find this rank's segment until `hide` is called."""
         return self._own().path
 
     def connect(self, paths: Sequence[str]) -> None:
@@ -228,11 +228,11 @@ class SharedExchange:
         self._own().hide()
 
     def begin_step(self) -> None:
-        """Take the other place for small buckets."""
+        """Switch to the other place for small buckets."""
         self._side ^= 1
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return where this step's local sums of a bucket lie."""
+        """Return the memory of this step's local sums of a bucket."""
         return self._places[self._group.rank][bucket.index].blocks(self._side)
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
@@ -254,15 +254,15 @@ class SharedExchange:
         self._group.announce()
 
     def settle(self) -> None:
-        """Nothing to wait for: `reduce` ends with the sum."""
+        """Do nothing: `reduce` returns after the sum is complete."""
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
-        """Return the last sum: in one piece, or each rank's part where that rank wrote it."""
+        """Return the last sum: as one tensor, or each rank's part in that rank's memory."""
         whole = self._results[bucket.index]
         return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
 
     def close(self) -> None:
-        """Let go of the own segment; its memory is freed with the last mapping."""
+        """Close this rank's segment; its memory is freed with the last mapping."""
         self._own().hide()
 
     def _own(self) -> Segment:
@@ -314,7 +314,7 @@ class _PlacePlan(NamedTuple):
 
 
 class _Place:
-    """Where one rank's blocks and result of one bucket are in its segment."""
+    """The places of one rank's blocks and result of one bucket in its segment."""
 
     def __init__(self, plan: _PlacePlan, segment: Segment, offset: int) -> None:
         self._sides = []

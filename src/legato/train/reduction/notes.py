@@ -1,8 +1,8 @@
-"""Numbers that the turns of a step note, one set per micro-batch, as every rank gets them when the step is complete.
+"""Numbers that the turns of a step note, one set per micro-batch; every rank gets all of them after the step.
 
-They travel in the vector that all ranks sum: each micro-batch adds its numbers at places of its own and zeros
-elsewhere, so the sum *is* the numbers. Before them stands a number that all sets of names share only if they are one
-set. Knows nothing of gradients.
+They are part of the vector that all ranks sum: each micro-batch adds its numbers at its own places and zeros elsewhere,
+so the sum has the numbers of all. Before them comes a number that depends on the set of names, by which different sets
+are detected. Knows nothing of gradients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from legato.core.errors import ProgramError
 
 
 class Notes:
-    """What the turns of one rank note in the present step, and what all noted in the last one."""
+    """The numbers noted by one rank in the present step, and by all ranks in the last one."""
 
     def __init__(self) -> None:
         self.last: dict[str, tuple[float, ...]] = {}
@@ -26,17 +26,17 @@ class Notes:
         """Begin a step, or begin it again.
 
         Args:
-            num_micro_batches: its micro-batches.
+            num_micro_batches: number of micro-batches of the step.
         """
         self._num_micro_batches, self._names = num_micro_batches, None
         self._turn = {}
 
     def add(self, values: Mapping[str, float]) -> None:
-        """Take down numbers of the present turn; the last one of a name counts."""
+        """Note numbers of the present turn; for each name the last number counts."""
         self._turn.update(values)
 
     def end_turn(self) -> None:
-        """Take note that a turn has noted all it will.
+        """End the turn: it notes no more numbers.
 
         Raises:
             ProgramError: another turn of this step noted other names.
@@ -60,11 +60,11 @@ class Notes:
 
     @property
     def numel(self) -> int:
-        """How many numbers a whole step has."""
+        """The length of the vector of a whole step."""
         return 1 + self._num_micro_batches * len(self._names or ())
 
     def keep(self, numbers: Sequence[float]) -> None:
-        """Take the numbers of all micro-batches of a step that is complete; length `numel`.
+        """Keep the numbers of all micro-batches of a complete step; length `numel`.
 
         Raises:
             ProgramError: a turn of another rank noted other names.

@@ -1,8 +1,8 @@
 """One training step over all ranks: local sums while the backward passes run, then one result, the same everywhere.
 
-Hooks on the parameters take each micro-batch's gradients as its backward pass makes them. When the pass of this rank's
-last micro-batch ends, every parameter's ``.grad`` is the mean gradient of the whole global batch. Knows nothing of
-views: it is given an exchange, and a failure of that leaves it ready to compute the step again.
+Hooks on the parameters collect each micro-batch's gradients during its backward pass. When the pass of this rank's last
+micro-batch ends, every parameter's ``.grad`` is the mean gradient of the whole global batch. Knows nothing of views:
+the caller passes an exchange, and after a failure of the exchange the step can be computed again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StepReducer:
         parameters: all that require a gradient, each once.
         buffers: all buffers of the modules, each once; None for those that are not set yet.
         num_backwards: backward passes per micro-batch.
-        name_of_buffer: returns the name of one of ``buffers`` by its place, for messages.
+        name_of_buffer: returns the name of one of ``buffers`` by its index, for messages.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StepReducer:
         self.loss: float | None = None
 
     def close(self) -> None:
-        """Take the hooks off the parameters."""
+        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
         for parameter in self.parameters:
@@ -89,9 +89,9 @@ class StepReducer:
             exchange: sums the buckets.
             group: the view's connections.
             num_micro_batches: non-empty micro-batches of this step.
-            full: samples of a full micro-batch.
-            last: samples of the last micro-batch of this step.
-            on_result_due: called at the end of the last backward pass of this rank's last micro-batch; runs the round.
+            full: number of samples of a full micro-batch.
+            last: number of samples of the last micro-batch of this step.
+            on_result_due: runs the round; called at the end of the last backward pass of this rank's last micro-batch.
 
         Returns:
             The micro-batches that this rank computes; it may be empty.
@@ -113,12 +113,12 @@ class StepReducer:
         return self.span
 
     def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
-        """Return the empty local sum of a bucket in some memory; the views into it are made once."""
-        # A rank that never has a micro-batch of its own has no memory for one.
+        """Return the empty local sum of a bucket in the given memory; views of that memory are made once."""
+        # A rank that never has a micro-batch has no memory for one.
         key = (bucket.index, memory[0].data_ptr() if memory else 0)
         known = self._sums_in.get(key)
         if known is None:
-            # Beside its memory, so that the address stays its own.
+            # Keep the memory with the sum, so that no other memory gets its address.
             known = self._sums_in[key] = (LocalSum(bucket, memory), memory)
         known[0].clear()
         return known[0]
@@ -127,11 +127,11 @@ class StepReducer:
         """Expect the backward passes of one micro-batch.
 
         Args:
-            micro_batch: its place in the step.
-            ghost: it is another rank's; what it computes is thrown away.
+            micro_batch: its index in the step.
+            ghost: the micro-batch belongs to another rank; its result is dropped.
         """
         if micro_batch != self.span.start:
-            # What the program did between two micro-batches of one step must not reach the next of them.
+            # Changes that the program made between two micro-batches of one step must not affect the next micro-batch.
             self.buffers.restore()
         self._micro_batch, self._ghost = micro_batch, ghost
         self._is_last = ghost or micro_batch == self.span.stop - 1
@@ -146,7 +146,7 @@ class StepReducer:
 
     @property
     def is_turn_open(self) -> bool:
-        """Whether the current micro-batch has backward passes before it."""
+        """Whether backward passes of the current micro-batch are still to come."""
         return self._active
 
     def note_loss(self, loss: float) -> None:
@@ -164,7 +164,7 @@ class StepReducer:
         self._is_turn_over = False
 
     def abandon(self) -> None:
-        """Forget the step: the program left its loop in the middle of it."""
+        """Drop the step: the program left its loop in the middle of it."""
         self._is_turn_over = False
         if self._active:
             self._active = False
@@ -186,12 +186,12 @@ class StepReducer:
             torch_private.after_backward(self.end_backward)
         if self._num_passes == self._num_backwards - 1:
             self._num_waiting[self._bucket_of[id(parameter)]] -= 1
-            # In a fixed order, because another rank's graph may complete the buckets in another one.
+            # In a fixed order, because another rank's graph may complete the buckets in another order.
             while self._num_complete < len(self.buckets) - 1 and self._num_waiting[self._num_complete] == 0:
                 self._complete(self.buckets[self._num_complete])
 
     def end_backward(self) -> None:
-        """End a backward pass; the last one of a micro-batch completes it, that of the last one ends the step."""
+        """End a backward pass; the last one of a micro-batch completes it, and the last one of all ends the step."""
         if not self._active:
             return
         self._callback_queued = False
@@ -210,7 +210,7 @@ class StepReducer:
             self._on_result_due()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Run a backward pass and end it: also one that reaches no parameter, or runs others inside itself."""
+        """Run a backward pass and end it, even if it reaches no parameter or runs other passes inside itself."""
         self._in_backward = True
         try:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -265,10 +265,10 @@ class StepReducer:
         """Sum everything over all ranks.
 
         Args:
-            word: what this rank tells the others.
+            word: the control word of this rank.
 
         Returns:
-            What each rank told, in rank order.
+            The control words of all ranks, in rank order.
 
         Raises:
             BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
@@ -291,9 +291,9 @@ class StepReducer:
         return words
 
     def _check_alike(self, group: Group, strays: Sequence[int]) -> None:
-        """Raise ProgramError, on all ranks, if buffers that move for the first time are not of one kind on all.
+        """Raise ProgramError, on all ranks, if the kinds of buffers that move for the first time differ between ranks.
 
-        Those that were registered without a tensor are made by the forward pass of each worker.
+        If a buffer was registered without a tensor, the forward pass of each worker makes its tensor.
         """
         told = group.tell_all_plain(self.buffers.describe(strays)) if group.size > 1 else []
         for place, index in enumerate(strays):
@@ -334,7 +334,7 @@ class StepReducer:
 
     @torch.no_grad()
     def _apply(self) -> None:
-        """Turn the sums into gradients, buffers and the loss."""
+        """Set gradients, buffers and the loss from the sums."""
         tail = self._tail.tolist()
         num_samples = (self._num_micro_batches - 1) * self._full + self._last
         scale = self._full / num_samples
@@ -361,16 +361,16 @@ class StepReducer:
         """Send the last complete result to a rank that does not have it.
 
         Raises:
-            BrokenView: that peer is gone too.
+            BrokenView: that peer is gone, too.
         """
         tensors = self._flat_result()
         group.finish([group.send(tensor, peer, tag) for tag, tensor in enumerate(tensors) if tensor.numel()])
 
     def receive(self, group: Group, peer: int) -> None:
-        """Receive the result of the step that broke, and apply it.
+        """Receive the result of the step that failed on this rank, and apply it.
 
         Raises:
-            BrokenView: that peer is gone too.
+            BrokenView: that peer is gone, too.
         """
         tail = torch.empty(self._tail_numel, dtype=torch.float64)
         group.finish([group.receive(tail, peer, 0)])
@@ -391,7 +391,7 @@ def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:
 
 
 class _ExchangeThread:
-    """Runs exchanges, one after the other, beside the backward pass."""
+    """Runs exchanges, one after the other, in a thread parallel to the backward pass."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -409,7 +409,7 @@ class _ExchangeThread:
         self._jobs.put(job)
 
     def wait(self) -> None:
-        """Wait until all is done; raise what failed."""
+        """Wait until all exchanges are done; raise the first error."""
         with self._idle:
             self._idle.wait_for(lambda: self._num_open == 0)
             failure, self._failure = self._failure, None
@@ -422,7 +422,7 @@ class _ExchangeThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                # After a failure the connections are gone: what is queued behind it would only fail as well.
+                # After a failure the connections are gone: the queued exchanges would fail as well.
                 if self._failure is None:
                     job()
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for

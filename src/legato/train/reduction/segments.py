@@ -1,8 +1,8 @@
 """Memory shared by the workers of one machine: each writes only its own segment and reads those of its peers.
 
-A segment is anonymous memory. Peers map it by way of ``/proc/PID/fd`` while its owner holds it open; it has no name
-anywhere, so none is left behind after any death. It is reserved in full before it is mapped: a later shortage would
-end the process with SIGBUS. Processes that a worker forks do not get it. Knows nothing of what is written there.
+A segment is anonymous memory. Peers map it by ``/proc/PID/fd`` while its owner holds it open. It has no name, so no
+file is left when a process dies. All of its memory is reserved before it is mapped: a later shortage would end the
+process with SIGBUS. Processes that a worker forks do not inherit it. Knows nothing of its content.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class Segment:
     """One worker's shared memory, mapped into this process.
 
     Args:
-        num_bytes: its size.
-        path: where a peer's segment is found; None to make one.
+        num_bytes: size of the segment.
+        path: of a peer's segment; None to make a new one.
 
     Raises:
-        OSError: not enough memory, no such segment (its owner may be on another machine), or no Linux.
+        OSError: there is not enough memory, the segment does not exist (its owner may be on another machine), or this
+            system is not Linux.
     """
 
     def __init__(self, num_bytes: int, path: str | None = None) -> None:
@@ -65,7 +66,7 @@ class Segment:
         return self._bytes[offset_bytes : offset_bytes + num_bytes].view(dtype)
 
     def hide(self) -> None:
-        """Prevent further mappings; it exists until the last mapping ends. Idempotent."""
+        """Prevent further mappings; the segment exists until the last mapping ends. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):
@@ -73,24 +74,24 @@ class Segment:
 
 
 def _populate(memory: torch.Tensor, *, for_writing: bool) -> None:
-    """Have the kernel map all pages now, in the background of the training, instead of one by one in its next step."""
+    """Make the kernel map all pages now, in the background, instead of one by one in the next step."""
     with contextlib.suppress(OSError, AttributeError):
-        # Not mmap.madvise: that keeps the interpreter's lock, and with it the training, for as long as it takes. An
-        # older kernel that does not know the advice refuses it, and maps the pages in the next step.
+        # Not mmap.madvise: it would hold the interpreter's lock and so stop the training until it returns. An older
+        # kernel refuses the unknown advice, and maps the pages in the next step.
         advice = _MADV_POPULATE_WRITE if for_writing else _MADV_POPULATE_READ
         ctypes.CDLL(None).madvise(ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.numel()), advice)
 
 
 def _keep_from_children(memory: mmap.mmap) -> None:
-    """Leave the mapping out of processes forked from now on: a loader process may outlive many views."""
+    """Exclude the mapping from processes forked from now on: a loader process may outlive many views."""
     if hasattr(mmap, "MADV_DONTFORK"):
         memory.madvise(mmap.MADV_DONTFORK)
         _mapped.add(memory)
 
 
 def _forget_in_child() -> None:
-    # Where the mapping was, the child may have mapped something else by the time it drops its copy of the object, which
-    # would then be unmapped in its place. An object that is never dropped does no harm.
+    # When a child drops its copy of the object, it unmaps these addresses, where it may have mapped other memory by
+    # then. So the object is never dropped.
     for memory in _mapped:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
 

@@ -1,7 +1,7 @@
 """Small float64 vectors summed over all ranks along the canonical tree, with a control word from each rank beside them.
 
-Every rank gets every rank's blocks and adds them up itself: one round trip. Loss, metrics, moving buffers and votes
-travel this way. Never touches gradients.
+Every rank receives the blocks of every rank and adds them up itself, in one round trip. Legato sums losses, metrics and
+moving buffers this way, and sends votes. Never touches gradients.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class VectorSum:
         self.blocks: list[torch.Tensor] = []
 
     def add(self, span_start: int, micro_batch: int, vector: torch.Tensor) -> None:
-        """Add the vector of a micro-batch, which becomes this object's own.
+        """Add the vector of a micro-batch; the caller must not use the vector after this.
 
         Args:
             span_start: the first micro-batch that this rank computes in this round.
-            micro_batch: which micro-batch of the round.
+            micro_batch: index of the micro-batch in the round.
             vector: float64 ``[n]``, the same n for every micro-batch.
         """
         for _ in range(num_merges(span_start, micro_batch)):
@@ -38,17 +38,17 @@ class VectorSum:
 def sum_vectors(
     group: Group, assignment: Assignment, blocks: Sequence[torch.Tensor], numel: int, word: Sequence[int]
 ) -> tuple[torch.Tensor, list[list[int]]]:
-    """Sum vectors over all ranks and tell every rank a control word.
+    """Sum vectors over all ranks, and send this rank's control word to every rank.
 
     Args:
         group: connects the ranks.
-        assignment: who has which blocks.
-        blocks: this rank's, each float64 ``[numel]``.
+        assignment: the blocks of every rank.
+        blocks: of this rank, each float64 ``[numel]``.
         numel: the vectors' length; the same on every rank.
-        word: integers below ``2**53``; as many on every rank.
+        word: integers below ``2**53``; the same number of them on every rank.
 
     Returns:
-        The sum, float64 ``[numel]``, and the words in rank order.
+        The sum, float64 ``[numel]``, and the control words in rank order.
 
     Raises:
         BrokenView: a peer died or closed its connection.
@@ -58,7 +58,7 @@ def sum_vectors(
         if assignment.additions:
             fold(blocks, assignment.additions, total := torch.empty(numel, dtype=torch.float64))
         return total, [list(word)]
-    # One message each: the word, as float64 exact up to 2**53, and behind it the blocks.
+    # One message to each peer: the control word, which float64 holds exactly up to 2**53, and after it the blocks.
     start = len(word)
     messages = [torch.empty(start + len(owned) * numel, dtype=torch.float64) for owned in assignment.owned]
     mine = messages[group.rank]

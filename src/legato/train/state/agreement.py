@@ -1,12 +1,12 @@
-"""Whether all ranks hold the same state: the comparison in-band, and the reaction to a difference.
+"""The agreement check: whether all ranks have the same state, and which parts differ.
 
 A check is due after the first steps of a view, when a view is entered, and with each checkpoint. At the next boundary
-before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after
-that step, without a message of their own, whether they agree; and if one rank alone knew that a check is due, the words
-ask for one by all. Only when the sums differ do the ranks tell each other all single ones, and compare the caches among
-them as far as they go. The words also carry whether a difference was found before, for a view may break when only some
-ranks know of it. Knows nothing of views: a break forgets what was due and found, and the next view begins with a
-check.
+before a step every rank computes a checksum of its state, and sends it in its control words of that step. So after that
+step all ranks know, without further messages, whether they agree. If only one rank knew that a check is due, its
+control words request a check of all ranks. Only when the checksums differ do the ranks send each other the checksums of
+all pieces; of caches they compare the part that all ranks have. The control words also say whether a difference was
+found before, because a view may break when only some ranks know of it. Knows nothing of views: after a break, due
+checks and found differences are dropped, and the next view begins with a check.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ class Agreement:
     """One rank's part in the checks.
 
     Args:
-        items: gives the state, piece by piece.
+        items: returns the state, piece by piece.
 
     Attributes:
-        agreed_step: the last step after which all ranks were found to hold the same; None before the first check.
-        differs: the last check found a difference, which the next boundary acts on.
-        unshared: the caches that a single rank held in the last search, so that they were compared with none, and the
-            rank.
+        agreed_step: the last step after which all ranks were found to have the same state; None before the first check.
+        differs: the last check found a difference; the next boundary reacts to it.
+        unshared: the caches that only one rank had in the last search, so they were not compared, and that rank.
     """
 
     def __init__(self, items: Callable[[], Iterable[Item]]) -> None:
@@ -54,22 +53,22 @@ class Agreement:
 
     @property
     def step(self) -> int:
-        """The step after which the state was summed up last."""
+        """The step after which the last checksum was computed."""
         return self._step
 
     # ------------------------------------------------------------ when
 
     def begin_view(self) -> None:
-        """Begin again in a view that was just entered: forget what the last one left open, and have a check."""
+        """Begin a view: drop the open checks of the last view, and request a check."""
         self._is_due, self._num_steps_left = True, _STEPS_OF_VIEW
         self._sum, self.differs = None, False
 
     def ask(self) -> None:
-        """Have a check at the next boundary, or at the one after it if this rank alone asks."""
+        """Request a check at the next boundary, or at the one after it if no other rank requests it."""
         self._is_due = True
 
     def end_step(self) -> None:
-        """Take note that a step of this view is committed."""
+        """Record that a step of this view is committed."""
         if self._num_steps_left:
             self._num_steps_left -= 1
             self._is_due = True
@@ -77,20 +76,20 @@ class Agreement:
     # ------------------------------------------------------------ in the words of a step
 
     def at_boundary(self, step: int, num_ranks: int) -> None:
-        """Sum the state up if a check is due: between two steps, where the state is the same on all ranks."""
-        # Also again where the last sum was not sent: the program left its loop, and may have changed the state since.
+        """Compute the checksum if a check is due: between two steps, where the state is the same on all ranks."""
+        # Also if the last checksum was not sent: the program left its loop, and may have changed the state since.
         if num_ranks > 1 and (self._is_due or self._sum is not None):
             self._sum = self.sum_up(step)
             self._is_due = False
 
     def sum_up(self, step: int) -> int:
-        """Sum up the state as it is now, after so many steps."""
+        """Compute the checksum of the present state, after the given step."""
         self._sums = checksums((item.name, item.value) for item in self._items())
         self._step = step
         return combined(self._sums)
 
     def word(self, differed_step: int | None) -> list[int]:
-        """Return what this rank tells the others in the coming step: four integers below ``2**32``.
+        """Return this rank's control words for the coming step: four integers below ``2**32``.
 
         Args:
             differed_step: the step after which a difference was first found, as far as this rank knows.
@@ -101,7 +100,7 @@ class Agreement:
         return [_ASKED if self._is_due else _NONE, 0, 0, mark]
 
     def hear(self, words: Sequence[Sequence[int]]) -> int | None:
-        """Draw the conclusions of a complete step's words, one of each rank; every rank draws the same.
+        """Evaluate the control words of all ranks after a complete step; every rank comes to the same result.
 
         Returns:
             The step after which a difference was first found, as far as any rank knows.
@@ -114,7 +113,7 @@ class Agreement:
         return _earliest(word[3] for word in words)
 
     def note(self, is_same: bool) -> None:
-        """Take note of the outcome of a comparison of what `sum_up` gave."""
+        """Record the result of a comparison of the checksums of `sum_up`."""
         self.differs = not is_same
         if is_same:
             self.agreed_step = self._step
@@ -122,11 +121,11 @@ class Agreement:
     # ------------------------------------------------------------ by messages of their own
 
     def compare(self, group: Group, step: int, differed_step: int | None) -> int | None:
-        """Compare at once, where no step follows. All ranks of the group call this together.
+        """Compare the states at once, where no step follows. All ranks of the group call this together.
 
         Args:
             group: of the ranks that have the state.
-            step: after which they compare.
+            step: after which the states are compared.
             differed_step: as in `word`.
 
         Returns:
@@ -145,7 +144,7 @@ class Agreement:
         return _earliest(int(word[2]) for word in words)
 
     def find(self, group: Group) -> list[Difference]:
-        """Find out which pieces differ, by what was summed up last. All ranks of the group call this together.
+        """Find out which pieces differ, by the last checksums. All ranks of the group call this together.
 
         Raises:
             BrokenView: a peer died or closed its connection.
@@ -159,11 +158,12 @@ class Agreement:
         return left
 
     def _alike_as_far_as_they_go(self, group: Group, names: AbstractSet[str]) -> set[str]:
-        """Return those of some pieces that are caches with the same bits on all ranks, as far as the shortest one goes.
+        """Return the pieces that are caches whose bits are equal on all ranks, up to the length of the shortest one.
 
-        A cache that grows with the longest input so far, such as the angles of rotary embeddings, is as long as the
-        inputs of its rank. It is no part of the state, and what is equal as far as it goes gives equal results. A
-        cache of a single rank is compared as soon as another rank has it; until then its user is warned (`unshared`).
+        The length of a cache that grows with the longest input so far, such as the angles of rotary embeddings, depends
+        on the inputs of its rank. It is no part of the state, and caches with equal common parts give equal results. A
+        cache that only one rank has is compared as soon as another rank has it; until then Legato warns the user
+        (`unshared`).
         """
         caches = {item.name: item.value for item in self._items() if item.is_cache and item.name in names}
         kinds = group.tell_all_plain({name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})

@@ -1,9 +1,9 @@
 """64-bit checksums of tensors and plain values, by which ranks find out whether they hold the same bits. Pure.
 
 A tensor is read as 64-bit words ``x``. Two sums are formed modulo ``2**64``: of ``w * x`` and of ``u * (x >> 32)``,
-with odd pseudo-random weights ``w`` and ``u`` for each position. The first notices every change in the lower half of a
-word. The second is needed for the upper half: in the first sum the changes of two signs could cancel. Only integer sums
-are used, so the order of the additions and the device do not matter, and NaN is a value like any other.
+with odd pseudo-random weights ``w`` and ``u`` for each position. The first sum detects every change in the lower half
+of a word. The second sum is needed for the upper half: in the first sum the changes of two signs could cancel. Only
+integer sums are used, so the order of the additions and the device do not matter, and NaN is a value like any other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HALF: Final = np.uint64(32)
 def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]]) -> dict[str, int]:
     """Return a 64-bit checksum for each named tensor or plain value.
 
-    All tensors of a device are summed before the first result is fetched, so a GPU is waited for once.
+    All tensors of a device are summed before the first result is fetched, so the caller waits only once for a GPU.
 
     >>> one, other = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
     >>> sums = checksums([("one", one), ("same", one.clone()), ("other", other)])
@@ -74,7 +74,7 @@ def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]]) -> dict[str, in
 
 
 def combined(sums: Mapping[str, int]) -> int:
-    """Return one 64-bit checksum of many named ones, in whatever order they come.
+    """Return one 64-bit checksum of many named ones; their order does not matter.
 
     >>> combined({"a": 1, "b": 2}) == combined({"b": 2, "a": 1}), combined({"a": 1}) == combined({"b": 1})
     (True, False)
@@ -99,7 +99,7 @@ def words_of(tensor: torch.Tensor) -> torch.Tensor:
 def _sums_of_host(tensor: torch.Tensor) -> tuple[int, ...]:
     if tensor.dtype not in _KNOWN_TO_NUMPY or tensor.is_conj() or tensor.is_neg():
         return sum_words(words_of(tensor).numpy().view(np.uint64))
-    # NumPy's calls take a fraction of torch's time, which is all the time there is with small tensors.
+    # A call of NumPy takes a fraction of the time of one of torch, and small tensors cost little else.
     content = np.ascontiguousarray(tensor.numpy()).reshape(-1)
     if content.nbytes % 8 == 0:
         return sum_words(content.view(np.uint64))
@@ -145,7 +145,7 @@ def sum_words_on_device(words: torch.Tensor, level: int = 0) -> torch.Tensor:
 def _weights(level: int) -> tuple[Words, Words]:
     """Return the weights of both sums, uint64 ``[_CHUNK_WORDS]`` each, all odd; the same in every process."""
     first = 2 * _CHUNK_WORDS * level
-    # SplitMix64, as `mix.mix64` does it for one number.
+    # SplitMix64, as `hashing.mix64` computes it for one number.
     words = np.arange(first + 1, first + 2 * _CHUNK_WORDS + 1, dtype=np.uint64) * np.uint64(GAMMA)
     for shift, factor in ((30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)

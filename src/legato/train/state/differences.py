@@ -1,4 +1,4 @@
-"""Which pieces of the state differ between ranks, for users: the ranks, and usual causes. Pure."""
+"""Explains to users which pieces of the state differ between which ranks, and usual causes. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _AVERAGED: Final = "(AveragedModel)"
 
 
 class Difference(NamedTuple):
-    """A piece of the state that not all ranks hold alike.
+    """A piece of the state that is not equal on all ranks.
 
     Args:
         name: of the piece.
-        held: the ranks by their checksum; None for ranks that do not have this piece.
+        held: the ranks, by their checksum of this piece; None for ranks that do not have the piece.
     """
 
     name: str
@@ -51,20 +51,20 @@ def describe(
     agreed_step: int | None,
     num_ranks: int,
 ) -> str:
-    """Say what differs, since when, and what usually causes it.
+    """Return a text for users: what differs, since when, and what usually causes it.
 
     Args:
-        found: what differs.
+        found: the differences.
         items: the whole state.
         watched: the buffers whose changes are averaged over the micro-batches.
         step: after which the states were compared.
-        agreed_step: after which they were last found to be the same; None if they were not compared before.
-        num_ranks: that were compared.
+        agreed_step: the step after which the states were last found equal; None if they were not compared before.
+        num_ranks: number of compared ranks.
     """
     known = {item.name: item for item in items}
     differing = [known[piece.name] for piece in found if piece.name in known]
     causes = _causes(differing, known.values(), {id(buffer) for buffer in watched})
-    # What surely is a cause comes before what may be its consequence.
+    # Certain causes come before possible consequences.
     is_certain = {item.name for item, cause in zip(differing, causes, strict=True) if cause.is_certain}
     ordered = sorted(found, key=lambda piece: piece.name not in is_certain)
     since = "They were not compared before."
@@ -103,7 +103,7 @@ def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int])
     optimizers = {id(item.owner): item.owner for item in items if item.kind == "optimizer"}.values()
     trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     attributes = _tell_attributes(optimizers)
-    # A correct average of models that differ differs too.
+    # The correct averages of different models differ too.
     only_averages = all(_AVERAGED in item.name for item in differing)
     causes = []
     for item in differing:

@@ -1,4 +1,4 @@
-"""The state of a job piece by piece, each under a name that users know. Changes nothing."""
+"""The state of a job piece by piece, each under a name that users know. Never changes the state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Item:
         name: such as ``buffer bn.running_mean`` or ``exp_avg of fc.weight in Adam``.
         value: the live tensor, or a plain value.
         kind: ``parameter``, ``buffer``, ``optimizer``, ``scheduler``, ``scaler`` or ``object``.
-        owner: the module that holds a parameter or a buffer; else what was given to ``run.prepare``.
+        owner: the module that holds a parameter or a buffer; else the object that was passed to ``run.prepare``.
         attribute: the name of a parameter or a buffer in its module; else empty.
         is_cache: it is a buffer that its module does not count to its state (``persistent=False``).
     """
@@ -43,15 +43,15 @@ def items_of(
     scalers: Sequence[Any],
     objects: Sequence[Any],
 ) -> Iterator[Item]:
-    """Yield every parameter, buffer and optimizer tensor, each once, and the plain values beside them.
+    """Yield every parameter, buffer and optimizer tensor, each once, and the plain values of the state.
 
-    Of objects that the program wrote only the tensors count: a clock may stand among their plain values.
+    Of objects of the program's own classes only the tensors are included: a plain value may be a time.
 
     Args:
-        models: in the order of ``run.prepare``, as all others.
-        optimizers: likewise.
+        models: in the order of ``run.prepare``, as the other arguments.
+        optimizers: of the run.
         schedulers: each with its state.
-        scalers: likewise.
+        scalers: of the run.
         objects: anything else with a ``state_dict``.
     """
     names: dict[int, str] = {}
@@ -70,13 +70,13 @@ def items_of(
 
 
 def _of_model(model: torch.nn.Module, of: str, names: dict[int, str]) -> Iterator[Item]:
-    """Yield a model's tensors, but for parameters that have a name already, and note the names by the tensors' ids."""
+    """Yield a model's tensors, except parameters that have a name already, and store the names by the tensors' ids."""
     for path, module in model.named_modules():
         tables = {"parameter": torch_private.parameters_of(module), "buffer": torch_private.buffers_of(module)}
         for kind, tensors in tables.items():
             for attribute, tensor in tensors.items():
-                # The same tensor may stand in several places of buffers here, and a copy of it in each at a worker that
-                # has joined.
+                # The same tensor may be in several buffers here, while each of these has its own copy on a worker that
+                # joined.
                 if tensor is not None and (kind == "buffer" or id(tensor) not in names):
                     name = (f"{path}.{attribute}" if path else attribute) + of
                     names.setdefault(id(tensor), name)
@@ -92,7 +92,7 @@ def _of_optimizer(optimizer: torch.optim.Optimizer, title: str, names: dict[int,
                 yield Item(name, parameter, "parameter", optimizer)
         options = {key: value for key, value in group.items() if key != "params"}
         yield from _of_other("optimizer", f"of group {index} in {title}", optimizer, options)
-    # A program may keep something under a name of its own.
+    # A program may keep values under names that it chose.
     state: Mapping[Any, Any] = optimizer.state
     for key, values in state.items():
         of = names.get(id(key), "another tensor") if isinstance(key, torch.Tensor) else str(key)
@@ -105,13 +105,13 @@ def _of_other(kind: str, place: str, owner: Any, values: Any) -> Iterator[Item]:
 
 
 def _titled(things: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Name things by their types, with a number where there are several."""
+    """Name objects by their types, with a number if several have the same type."""
     for index, thing in enumerate(things):
         yield type(thing).__name__ + (f" {index}" if len(things) > 1 else ""), thing
 
 
 def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the tensors and plain values in a nest of containers; what is neither is left out."""
+    """Yield the tensors and plain values in nested containers; other objects are left out."""
     if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
         yield path, value
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -127,7 +127,7 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
-    """Return a copy of an array: in the byte order of this machine, or as its bytes if torch has no such numbers."""
+    """Return a copy of an array: in this machine's byte order, or as its bytes if torch has no such dtype."""
     if array.dtype.kind in "biufc" and array.dtype.itemsize <= 8:
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
     return torch.from_numpy(np.array(memoryview(array.tobytes()), dtype=np.uint8))

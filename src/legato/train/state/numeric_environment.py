@@ -1,6 +1,6 @@
-"""What the bits of a result depend on besides program, data and seed: the processor and the libraries that compute.
+"""The parts of the environment on which the bits of a result depend: the processor and the numeric libraries.
 
-torch, oneDNN and MKL choose their kernels by the CPU that they find, and add up in another order with each.
+torch, oneDNN and MKL choose their kernels by the CPU, and each kernel adds up in another order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legato.system.cpus import read_processor
 
 
 def describe_environment(device: torch.device) -> dict[str, str]:
-    """Return what must be equal in all workers that train at the same time: part name → what it is here.
+    """Return what must be equal in all workers that train at the same time: name of the part → its value here.
 
     Args:
         device: that of the models. With a GPU, the GPU and its libraries are among the parts.
@@ -41,7 +41,7 @@ def describe_environment(device: torch.device) -> dict[str, str]:
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Return in words where two environments differ, as far as both are known.
+    """Return in words where two environments differ; parts that only one of them has are not compared.
 
     >>> differences({"torch": "2.12", "GPU": "H100"}, {"torch": "2.13"})
     ['torch 2.12 there, 2.13 here']
@@ -60,7 +60,7 @@ def _blas(built: str, vendor: str, flags: frozenset[str]) -> str:
     version = re.search(r"Math Kernel Library Version ([\w.]+)", built)
     if version is None:
         return found[1] if (found := re.search(r"BLAS_INFO=(\w+)", built)) else "unknown"
-    # MKL takes other ways on the CPUs of other makers.
+    # MKL uses other kernels on CPUs of other manufacturers.
     level = level_of(flags, os.environ.get("MKL_ENABLE_INSTRUCTIONS", ""))
     branch = os.environ.get("MKL_CBWR")
     return f"MKL {version[1]} with {level} on {vendor or 'an unknown CPU'}" + (f" ({branch})" if branch else "")

@@ -1,7 +1,7 @@
-"""Turns state into tensors and plain values and back: for joining workers and for checkpoints.
+"""Turns state into tensors and plain values and back, for joining workers and checkpoints.
 
-Plain values are what torch's weights-only reader gives back (`PLAIN`, and dicts, lists, tuples and sets of them). Every
-other kind becomes a dict with the key ``__legato__``, which names the kind.
+Plain values are the types that torch's weights-only reader returns (`PLAIN`, and dicts, lists, tuples and sets of
+them). Every other kind becomes a dict with the key ``__legato__``, which names the kind.
 
 `decode` never runs code that the data names, and never imports a module. An enumeration, a dataclass or a named tuple
 is rebuilt only if its class can be found by its name in a module that this process has imported already, or if the
@@ -31,7 +31,7 @@ MAPPINGS: Final[tuple[Any, ...]] = (dict, OrderedDict, Counter)
 
 _MAPPING_OF: Final = {kind.__name__: kind for kind in MAPPINGS}
 _SET_OF: Final[dict[str, Any]] = {"set": set, "frozenset": frozenset}
-# What a default dict may call for a missing key without being compared with the program's own.
+# Factories of default dicts that are accepted without a comparison with the program's own state.
 _FACTORIES: Final[dict[str, Any]] = {
     factory.__name__: factory
     for factory in (
@@ -87,7 +87,7 @@ def encode(state: Any, owner: str) -> Encoded:
 
 
 def decode(plain: Any, own: Any, owner: str) -> Any:
-    """Undo `encode`. Values that are plain already come back as they are, so older checkpoints can be read.
+    """Undo `encode`. Plain values are returned unchanged, so older checkpoints can be read.
 
     Args:
         plain: from `encode`, here or in another process.
@@ -386,7 +386,7 @@ _READERS: Final[dict[str, Callable[[_Decoder, Mapping[str, Any], Any, Path], Any
 
 
 def _oddity_of(tensor: torch.Tensor) -> str:
-    """Say why a tensor cannot be carried; empty if it can."""
+    """Return why a tensor cannot be encoded; empty if it can."""
     if torch.nn.parameter.is_lazy(tensor):
         return "it is a parameter without a shape yet"
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -409,7 +409,7 @@ def _part(own: Any, key: Any) -> Any:
 
 
 def _can_be_rebuilt(kind: Any) -> bool:
-    # Code that a class has for the making or the end of its objects must not run on values that came with the data.
+    # Code of a class that runs when its objects are made or destroyed must not run on values from the data.
     return kind.__new__ is object.__new__ and not hasattr(kind, "__del__") and not issubclass(kind, torch.nn.Module)
 
 
@@ -423,7 +423,7 @@ def _find_class(module: str, qualname: str) -> type | None:
     for part in qualname.split("."):
         if not isinstance(found, types.ModuleType | type):
             return None
-        # Not getattr: a module may answer to that by importing something.
+        # Not getattr: a module may then import something.
         found = vars(found).get(part)
     return found if isinstance(found, type) else None
 

@@ -1,7 +1,7 @@
 """Detects that a program changed its models or optimizers after training began. Fast, because it runs in each step.
 
-Every worker trains the parameters with which training began: a parameter that comes later would not be summed over the
-workers, and would be missing in workers that join.
+Every worker trains the parameters with which training began: a later parameter would not be summed over the workers,
+and would be missing in workers that join.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _values: Final = methodcaller("values")
 
 
 class Structure:
-    """The modules, parameters and buffers of some models at the moment when this was made.
+    """The modules, parameters and buffers of some models at the time of construction.
 
     Args:
-        models: whose.
+        models: to watch.
     """
 
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
@@ -31,23 +31,23 @@ class Structure:
         modules = list({id(module): module for model in models for module in model.modules()}.values())
         parts = (torch_private.parameters_of, torch_private.children_of)
         tables = [part(module) for module in modules for part in parts]
-        # Most tables are empty and stay so: of these the length is enough.
+        # Most tables are empty and stay empty: for these a comparison of the lengths is enough.
         self._filled = [table for table in tables if table]
         self._held = self._holding()
-        # The forward pass may assign another tensor, or None, to a buffer, but it must not register another one.
+        # The forward pass may assign another tensor, or None, to a buffer, but it must not register another buffer.
         self._all = [*tables, *map(torch_private.buffers_of, modules)]
         self._num_all = sum(map(len, self._all))
         self._named = self._names()
 
     def is_same(self) -> bool:
-        """Tell whether the models still hold the same modules and parameters, and as many buffers."""
+        """Return whether the models still have the same modules and parameters, and the same number of buffers."""
         if sum(map(len, self._all)) != self._num_all:
             return False
         now = self._holding()
         return len(now) == len(self._held) and all(map(is_, now, self._held))
 
     def refuse_changes(self) -> None:
-        """Raise ProgramError if parameters or buffers were added, replaced or removed; modules without any may be."""
+        """Raise ProgramError if parameters or buffers were added, replaced or removed; other modules may change."""
         now = self._names()
         added = [name for name in now if name not in self._named]
         gone = [name for name in self._named if name not in now]
@@ -79,7 +79,7 @@ class Structure:
 
 
 def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
-    """Return the places of a model's buffers by name, also of those that are None: each a module and an attribute."""
+    """Return the places of a model's buffers by name, also of None buffers: each a module and an attribute."""
     return {
         f"{path}.{attribute}" if path else attribute: (module, attribute)
         for path, module in model.named_modules()
@@ -88,10 +88,10 @@ def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
 
 
 class GroupWatch:
-    """Which parameters are in the groups of some optimizers at the moment when this was made.
+    """The parameters in the groups of some optimizers at the time of construction.
 
     Args:
-        optimizers: whose.
+        optimizers: to watch.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -99,7 +99,7 @@ class GroupWatch:
         self._held = self._parameters()
 
     def is_same(self) -> bool:
-        """Tell whether the groups still hold the same parameters."""
+        """Return whether the groups still have the same parameters."""
         now = self._parameters()
         return len(now) == len(self._held) and all(map(is_, now, self._held))
 

@@ -1,4 +1,4 @@
-"""Prepared objects of a program as one tree of state, and back. Never communicates, never writes."""
+"""Turns the prepared objects of a program into one tree of state, and back. Never communicates, never writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrainingState:
 
     Args:
         turn: of the program's loop, which the guards ask when to act.
-        device: where the models go.
+        device: to which the models are moved.
     """
 
     def __init__(self, turn: Turn, device: torch.device) -> None:
@@ -55,10 +55,10 @@ class TrainingState:
         self._frozen_strangers: list[torch.Tensor] = []
 
     def add(self, thing: Any) -> None:
-        """Take something into care.
+        """Prepare an object: its state becomes part of the training state.
 
         Raises:
-            ProgramError: it has no state that could travel, or state of a kind that cannot.
+            ProgramError: the object has no state that can be encoded, or state of a kind that cannot be encoded.
         """
         self._parameters = self._slots = None
         match thing:
@@ -85,19 +85,19 @@ class TrainingState:
         self._check(thing)
 
     def begin(self) -> None:
-        """Settle what is trained: from now on no parameter may come or go.
+        """Fix the trained parameters: from now on none may be added or removed.
 
         Raises:
-            ProgramError: an optimizer acts on a parameter of no prepared model.
+            ProgramError: an optimizer acts on a parameter that belongs to no prepared model.
         """
         self._structure = Structure(self._models)
         self._groups = GroupWatch(self._optimizers)
         self._refuse_strangers()
 
     def check_structure(self) -> None:
-        """Check, quickly, that the models and optimizers still have the parameters with which training began.
+        """Check that the models and optimizers still have the parameters with which training began. Fast.
 
-        An optimizer may have been given more parameters of a prepared model.
+        The program may have added parameters of a prepared model to an optimizer.
 
         Raises:
             ProgramError: parameters were added, replaced or removed; the message names them.
@@ -111,10 +111,10 @@ class TrainingState:
             self._groups = GroupWatch(self._optimizers)
 
     def check_state(self) -> None:
-        """Check that all state, as training has made it, can travel: better now than when a worker joins.
+        """Check that all state, as it is after a step, can be encoded: better now than when a worker joins.
 
         Raises:
-            ProgramError: some of it cannot; the message says which object, where in it, and what to do.
+            ProgramError: some state cannot be encoded; the message says which object, where in it, and what to do.
         """
         for thing in self._things():
             self._check(thing)
@@ -163,15 +163,15 @@ class TrainingState:
             self._frozen_strangers += [tensor for tensor in held if id(tensor) not in ours]
 
     def end_turn(self, *, stepped: bool) -> None:
-        """Take note that a turn of the loop ends; see `OptimizerGate.end_turn`."""
+        """End a turn of the loop; see `OptimizerGate.end_turn`."""
         for gate in self._gates:
             gate.end_turn(stepped=stepped)
 
     def watch(self, *, allow_unprepared_schedulers: bool) -> None:
-        """Refuse from now on optimizers that act on what is in care here, but are not in care themselves.
+        """Refuse from now on unprepared optimizers that act on prepared parameters.
 
         Args:
-            allow_unprepared_schedulers: if not, schedulers of the prepared optimizers are refused in the same way.
+            allow_unprepared_schedulers: False: unprepared schedulers of prepared optimizers are refused as well.
 
         Raises:
             ProgramError: there is such a scheduler already.
@@ -182,7 +182,7 @@ class TrainingState:
         _watch_steps(self)
 
     def unprepared_schedulers(self) -> list[str]:
-        """Return the learning-rate schedulers of prepared optimizers that are not in care, nor held by what is."""
+        """Return the unprepared learning-rate schedulers of prepared optimizers, except parts of prepared objects."""
         held = {id(gate.scheduler) for gate in self._schedulers}
         held |= {id(part) for thing in self._objects for part in (thing, *getattr(thing, "__dict__", {}).values())}
         return [
@@ -206,10 +206,10 @@ class TrainingState:
                 )
 
     def check_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Refuse a step of an optimizer that acts on what is in care here, but is not in care itself.
+        """Refuse a step of an unprepared optimizer that acts on prepared parameters.
 
         Raises:
-            ProgramError: it is such an optimizer, or it has a scheduler that is not in care.
+            ProgramError: it is such an optimizer, or it has an unprepared scheduler.
         """
         if id(optimizer) in self._prepared:
             if id(optimizer) in self._unscheduled and torch_private.has_scheduler(optimizer):
@@ -238,7 +238,7 @@ class TrainingState:
         return trainable
 
     def buffers(self) -> list[torch.Tensor | None]:
-        """Return all buffers, each once, in the same order always; None for one that holds no tensor now."""
+        """Return all buffers, each once, always in the same order; None for one that holds no tensor now."""
         if self._slots is None:
             known: dict[Any, tuple[torch.nn.Module, str]] = {}
             for slot in (slot for model in self._models for slot in slots_of(model).values()):
@@ -248,7 +248,7 @@ class TrainingState:
         return [torch_private.buffers_of(module)[attribute] for module, attribute in self._slots]
 
     def name_of_buffer(self, index: int) -> str:
-        """Return the name of one of `buffers`, by its place there."""
+        """Return the name of one of `buffers`, by its index."""
         assert self._slots is not None
         wanted = self._slots[index]
         named = (name for model in self._models for name, slot in slots_of(model).items() if slot == wanted)
@@ -269,13 +269,14 @@ class TrainingState:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def state(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-        """Return the whole state in plain values and tensors (see `serialization`); its tensors are the live ones.
+        """Return the whole state as plain values and tensors (see `serialization`); its tensors are the live ones.
 
         Args:
-            value_of: gives the value that counts for a buffer, should it be in motion.
+            value_of: returns the value to store for a buffer, which differs from the live one while a step changes the
+                buffer.
 
         Raises:
-            CheckpointError: some of it cannot be carried; the message names it.
+            CheckpointError: some state cannot be encoded; the message names it.
         """
         return {
             "models": [
@@ -326,10 +327,10 @@ class TrainingState:
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
-        """Take over a state that `state` gave, here or elsewhere.
+        """Load a state that `state` returned, in this or another process.
 
         Raises:
-            CheckpointError: it belongs to another program.
+            CheckpointError: the state belongs to another program.
         """
         kinds = ("models", "optimizers", "schedulers", "scalers", "objects")
         own: tuple[list[Any], ...] = (
@@ -379,7 +380,7 @@ class TrainingState:
         return [module for model in self._models for module in model.modules()]
 
     def _all_parameters(self) -> list[torch.nn.Parameter]:
-        # Asked for in every step; walking through the modules would take longer than the rest of it.
+        # Called in every step; walking through the modules would take longer than the rest of this method.
         if self._parameters is None:
             self._parameters = list(_unique(parameter for model in self._models for parameter in model.parameters()))
         return self._parameters
@@ -392,20 +393,19 @@ def _unique(things: Iterable[_T]) -> Iterable[_T]:
 def copy_model(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: bool = False) -> None:
     """Overwrite a model's parameters, buffers and extra states with those of a state; call it without gradients.
 
-    Buffers are what the program has made of them: where the state holds one of another shape, or None, the model gets
-    that.
+    A program may replace buffers: if the state has a buffer of another shape, or None, the model gets that buffer.
 
     Args:
-        model: of the same making.
-        saved: its part of the state.
-        follows_dtype: a buffer gets the dtype that it has in the state; else it keeps its own.
+        model: of the same structure.
+        saved: the model's part of the state.
+        follows_dtype: a buffer gets the dtype that it has in the state. False: it keeps its own.
 
     Raises:
-        CheckpointError: names differ, or shapes of parameters; it may be that the parameters are overwritten.
+        CheckpointError: names differ, or shapes of parameters; the parameters may be overwritten already.
     """
     _copy_all(dict(model.named_parameters()), saved["parameters"])
     _copy_buffers(model, saved, follows_dtype=follows_dtype)
-    # Not in older checkpoints: then modules keep the extra state that their program gave them.
+    # Older checkpoints do not have it: then modules keep the extra state that their program set.
     extra = saved.get("extra")
     if extra is None:
         return
@@ -416,7 +416,7 @@ def copy_model(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: 
 
 
 def _extra_states(model: torch.nn.Module, owner: str) -> list[tuple[str, str, Callable[[], Any]]]:
-    """Return the modules that have an extra state: name, what error messages call it, and how to read it."""
+    """Return the extra states of modules: the name, the name in error messages, and a function that reads it."""
     return [
         (name, f"get_extra_state() of {name or 'the whole'} in {owner}", module.get_extra_state)
         for name, module in model.named_modules()
@@ -425,7 +425,7 @@ def _extra_states(model: torch.nn.Module, owner: str) -> list[tuple[str, str, Ca
 
 
 def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
-    """Overwrite tensors with saved ones of the same names, in the order in memory of these; call it without gradients.
+    """Overwrite tensors with saved ones of the same names and with their order in memory; call it without gradients.
 
     Raises:
         CheckpointError: names or shapes differ; nothing is overwritten.
@@ -441,7 +441,7 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
         if tensor.data_ptr() == saved[name].data_ptr() and tensor.device == saved[name].device:
             continue
         if not lies_alike(tensor, saved[name]):
-            # Kernels add in the order in which memory lies, so the last bits depend on it.
+            # Kernels add up in the order of memory, so the last bits depend on it.
             tensor.data = torch.empty_like(saved[name], dtype=tensor.dtype, device=tensor.device)
         tensor.copy_(saved[name])
 
@@ -449,7 +449,7 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
 def _copy_buffers(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: bool) -> None:
     given = saved["buffers"]
     if "empty" not in saved:
-        # An older checkpoint: it does not say which were None, and names one that is in several places once.
+        # An older checkpoint does not say which buffers were None, and has a buffer in several places only once.
         _copy_all(dict(model.named_buffers()), given)
         return
     own = _held_in(model)
@@ -466,7 +466,7 @@ def _copy_buffers(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtyp
 
 
 def _held_in(model: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return what the places of a model's buffers hold."""
+    """Return the content of the places of a model's buffers."""
     return {name: torch_private.buffers_of(module)[attribute] for name, (module, attribute) in slots_of(model).items()}
 
 
@@ -487,10 +487,10 @@ def _refuse_lazy(model: torch.nn.Module) -> None:
 
 
 def _read_state(thing: Any, owner: str) -> Any:
-    """Return what an object's `state_dict` says.
+    """Return the result of an object's `state_dict`.
 
     Raises:
-        CheckpointError: it raised an error.
+        CheckpointError: `state_dict` raised an error.
     """
     try:
         state = thing.state_dict()
@@ -498,13 +498,13 @@ def _read_state(thing: Any, owner: str) -> Any:
         text = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"Cannot read the state of {owner}: its state_dict() failed with {text}") from error
     if isinstance(thing, LRScheduler | ReduceLROnPlateau) and isinstance(state, dict):
-        # It counts all its attributes to its state, but the gate is none of them.
+        # Such an object counts all its attributes to its state; the guard's method is no part of it.
         return {name: value for name, value in state.items() if name != "step"}
     return state
 
 
 def _encode_all(thing: Any, owner: str) -> frozenset[Path]:
-    """Encode everything that will travel of an object besides parameters and buffers; returns what is fixed in it."""
+    """Encode the state of an object besides parameters and buffers; return its fixed parts (see `Encoded`)."""
     if isinstance(thing, torch.nn.Module):
         found = [
             [(name, *path) for path in encode(read(), owner_of_extra).fixed]
@@ -517,10 +517,10 @@ def _encode_all(thing: Any, owner: str) -> frozenset[Path]:
 def _regroup(
     optimizer: torch.optim.Optimizer, groups: Sequence[Sequence[int]], parameters: Sequence[torch.nn.Parameter]
 ) -> None:
-    """Give an optimizer the groups of parameters that it has elsewhere: the program may change them in training."""
+    """Set an optimizer's groups of parameters to those of a state: the program may change them in training."""
     own = optimizer.param_groups
     del own[len(groups) :]
-    # Frozen parameters of no prepared model do not travel: each stays in its place.
+    # Frozen parameters that belong to no prepared model are not in the state: each stays in its place.
     strangers = [dict(enumerate(group["params"])) for group in own]
     for place, members in enumerate(groups):
         known = strangers[place] if place < len(strangers) else {}
@@ -537,10 +537,10 @@ def _regroup(
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> None:
-    """Have an optimizer load its state by its own methods.
+    """Load an optimizer's state by its own methods.
 
-    Of these, torch's own `load_state_dict` casts state to the dtype of its parameter, also where it was kept in a
-    higher precision, and makes other containers of some. So hooks keep the state from it and fill it in afterwards.
+    torch's `load_state_dict` casts state to the dtype of its parameter, even if the state had a higher precision, and
+    replaces some containers. So hooks hide the state from it and fill it in afterwards.
     """
     given: dict[Any, Any] = {}
 
@@ -568,14 +568,14 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> None:
 
 
 def _beside(parameter: torch.Tensor, value: Any, name: Any = None) -> Any:
-    """Return state of a parameter with its tensors on the parameter's device."""
+    """Return the state of a parameter with its tensors on the parameter's device."""
     if isinstance(value, torch.Tensor):
-        # torch keeps the step counters of its optimizers on the CPU unless they are asked to be capturable.
+        # torch keeps the step counters of its optimizers on the CPU, unless the program sets ``capturable``.
         return value if name == "step" and value.device.type == "cpu" else value.to(parameter.device)
     if type(value) in (list, tuple):
         return type(value)(_beside(parameter, part) for part in value)
     if isinstance(value, dict | deque):
-        # In place, which keeps what else belongs to it, such as a default or a length.
+        # In place, which keeps other properties of the container, such as a default or a maximum length.
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, part in list(pairs):
             value[key] = _beside(parameter, part, key)
@@ -586,10 +586,10 @@ _watching: tuple[weakref.ref[TrainingState], ...] = ()
 
 
 def _watch_steps(state: TrainingState) -> None:
-    """Have each step of any optimizer of this process checked for as long as the state is in memory."""
+    """Check each step of every optimizer of this process while the training state is in memory."""
     global _watching  # noqa: PLW0603 -- torch has one list of such hooks for the process, too
     if not _watching:
-        # Once: another thread may be in the middle of a step, and go through torch's list.
+        # Only once: another thread may be in the middle of a step and iterate over torch's list.
         register_optimizer_step_pre_hook(_check_step)
     _watching = (*(each for each in _watching if each() is not None), weakref.ref(state))
 
