@@ -205,8 +205,11 @@ class TrainingState:
                     "legato.elastic(..., allow_unprepared_schedulers=True) if the result may depend on that."
                 )
 
-    def check_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Refuse a step of an unprepared optimizer that acts on prepared parameters.
+
+        Returns:
+            Whether the optimizer is prepared in this run.
 
         Raises:
             ProgramError: it is such an optimizer, or it has an unprepared scheduler.
@@ -215,13 +218,14 @@ class TrainingState:
             if id(optimizer) in self._unscheduled and torch_private.has_scheduler(optimizer):
                 self._unscheduled.remove(id(optimizer))
                 self._refuse_unprepared_schedulers()
-            return
+            return True
         ours = {id(parameter) for parameter in self._all_parameters()}
         if any(id(parameter) in ours for group in optimizer.param_groups for parameter in group["params"]):
             raise ProgramError(
                 f"A {type(optimizer).__name__} that was not prepared acts on a prepared model. Pass it to "
                 "run.prepare(model, optimizer), so that it acts once per step and its state reaches workers that join."
             )
+        return False
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters that require a gradient, each once.
@@ -595,7 +599,8 @@ def _watch_steps(state: TrainingState) -> None:
 
 
 def _check_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for each in _watching:
+    # The newest first: a notebook may train a model again, with another optimizer.
+    for each in reversed(_watching):
         state = each()
-        if state is not None:
-            state.check_step(optimizer)
+        if state is not None and state.check_step(optimizer):
+            return

@@ -181,6 +181,27 @@ def test_a_second_loop_over_epochs_is_refused() -> None:
     assert run.step == NUM_STEPS
 
 
+def test_a_model_is_trained_again_by_another_run_with_another_optimizer() -> None:
+    """As in a notebook. It trains as a model with the same weights that no run has had before."""
+
+    def train(model: nn.Module) -> float | None:
+        run = legato.elastic(global_batch_size=8, micro_batch_size=4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        run.prepare(model, optimizer)
+        for _ in run.epochs(1):
+            for _ in passed(run, model, optimizer, make_data()):
+                pass
+        return run.loss
+
+    again, fresh = nn.Linear(6, 2), nn.Linear(6, 2)
+    train(again)
+    fresh.load_state_dict(again.state_dict())
+    assert train(again) == train(fresh)
+    assert torch.equal(again.weight, fresh.weight)
+    with pytest.raises(ProgramError, match="was not prepared"):
+        torch.optim.SGD(again.parameters(), 0.1).step()
+
+
 def test_a_data_loader_is_refused_by_name() -> None:
     run, model, _ = make_run()
     loader = DataLoader(make_data(), batch_size=8)
