@@ -26,7 +26,7 @@ def split_line(field: str, line: str) -> tuple[str, ...]:
         line: the line.
 
     Raises:
-        BadField: it is more than one line, or a quotation in it has no end.
+        BadField: the text has more than one line, or a quotation in it has no end.
 
     >>> split_line("command", "train.py --name 'two words' $HOME")
     ('train.py', '--name', 'two words', '$HOME')
@@ -43,7 +43,7 @@ def split_line(field: str, line: str) -> tuple[str, ...]:
 
 
 def split_command(line: str) -> tuple[str, ...]:
-    """Return the words of a command, of which there is one at least. Errors as in `split_line`."""
+    """Return the words of a command, at least one. Raises the errors of `split_line`."""
     words = split_line("command", line)
     if not words or not words[0]:
         raise BadField("command", "The command is empty. Write a command, such as 'train.py --epochs 3'.")
@@ -79,6 +79,6 @@ def write_parameters(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
             words += [f"--{name}"] if value else []
             continue
         text = value if isinstance(value, str) else repr(value)
-        # What begins with a dash would be taken for an option of its own.
+        # The program would read a separate value with a leading dash as another option.
         words += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
     return tuple(words)

@@ -14,13 +14,13 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 
 from legato.core.errors import UsageError
 
-TOKEN_PREFIX: Final = "lgt_"  # so that scanners for leaked secrets know one when they see it  # noqa: S105
+TOKEN_PREFIX: Final = "lgt_"  # scanners for leaked secrets recognise tokens by it  # noqa: S105
 CODE_PREFIX: Final = "lgc_"
 DEVICE_PREFIX: Final = "lgd_"
 _TOKEN_BITS: Final = 256
 _TOKEN: Final = re.compile(rf"{TOKEN_PREFIX}[0-9a-f]{{{_TOKEN_BITS // 4}}}")
 _DEVICE_BITS: Final = 128
-# No byte of any text in UTF-8: so no token has the hash of a code.
+# This byte occurs in no UTF-8 text, so no token has the hash of a code.
 _OF_CODES: Final = b"\xff"
 _MIN_PASSWORD_LENGTH: Final = 8
 _MAX_PASSWORD_LENGTH: Final = 1024
@@ -37,7 +37,7 @@ def hash_secret(secret: str) -> str:
 
 
 def may_be_token(text: str) -> bool:
-    """Return whether a text has the form of a token's secret; one that has not is no token of any server.
+    """Return whether a text has the form of a token's secret. No server accepts a text of another form.
 
     >>> may_be_token(make_secret(lambda bits: 7)), may_be_token("lgt_7")
     (True, False)
@@ -60,9 +60,10 @@ def hash_code(code: str) -> str:
 
 
 def make_device(user: str, password_hash: str, random_bits: Callable[[int], int]) -> str:
-    """Make the secret by which a device is known from which a user has logged in with this password.
+    """Make the secret that identifies a device from which a user has logged in with this password.
 
-    Nothing is stored of it: it is bound to the hash of the password, and ends when that changes. It is no log-in.
+    The store does not keep the secret. It is derived from the hash of the password, so it ends when the password
+    changes. It does not log the user in.
     """
     number = f"{random_bits(_DEVICE_BITS):032x}"
     return f"{DEVICE_PREFIX}{number}.{_seal(user, password_hash, number)}"
@@ -92,14 +93,14 @@ class Passwords:
 
     def __init__(self, hasher: argon2.PasswordHasher | None = None) -> None:
         self._hasher = hasher or argon2.PasswordHasher()
-        # Checked in place of the hash of a user who has none, so that the time does not tell who exists.
+        # `is_right` checks this hash where a user has none, so that response times do not reveal which users exist.
         self._decoy = self._hasher.hash("decoy")
 
     def hash(self, password: str) -> str:
         """Return what is stored of a password.
 
         Raises:
-            UsageError: it is too short, or absurdly long.
+            UsageError: the password is too short or too long.
         """
         if not _MIN_PASSWORD_LENGTH <= len(password) <= _MAX_PASSWORD_LENGTH:
             fault = "short" if len(password) < _MIN_PASSWORD_LENGTH else "long"
@@ -109,7 +110,7 @@ class Passwords:
         return self._hasher.hash(password)
 
     def is_right(self, password: str, stored: str | None) -> bool:
-        """Return whether it is the password of this hash; it takes as long where there is no hash."""
+        """Return whether the password has this hash. The check takes equally long if there is no hash."""
         if len(password) > _MAX_PASSWORD_LENGTH:
             return False
         with contextlib.suppress(Argon2Error, InvalidHashError):

@@ -15,7 +15,7 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def check_title(doing: str, title: str) -> None:
-    """Raise BadField unless it is one line of 1 to 100 characters, with none but visible ones at its ends."""
+    """Raise BadField unless the title is one line of 1 to 100 characters that begins and ends with a visible one."""
     if not 1 <= len(title) <= _MAX_TITLE_LENGTH or not title.isprintable() or title != title.strip():
         raise BadField(
             "name",
@@ -24,7 +24,7 @@ def check_title(doing: str, title: str) -> None:
 
 
 def check_description(doing: str, description: str) -> None:
-    """Raise BadField if it is too long."""
+    """Raise BadField if the description is too long."""
     if len(description) > _MAX_DESCRIPTION_LENGTH:
         raise BadField(
             "description",
@@ -34,7 +34,7 @@ def check_description(doing: str, description: str) -> None:
 
 
 def name_run(experiment: str | None, definition: str) -> str:
-    """Return the name of a run: of its experiment and its definition, as a job may be named.
+    """Return the name of a run, made of its experiment and its definition, in the form that names of jobs have.
 
     >>> name_run("Digits, all", "Näive CNN"), name_run("mnist", "mnist"), name_run(None, "數字")
     ('Digits-all-Naive-CNN', 'mnist', 'run')

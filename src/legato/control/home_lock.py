@@ -1,7 +1,8 @@
-"""Which home a store belongs to: jobs' directories are in one home, and the deciding server must have it.
+"""Checks that a store and a home belong together: the deciding server needs the home with the jobs' directories.
 
-A home has an id, in a file of its own, that goes with it wherever it is moved or mounted. The first server that decides
-writes it into the store; one with another home would take every job that runs for one that was never started.
+The file ``home-id`` in a home holds its id, which does not change when the home is moved or mounted elsewhere. The
+first server that decides writes the id into the store. A server with another home would treat every running job as one
+that was never started.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ HOME_FILE: Final = "home-id"
 
 
 def claim_home(store: Store, home: Path, now: float) -> None:
-    """Check that a store's jobs are in this home; a store that knows none yet is this one's from now on.
+    """Check that a store's jobs are in this home. A store without a home gets this one.
 
     Raises:
-        UsageError: its jobs are in another home.
+        UsageError: the store's jobs are in another home.
     """
     own = _read_id(home)
     known = store.loop.claim_home(own, now)
@@ -42,7 +43,7 @@ def _read_id(home: Path) -> str:
         own = secrets.token_hex(8)
         scratch = home / f"{HOME_FILE}.{own}"
         replace_file(scratch, f"{own}\n".encode())
-        # Of servers that start together one makes it.
+        # If several servers start at the same time, one of them creates the file.
         with contextlib.suppress(FileExistsError):
             file.hardlink_to(scratch)
         scratch.unlink()

@@ -1,4 +1,4 @@
-"""Ids of jobs and tokens: short, in order of making, never used twice. Reads no clock and no randomness itself."""
+"""Ids of jobs and tokens: short, sorted by time of creation, never used twice. Reads no clock and no randomness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-_DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: nothing that looks like something else
+_DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no two characters look alike
 _NUM_DIGITS: Final = 10
 _NUM_BITS: Final = 50  # 41 for milliseconds, enough until 2089, and 9 that are random
 _RANDOM_BITS: Final = 9
@@ -16,13 +16,13 @@ _JOB: Final = re.compile(rf"j-[{_DIGITS}]{{{_NUM_DIGITS}}}")
 
 
 def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: str | None = None) -> str:
-    """Make an id that sorts behind all that were made before.
+    """Make an id that sorts after all earlier ids.
 
     Args:
         prefix: ``j`` for a job, ``t`` for a token.
         now: seconds since 1970.
         random_bits: returns a random number of so many bits.
-        last: the highest id in use; the new one is above it even if the clock went back.
+        last: the highest id in use; the new id is higher even if the clock was set back.
 
     >>> make_id("j", 1_800_000_000.0, lambda bits: 0)
     'j-37efnd0000'
@@ -39,7 +39,7 @@ def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: st
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether the text has the form of a job's id; a name may have it too.
+    """Return whether the text has the form of a job's id. Names of jobs may have this form too.
 
     >>> is_job_id("j-37efnd0000"), is_job_id("mnist")
     (True, False)

@@ -14,7 +14,7 @@ from legato.control.roles import Role
 
 
 class User(people.User, frozen=True, kw_only=True):
-    """A user with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
+    """A user with a name and a role. ``disabled_at``: when the user was disabled; None: the user is not."""
 
     role: Role
 
@@ -22,18 +22,18 @@ class User(people.User, frozen=True, kw_only=True):
 class TokenKind(enum.StrEnum):
     """What a token is for."""
 
-    TOKEN = "token"  # noqa: S105 -- a kind; made on purpose, for a program or a machine
-    SESSION = "session"  # of a log-in
+    TOKEN = "token"  # noqa: S105 -- a kind; a user made it for a program or a machine
+    SESSION = "session"  # made by a log-in
     LINK = "link"  # a code that logs a user in once
-    LOCAL = "local"  # of the system user of the server, on its machine
+    LOCAL = "local"  # for the server's system user, on its machine
 
 
 class Token(people.Token, frozen=True, kw_only=True):
-    """A token as it may be shown: without its secret.
+    """A token without its secret.
 
     Args:
-        expires_at: None: of an older version, which has none that are good.
-        role: as the token was made; what holds is the lower of this and its user's.
+        expires_at: None: made by an older version; such a token is not valid.
+        role: the token's role when it was made; a request has the lower of this and the user's role.
     """
 
     role: Role
@@ -41,13 +41,13 @@ class Token(people.Token, frozen=True, kw_only=True):
 
 
 class NewToken(people.Secret, frozen=True):
-    """A token at the one moment when its secret is known."""
+    """A new token with its secret, which is shown only once."""
 
     token: Token
 
 
 class CodeTold(msgspec.Struct, frozen=True):
-    """Whom the code of a link logs in, and until when."""
+    """The user whom the code of a link logs in, and until when."""
 
     name: str
     role: Role

@@ -16,12 +16,12 @@ class Distributed(enum.StrEnum):
     """How many workers a run has."""
 
     SINGLE = "single"  # one
-    STATIC = "static"  # exactly so many, or it waits
+    STATIC = "static"  # exactly so many, or the run waits
     ELASTIC = "elastic"  # from so many to so many, as the pool allows
 
 
 class NewProject(msgspec.Struct, frozen=True, kw_only=True):
-    """A project to make. ``queue``: jobs go to it."""
+    """A project to make. ``queue``: of its jobs."""
 
     name: str
     description: str = ""
@@ -30,7 +30,7 @@ class NewProject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of a project. None: stays. ``members`` replaces all."""
+    """Changes of a project. None: no change. ``members`` replaces all members."""
 
     name: str | None = None
     description: str | None = None
@@ -39,13 +39,13 @@ class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run of a definition needs besides its program. It never changes.
+    """Settings of each run of a definition, besides its program. They never change.
 
     Args:
-        directory: where on the machines the program lies, instead of uploaded code.
-        min_nodes: it runs with at least so many, or waits. A node is one slot.
+        directory: directory of the program on the machines, instead of uploaded code.
+        min_nodes: minimum number of nodes; the run waits for them. A node is one slot.
         num_threads: of each node.
-        cpu_capability: the instruction set to which all workers are limited. None: that of the machines.
+        cpu_capability: the instruction set to which all workers are limited. None: the machines' own.
         parameters: of the program, by name.
         environment: variables of the workers.
         checkpoint_every, seed, max_retries, max_run_s: as of `legato.control.work.Work` and `NewJob`.
@@ -70,7 +70,7 @@ class NewDefinition(RunSettings, frozen=True, kw_only=True):
 
     Args:
         framework: the name of what runs it.
-        command: one line, split as a shell does and run without one.
+        command: one line, split as a shell does and run without a shell.
         code: SHA-256 of uploaded code. None: it is in ``directory``.
     """
 
@@ -92,7 +92,7 @@ class Definition(NewDefinition, frozen=True, kw_only=True):
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True):
-    """Another name or description. None: stays."""
+    """Another name or description. None: no change."""
 
     name: str | None = None
     description: str | None = None
@@ -104,7 +104,7 @@ class NewExperiment(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         definitions: ids of training definitions of its project.
         data: directory of data on the machines. None: none.
-        arguments: one line, handed to each program behind its own arguments.
+        arguments: one line, added after the arguments of each program.
     """
 
     name: str
@@ -115,7 +115,7 @@ class NewExperiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of an experiment. UNSET: stays."""
+    """Changes of an experiment. UNSET: no change."""
 
     name: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET

@@ -1,7 +1,7 @@
 """Records that the store reads and writes: plain and frozen. Decides nothing and knows no SQL.
 
-Times are seconds since 1970. ``sees_only`` in the store's functions is the user to whose jobs and queues the view is
-limited; None sees all (`roles.Asker.sees_only`).
+Times are seconds since 1970. ``sees_only`` in the store's functions is a user; the result is limited to the jobs and
+queues that this user may see. None: no limit (`roles.Asker.sees_only`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Queue(QueueSettings, frozen=True, kw_only=True):
 
 
 class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a queue.
+    """The load of a queue.
 
     Args:
-        num_slots: that its jobs hold.
-        num_holding: jobs that hold slots or are about to.
-        num_queued: jobs that wait.
+        num_slots: slots that its jobs hold.
+        num_holding: jobs that hold slots or are about to get some.
+        num_queued: waiting jobs.
     """
 
     num_slots: int = 0
@@ -42,7 +42,7 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredSlot(msgspec.Struct, frozen=True):
-    """A slot as its engine declares it. ``id`` is unique in the pool: ``node-1/cuda:0``."""
+    """A slot as its engine declares it. ``id`` is unique in the pool, such as ``node-1/cuda:0``."""
 
     id: str
     device: str
@@ -57,7 +57,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot as the store knows it. Not usable: its node declared itself without it."""
+    """A slot in the store. A slot is not usable when its node no longer declares it."""
 
     id: str
     node: str
@@ -67,7 +67,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocation(jobs.Allocation, frozen=True, kw_only=True):
-    """A slot in the hands of one attempt of a job, from ``since`` until ``until``; None: still."""
+    """A slot that one attempt of a job held from ``since`` until ``until``; None: it still holds the slot."""
 
     job: str
     attempt: int
@@ -80,11 +80,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as submitted.
 
     Args:
-        spec: all that its driver needs, as JSON; kept as it is.
-        code: SHA-256 of its uploaded code. None: it needs none.
-        max_retries: attempts beyond the first that may fail.
-        project, experiment, definition: ids of what it is a run of. None: of none.
-        parent: id of the job that it is a clone of. None: of none.
+        spec: what its driver needs, as JSON; stored unchanged.
+        code: SHA-256 of its uploaded code. None: no uploaded code.
+        max_retries: maximum number of attempts after a failure.
+        project, experiment, definition: ids of the project, experiment and definition of which it is a run. None: none.
+        parent: id of the job that it is a clone of. None: no clone.
     """
 
     name: str
@@ -104,11 +104,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedJob(NewJob, frozen=True, kw_only=True):
-    """A job whose values were checked (`legato.control.store.check_new_job`): what takes one does not check again."""
+    """A job whose values `legato.control.store.check_new_job` has checked; functions that take one rely on that."""
 
 
 class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of a job. None: stays. ``labels`` replaces all."""
+    """Changes of a job. None: no change. ``labels`` replaces all labels."""
 
     min_workers: int | None = None
     max_workers: int | None = None
@@ -122,15 +122,15 @@ class Job(JobRecord, frozen=True, kw_only=True):
 
     Args:
         version: for ``If-Match``.
-        decided_reason: why, in the words that are right now.
-        project, experiment, definition, parent: ids of where it came from, as long as that is there.
+        decided_reason: reason of the present decision, in its newest wording.
+        project, experiment, definition, parent: ids of its origin, as long as that exists.
     """
 
     stage: Stage
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is named to the owner of a job that it affects. ``is_visible``: whether that user may see it."""
+    """Name and slots of a job that affects another user's job. ``is_visible``: whether that user may see it."""
 
     id: str
     owner: str
@@ -140,18 +140,18 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """The answer to a submission. Not new: the same request came before, and this is the job it made."""
+    """The answer to a submission. If not ``is_new``, an earlier request with the same key made the job."""
 
     job: Job
     is_new: bool
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; all that is given must hold. The last three are ids.
+    """A filter of jobs; a job must match all given fields. The last three are ids.
 
     Args:
-        stages: empty: any.
-        search: a part of the name or the id, in small or large letters.
+        stages: empty: all stages.
+        search: a part of the name or the id; upper and lower case are equal.
     """
 
     stages: frozenset[Stage] = frozenset()
@@ -166,21 +166,21 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list. ``after``: give it to get the next part; None: there is none."""
+    """One page of a list. ``after``: argument for the next page; None: this is the last one."""
 
     items: tuple[T, ...]
     after: str | None
 
 
 class Attempt(jobs.Attempt, frozen=True, kw_only=True):
-    """One life of a job's driver. ``outcome``: the stage into which the job went from it."""
+    """One attempt of a job. ``outcome``: the stage into which the job went at its end."""
 
     job: str
     outcome: Stage | None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy's word on a job: how many slots it should hold, and why."""
+    """The policy's decision on a job: how many slots it should hold, and why."""
 
     job: str
     attempt: int
@@ -201,13 +201,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a round of the loop starts from, read at one moment.
+    """All facts that a round of the loop needs, read at one moment.
 
     Args:
-        jobs: those that have not ended, by id.
-        allocations: all that are open, also those of jobs that ended a moment ago.
-        unreadable: why rows cannot be read, by kind and name: of ``job``, ``queue``, ``slot``. None of these is in the
-            above, so that nothing is decided for such a job, and no job gets such a slot.
+        jobs: jobs that have not ended, by id.
+        allocations: all open ones, including those of jobs that ended a moment ago.
+        unreadable: why rows cannot be read, by kind (``job``, ``queue``, ``slot``) and name. None of them is
+            in the fields above, so no decision is made for such a job, and no job gets such a slot.
     """
 
     jobs: tuple[Job, ...]
@@ -218,10 +218,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the policy decided for one job.
+    """The policy's decision for one job, with what is new in it.
 
     Args:
-        is_new: something else was decided than before; otherwise the same is only said in other words.
+        is_new: the decision differs from the last one; otherwise only the wording of the reason does.
     """
 
     num_slots: int
@@ -230,11 +230,11 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What is to be known of a job that stays in its stage.
+    """News about a job that stays in its stage.
 
     Args:
-        reason: of the stage, from now on.
-        told: what has happened, for an event of kind ``driver``.
+        reason: new reason of the stage.
+        told: text of an event of kind ``driver``.
     """
 
     reason: str
@@ -242,21 +242,21 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop changes of one job, whole or not at all.
+    """The loop's changes of one job, written completely or not at all.
 
     Args:
         job: its id.
-        seen_stage: the stage on which this rests; if the job has left it since, nothing of this is written.
+        seen_stage: the stage that the loop has read; if the job has left it since, nothing is written.
         seen_attempt: the same for the attempt.
-        stage: where the job goes. None: it stays. To ``starting`` begins the next attempt.
-        reason: of the move, and of slots given or asked back.
-        closed: slots of ``closed_attempt`` whose worker is confirmed gone.
+        stage: the new stage. None: no move. A move to ``starting`` begins the next attempt.
+        reason: reason of the move, and of slots that are granted or released.
+        closed: slots of ``closed_attempt`` whose worker has certainly ended.
         closed_attempt: None: ``seen_attempt``.
-        released: slots that the job is to leave.
-        granted: free slots that the job gets, for the attempt that it has after the move.
-        verdict: stored only if it differs from the last one of the job; if it is not new, without an event.
+        released: slots that the job must give back.
+        granted: free slots that the job gets for its attempt after the move.
+        verdict: stored only if it differs from the job's last one; an event is written only if it is new.
         progress: as the driver reports it.
-        exit_code: of a job that ends.
+        exit_code: exit code of a job that ends.
         is_retry: the move to ``queued`` is one of its retries.
         note: of a job that stays in its stage.
     """
@@ -278,7 +278,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a write of the loop. ``stale``: jobs that had moved on; the next round sees them again."""
+    """The result of a write of the loop. ``stale``: jobs that had changed; the next round handles them."""
 
     stale: tuple[str, ...]
 
@@ -287,7 +287,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class RequestKey(msgspec.Struct, frozen=True):
-    """An idempotency key, with a fingerprint of the request that came with it.
+    """An idempotency key, with a fingerprint of its request.
 
     Raises:
         UsageError: the key is empty or too long.

@@ -1,4 +1,4 @@
-"""Roles of users, and what each may do to a job. Knows no passwords and no tokens."""
+"""Roles of users, and the actions that each role allows. Knows no passwords and no tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Role(enum.StrEnum):
     """What a user, or one of its tokens, may do."""
 
     ADMIN = "admin"  # everything
-    USER = "user"  # submits; sees and changes own jobs; sees those of own queues
+    USER = "user"  # submits; sees and changes own jobs; sees jobs of own queues
     VIEWER = "viewer"  # sees everything, changes nothing
 
 
@@ -27,7 +27,7 @@ class Asker(msgspec.Struct, frozen=True):
 
     Args:
         name: of the user.
-        role: of the token that was shown; never above the user's.
+        role: of the request's token; never higher than the user's.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Asker(msgspec.Struct, frozen=True):
 
     @property
     def sees_only(self) -> str | None:
-        """The user to whose jobs and queues the view is limited; None: sees all."""
+        """This user's name if the user sees only some jobs and queues; None: the user sees all."""
         return self.name if self.role is Role.USER else None
 
 
 class Submitter(Asker, frozen=True):
-    """An asker whose role was checked (`check_may_submit`): what takes one does not check it again."""
+    """An asker whose role `check_may_submit` has checked. Functions that take one do not check it again."""
 
 
 def lower_role(one: Role, other: Role) -> Role:
-    """Return the role of the two that may do less.
+    """Return the lower of two roles.
 
     >>> str(lower_role(Role.ADMIN, Role.VIEWER))
     'viewer'
@@ -53,7 +53,7 @@ def lower_role(one: Role, other: Role) -> Role:
 
 
 def check_may_submit(asker: Asker) -> Submitter:
-    """Return the asker as one who may submit jobs.
+    """Check that the asker may submit jobs, and return the asker as a `Submitter`.
 
     Raises:
         Forbidden: the asker may not.
@@ -80,12 +80,12 @@ def check_may_change(verb: str, name: str, owner: str, asker: Asker) -> None:
 
 
 def check_may_act(doing: str, asker: Asker, whose: Collection[str] | None = None) -> None:
-    """Raise Forbidden unless the asker may do something that changes what is there. Admins may do all.
+    """Raise Forbidden unless the asker may make a change. Admins may make all changes.
 
     Args:
         doing: begins the message: ``make project 'digits'``.
         asker: the user who sends the request, with the role of the token.
-        whose: users who may. None: all who are no viewers.
+        whose: users who may. None: all except viewers.
     """
     if asker.role is Role.VIEWER:
         raise Forbidden(

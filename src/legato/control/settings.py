@@ -37,8 +37,8 @@ PREFIX: Final = "LEGATO_"
 FILE_NAME: Final = "legato.toml"
 
 _RANGE: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
-_MAX_UID: Final = 2**32 - 2  # the last two numbers mean that there is no user
-_RULES: Final = Rules()  # one default of each rule, wherever it is set
+_MAX_UID: Final = 2**32 - 2  # the two highest numbers are reserved: they mean "no user"
+_RULES: Final = Rules()  # the policy's own defaults
 
 _file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("_file", default=None)
 
@@ -412,7 +412,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
-        # What neither TOML nor the environment can say: none, and (the environment) a list.
+        # Spellings for values that TOML or the environment cannot express: none, and (environment only) a list.
         read = dict(given)
         for name, value in given.items():
             field = cls.model_fields.get(name)
@@ -433,7 +433,7 @@ class Settings(BaseSettings):
 
     @property
     def system_users(self) -> dict[str, str]:
-        """The setting ``job_users``: the name of the system's user by that of the platform's."""
+        """The setting ``job_users``: name of the platform user → name of the system user."""
         return dict(pair.split("=", 1) for pair in self.job_users)
 
     @field_validator("pool_uids")
@@ -505,8 +505,8 @@ def read_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     """Read the settings.
 
     Args:
-        file: TOML, which must exist. None: ``legato.toml`` in the home directory, if there is one.
-        flags: what the command line said; None among them means that it said nothing.
+        file: an existing TOML file. None: ``legato.toml`` in the home directory, if there is one.
+        flags: values from the command line; None: not given.
 
     Raises:
         SettingsError: a setting is unknown or unusable; the message names each of them.
@@ -537,7 +537,7 @@ def find_origins(file: Path | None = None, flags: Mapping[str, Any] | None = Non
 
 @contextlib.contextmanager
 def _reading(file: Path | None) -> Iterator[None]:
-    # pydantic-settings asks a class method for the sources; the file of this one call reaches it this way.
+    # pydantic-settings asks a class method for the sources, so the file of this call is passed in a context variable.
     token = _file.set(file)
     try:
         yield

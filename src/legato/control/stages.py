@@ -1,6 +1,6 @@
 """The stages of a job on the platform, the table of legal moves, and the actions that each stage allows.
 
-Never decides to move, and never writes: the store moves jobs, and asks here first.
+Does not decide moves and writes nothing. The store moves jobs after it has checked the table here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from legato.core.errors import Conflict
 
 
 class Stage(enum.StrEnum):
-    """Where a job is on the platform. Inside of one attempt the driver knows more: `legato.core.lifecycle`."""
+    """Where a job is on the platform. Within one attempt, `legato.core.lifecycle` has the driver's finer states."""
 
-    QUEUED = "queued"  # waits for slots: for its first, after a retry, or paused by the policy
-    STARTING = "starting"  # has slots; its driver and the first workers are on their way
+    QUEUED = "queued"  # waits for slots: new, after a failed attempt, or paused by the policy
+    STARTING = "starting"  # has slots; its driver and the first workers start
     RUNNING = "running"
     PAUSING = "pausing"  # a user asked; the driver writes a checkpoint
-    PAUSED = "paused"  # holds no slot and wants none until a user resumes it
+    PAUSED = "paused"  # holds no slot, and gets none until a user resumes it
     STOPPING = "stopping"  # a user asked; the driver writes a checkpoint
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -31,23 +31,24 @@ _S = Stage
 
 ENDED: Final = frozenset({_S.SUCCEEDED, _S.FAILED, _S.STOPPED})
 
-# Queries name these, not those that ended: an index finds what is named, and jobs that ended are kept for long.
+# Queries name these stages instead of excluding ended ones: an index finds them, and ended jobs are kept for long.
 OPEN: Final = frozenset(Stage) - ENDED
 
-# In these a job may hold slots, and has an attempt that is not over.
+# In these stages a job may hold slots, and has an attempt that has not ended.
 HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
 
-# Of these the policy decides nothing; what it decided before does not hold any more.
+# The policy makes no decisions on jobs in these stages, and earlier decisions are void.
 UNDECIDED: Final = frozenset({_S.PAUSING, _S.PAUSED, _S.STOPPING})
 
 MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
-    # Straight to failed: it cannot be started, ever; this version does not understand its spec.
+    # Directly to failed: the job can never be started, because this version does not understand its spec.
     _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED, _S.FAILED}),
-    # Back to queued: a retry, or paused by the policy. Straight to an end: it was too quick to be seen running.
+    # Back to queued: a retry, or paused by the policy. Directly to an end: the job ended before a report showed it
+    # running.
     _S.STARTING: frozenset({_S.RUNNING, _S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
-    # Straight to stopped: a user stopped the driver by hand.
+    # Directly to stopped: a user stopped the driver by hand.
     _S.RUNNING: frozenset({_S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
-    # A job that ends by itself while it is being paused or stopped has ended by itself.
+    # A job may end by itself while it is being paused or stopped; then it has its own outcome.
     _S.PAUSING: frozenset({_S.PAUSED, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
     _S.STOPPING: ENDED,
@@ -58,20 +59,20 @@ MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
 
 
 class Action(enum.StrEnum):
-    """What a user may ask of a job. The value is the verb of the sentence that refuses it."""
+    """What a user may ask of a job. The value is the verb in the refusal."""
 
     PAUSE = "pause"
     RESUME = "resume"
     STOP = "stop"
-    RESIZE = "resize"  # its minimum and maximum
+    RESIZE = "resize"  # changes the minimum and maximum of workers
     PRIORITIZE = "change the priority of"
-    MOVE = "move"  # to another queue
+    MOVE = "move"  # moves the job to another queue
     LABEL = "label"
 
 
 _GOES_ON: Final = frozenset({_S.QUEUED, _S.STARTING, _S.RUNNING, _S.PAUSING, _S.PAUSED})
 
-# Where each action leads; what is missing is refused. The actions below the first three lead nowhere.
+# The stage after each action; missing pairs are refused. Only the first three actions change the stage.
 _LEADS: Final[Mapping[Action, Mapping[Stage, Stage]]] = {
     Action.PAUSE: {_S.QUEUED: _S.PAUSED, _S.STARTING: _S.PAUSING, _S.RUNNING: _S.PAUSING},
     Action.RESUME: {_S.PAUSED: _S.QUEUED},
@@ -101,10 +102,10 @@ _IS: Final[Mapping[Stage, str]] = {
 
 
 def stage_after(action: Action, name: str, stage: Stage) -> Stage:
-    """Return the stage into which an action brings the job ``name``; the same one if it moves nothing.
+    """Return the stage of the job ``name`` after an action; the same stage if the action does not move the job.
 
     Raises:
-        Conflict: the stage does not have this action; the sentence says which it is and what to do.
+        Conflict: the stage does not allow this action; the message names the stage and says what to do.
 
     >>> str(stage_after(Action.PAUSE, "mnist", Stage.RUNNING))
     'pausing'
@@ -116,10 +117,10 @@ def stage_after(action: Action, name: str, stage: Stage) -> Stage:
 
 
 def check_ask(action: Action, name: str, owner: str, stage: Stage, asker: Asker) -> Stage:
-    """Check who asks, then whether the stage has the action; return the stage into which it brings the job.
+    """Check that the asker may change the job and that its stage allows the action; return the stage after it.
 
     Raises:
-        Forbidden: the job is not the asker's to change.
+        Forbidden: the asker may not change the job.
         Conflict: as `stage_after`.
     """
     check_may_change(action, name, owner, asker)

@@ -28,45 +28,47 @@ _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"
 _SEED: Final = "LEGATO_SEED"
 _NUM_NODES: Final = "LEGATO_NODES"
-_NODES_OF_WMLA: Final = "WMLA_NWORKER"  # in the jobs that its REST interface submits
+_NODES_OF_WMLA: Final = "WMLA_NWORKER"  # set in jobs that Legato's WMLA interface submits
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The part of a submission that is for the job's driver; kept in the store as it was said.
+    """The part of a submission that is for the job's driver; stored as submitted.
 
     Args:
         program: the script, relative to the code or the directory, and its arguments.
-        directory: where on the machines the program lies and runs. None: in the uploaded code.
+        directory: directory on the machines that contains the program and in which it runs. None: the uploaded code.
         environment: variables of the workers.
-        data: a directory on the machines, which the program finds in the variable ``LEGATO_DATA``. None: it needs none.
-        seed: in place of the one that the program gives to the runtime, in ``LEGATO_SEED``. None: the program's own.
-        num_threads: per worker, inside an operation; results depend on it.
+        data: a directory on the machines; the variable ``LEGATO_DATA`` passes it to the program. None: none.
+        seed: replaces the seed that the program gives to the runtime; passed in ``LEGATO_SEED``. None: the program's
+            seed.
+        num_threads: threads per worker within an operation; results depend on it.
         cpu_capability: the instruction set to which all workers are limited; see `legato.core.spec.JobSpec`.
-        num_micro_batches: of one step, if known: slots that would not make a step faster go to others.
-        checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when it is paused, stopped or done.
-        keep: checkpoints kept.
-        max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
-            with a checkpoint. None: any number.
+        num_micro_batches: micro-batches of one step, if known; the policy then assigns no slots that would not make a
+            step faster.
+        checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when the job is paused, is stopped or ends.
+        keep: number of checkpoints that are kept.
+        max_run_s: seconds for which the job may hold slots, over all its attempts and including starts; after that it
+            is stopped with a checkpoint. None: no limit.
         heartbeat_limit_s: a worker that is silent for this long is given up, unless its process computes or waits.
         collective_limit_s: a worker that has neither computed nor made progress for this long is given up.
         memory_bytes, num_cpus, must_limit: as of `legato.core.spec.JobSpec`. None: the platform's default.
-        parameters: of the program, by name; handed to it behind its arguments.
+        parameters: parameters of the program, by name; added after its arguments.
         framework: the name of what runs it.
-        launcher: what each worker begins with. None: the program, which is a Python script.
+        launcher: module that each worker runs first. None: the program itself, a Python script.
     """
 
-    environment: dict[str, str] = {}  # type: ignore[assignment]  # noqa: RUF012 -- nothing is hidden here; each gets its own
+    environment: dict[str, str] = {}  # type: ignore[assignment]  # noqa: RUF012 -- msgspec copies it for each instance
     launcher: Launcher | None = None  # type: ignore[assignment]  # read whole
 
     @property
     def script(self) -> str | None:
-        """The file of the program, from the working directory on, or absolute. None: it is not known which."""
+        """The file of the program, relative to the working directory or absolute. None: unknown."""
         return self.program[0] if self.launcher is None else self.launcher.script
 
 
 def read_work(spec: dict[str, Any]) -> Work:
-    """Read what the store kept of a submission.
+    """Read a submission's work from the store's JSON.
 
     Raises:
         UsageError: a field is missing, unknown or of the wrong type.
@@ -78,10 +80,10 @@ def read_work(spec: dict[str, Any]) -> Work:
 
 
 def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has_code: bool) -> None:
-    """Check at submission what can be known then.
+    """Check the values of a submission as far as possible before it runs.
 
     Raises:
-        UsageError: it could never run; the message says what to change.
+        UsageError: the job could never run; the message says what to change.
     """
     told = f"Cannot submit job '{name}'"
     if not work.program or not work.program[0]:
@@ -114,7 +116,7 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
 
 
 def check_most_workers(work: Work, told: str, max_workers: int) -> None:
-    """Raise LayoutError if a job may have more workers than are of use to it. ``told``: begins the message."""
+    """Raise LayoutError if a job's maximum of workers is higher than useful. ``told`` begins the message."""
     most = None if work.launcher is None else work.launcher.most_workers
     if most is not None and max_workers > most:
         raise LayoutError(
@@ -125,9 +127,9 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
 
 
 def check_resize(job: Job, work: Work) -> None:
-    """Raise UsageError if the number of a job's workers is fixed while it holds slots: they began together.
+    """Raise UsageError if a job's number of workers cannot change while it holds slots, because all began together.
 
-    That of WMLA's jobs of several nodes is fixed for good: they wait for as many as were submitted.
+    The number never changes for WMLA jobs of several nodes: their workers wait for the submitted number.
     """
     if not job.is_elastic and _NODES_OF_WMLA in work.environment:
         raise UsageError(
@@ -143,7 +145,7 @@ def check_resize(job: Job, work: Work) -> None:
 
 
 def check_data(data: str | None, told: str = "The") -> None:
-    """Raise BadField unless it can be a directory of data on the machines. ``told``: begins the message."""
+    """Raise BadField unless the path can be a directory of data on the machines. ``told`` begins the message."""
     if data is not None and not Path(data).is_absolute():
         raise BadField("data", f"{told} data directory '{data[:200]}' is not absolute. Give it from the root.")
 
@@ -157,19 +159,19 @@ def check_places(
     data: str | None,
     user: JobUser | None = None,
 ) -> None:
-    """Look on this machine for what a job needs there: better now than in each of its workers.
+    """Check that a job's directory, program and data exist on this machine, before its workers start.
 
     Args:
         told: the beginning of the sentence that refuses it.
-        machine: how the sentence calls this machine.
-        directory: of the program. None: it is in uploaded code.
-        program: its file, in that directory. None: it is not known.
+        machine: name of this machine in the sentence.
+        directory: of the program. None: uploaded code.
+        program: its file, in that directory. None: unknown.
         data: as of `Work`.
-        user: as whom the job runs, and as whom is looked: a job's owner learns nothing of what that user cannot see.
-            None: as this process.
+        user: the system user of the job. The check runs as this user, so it reveals only what this user can see. None:
+            the user of this process.
 
     Raises:
-        UsageError: something is not there, or ``user`` cannot see it.
+        UsageError: one of them does not exist, or ``user`` cannot see it.
     """
     names = (directory or "", program or "", data or "")
     missing = find_missing(*names) if user is None else _look_as(user, names)
@@ -189,16 +191,17 @@ def check_places(
 
 
 def _look_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
-    """Return what a user does not find, as `find_missing` does; None also if that could not be looked for."""
+    """Run `find_missing` as a user and return its result; None also if that failed."""
     answer = try_as(user, [sys.executable, "-I", "-S", places_module.__file__, *names], {})
     return answer if answer in MISSING else None
 
 
 def find_bounds(job: Job, num_slots: int) -> tuple[int, int]:
-    """Return the minimum and the maximum of workers that a driver is given along with so many slots.
+    """Return the minimum and maximum of workers for a driver that has so many slots.
 
-    The slots of a job may be outside its own bounds: a user has changed those since the slots were decided, or its
-    step has fewer micro-batches than its minimum. The driver gets the job's own bounds when the slots have followed.
+    The number of slots may be outside the job's bounds: a user may have changed the bounds since the decision, or a
+    step has fewer micro-batches than the minimum. The driver gets the job's own bounds after the slots have been
+    adapted.
     """
     return min(job.min_workers, num_slots), max(job.max_workers, num_slots)
 
@@ -207,11 +210,11 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
     """Return the order for the present attempt of a job.
 
     Args:
-        job: whose id becomes the name for its driver.
-        work: what it runs.
-        slots: those that it has.
+        job: the job; its id becomes its name for the driver.
+        work: the job's work.
+        slots: the job's slots.
         code: where uploaded code is unpacked, one directory per SHA-256.
-        goes_on: from the newest checkpoint, if there is one.
+        goes_on: whether to continue from the newest checkpoint, if there is one.
     """
     min_workers, max_workers = find_bounds(job, len(slots))
     spec = _spec(work, job.id, work.directory or "", min_workers, max_workers, len(slots))
@@ -229,7 +232,7 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
 
 
 def find_module(module: str) -> str:
-    """Return the file of a module, which may be run as a script.
+    """Return the file of a module, to run it as a script.
 
     Raises:
         UsageError: there is no such module.
@@ -244,15 +247,15 @@ def find_module(module: str) -> str:
 
 
 def _told(work: Work) -> dict[str, str]:
-    """Return the variables by which workers hear what is in no field of their job's spec."""
+    """Return the variables that pass settings to workers for which the job's spec has no field."""
     told = {DATA_VARIABLE: work.data, _SEED: None if work.seed is None else str(work.seed)}
     return {variable: value for variable, value in told.items() if value is not None}
 
 
 def _launched(launcher: Launcher | None, num_workers: int) -> dict[str, str]:
-    """Return the variables of a launcher, which also hears how many workers begin: those of a gang wait for so many.
+    """Return the variables of a launcher, with the number of workers that begin: workers of a gang wait for so many.
 
-    It is the number of slots, not the maximum, which a user may have changed since the slots were decided.
+    This is the number of slots, not the maximum, because a user may have changed the maximum since the decision.
     """
     return {} if launcher is None else {**launcher.environment, _NUM_NODES: str(num_workers)}
 

@@ -1,7 +1,7 @@
 """The interface to drivers: start one per job, send it its slots, stop it, read its report. Decides nothing.
 
-A driver outlives the platform. Its starter says which *attempt* of the job it is, and everything is asked and
-answered for that attempt only, so that nothing late is taken for news. Every call may be repeated.
+A driver outlives the platform. The platform numbers the *attempts* of a job. Each call and each report names its
+attempt, so that a late message of an earlier attempt has no effect. Every call may be repeated.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         job: the job's id; also ``spec.name``.
-        attempt: which life of the job it is, from 1.
+        attempt: number of the attempt, from 1.
         spec: what to train; ``spec.resume`` if it continues from a checkpoint.
-        slots: those that it has at first, by their names in the pool.
-        code: a folder with the job's code, which stays as it is: the job runs in a copy of its own, made by its first
-            attempt and kept for those after it. None: it runs in ``spec.directory``, wherever that is.
-        code_folder: of the working directory, into which the code is copied; "": it is the working directory.
+        slots: the slots with which it starts, by their names in the pool.
+        code: a folder with the job's code, which is not changed: the first attempt copies it, and all attempts run in
+            that copy. None: the job runs in ``spec.directory``.
+        code_folder: folder of the working directory into which the code is copied; "": the working directory itself.
         script: the file of the program, from the working directory on, or absolute. "": it is the first word of
-            ``spec.program``; None: it is not known which.
-        preloads: what the script imports may be loaded before the workers are forked.
-        owner: the user of the platform whose job it is. "": not known, of a job that an earlier release started.
+            ``spec.program``; None: unknown.
+        preloads: whether the warm parent may import the packages of the script before it forks the workers.
+        owner: the user of the platform who owns the job. "": unknown, because an earlier release started the job.
     """
 
     job: str
@@ -44,12 +44,12 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
 
     def find_script(self) -> str | None:
-        """Return the file of the program, from the working directory on, or absolute. None: it is not known which."""
+        """Return the file of the program, relative to the working directory or absolute. None: unknown."""
         return None if self.script is None else self.script or self.spec.program[0]
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The slots of a job, all of them, and within which bounds they may change.
+    """All slots of a job, and the bounds of their number.
 
     Args:
         slots: by their names in the pool.
@@ -63,14 +63,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverState(enum.StrEnum):
-    """How a driver does."""
+    """The state of a driver."""
 
-    UNKNOWN = "unknown"  # it was never asked for here
-    STARTING = "starting"  # its process lives; it does not answer yet
+    UNKNOWN = "unknown"  # this platform never started it
+    STARTING = "starting"  # its process runs, but has not answered yet
     RUNNING = "running"  # it answers
-    SILENT = "silent"  # its process lives; it answered before and does not now
-    GONE = "gone"  # it died before its job ended: start it again for the same attempt, and it adopts the workers
-    ENDED = "ended"  # the job has its outcome, and none of its processes is left
+    SILENT = "silent"  # its process runs; it answered before but does not now
+    GONE = "gone"  # it died before its job ended; a new driver of the same attempt adopts the workers
+    ENDED = "ended"  # the job has its outcome, and all of its processes have ended
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +78,17 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         attempt: of the job.
-        state: how the driver does.
-        assigned: the slots that it received last, by its own report; None if it does not answer.
-        in_use: slots in which a process of the job may still live; None if it is not known. Empty once it has ended.
+        state: state of the driver.
+        assigned: the slots that the driver received last, as it reports; None if it does not answer.
+        in_use: slots in which a process of the job may still run; None if unknown. Empty after the job has ended.
         given_up: slots in which the driver starts no worker again.
-        surplus: slots that cannot help, because a step of the job has too few micro-batches; no worker is in them.
+        surplus: slots without a worker, because a step of the job has too few micro-batches for more workers.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
-        step: the last one that was committed; of a job that has ended, None where that is not known.
+        step: the last committed step; None if the job has ended and the step is unknown.
         epoch: of that step.
-        trouble: why it is silent or gone, as far as that is known; "": it is not.
-        is_under_way: its start is not over yet, so that there may be no process that could answer.
+        trouble: why the driver does not answer or has died, as far as known; "": it answers.
+        is_under_way: its start is not complete, so there may be no process yet that can answer.
     """
 
     attempt: int
@@ -111,59 +111,60 @@ def always() -> bool:
 
 
 class Drivers(Protocol):
-    """Starts drivers and speaks with them."""
+    """Starts drivers, and exchanges messages with them."""
 
     async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
-        """Start a driver, unless it runs. Of an attempt that was started before, the workers that live are adopted.
+        """Start a driver unless it runs. It adopts the workers that still run from an earlier start of its attempt.
 
         This may take long, where there is much code to copy.
 
         Args:
             order: for the driver.
-            is_wanted: asked after whatever takes long; if it is not needed any more, nothing is started.
+            is_wanted: called after each slow step. If it returns False, nothing is started.
 
         Raises:
-            LegatoError: it cannot be started here.
+            LegatoError: the driver cannot be started on this machine.
         """
         ...
 
     async def kill(self, job: str, attempt: int) -> None:
-        """Kill the process of a driver that does not answer; nothing if it does not live. The workers train on.
+        """Kill the process of a driver that does not answer; do nothing if it has ended. The workers train on.
 
         Raises:
-            LegatoError: which process it is, is not known.
+            LegatoError: the driver's process is unknown.
         """
         ...
 
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
-        """End an attempt whose driver is gone and cannot run: what is left of it is killed.
+        """End an attempt whose driver has died and cannot be started again, and kill its remaining processes.
 
-        From then on it is reported as ended; as failed, for this reason.
+        Later reports say that the attempt has failed, for this reason.
 
         Raises:
-            LegatoError: a process of it may still live.
+            LegatoError: a process of the attempt may still run.
         """
         ...
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
-        """Tell a driver which slots its job has, all of them.
+        """Send a driver the list of all slots of its job.
 
         Returns:
-            Whether it has received the message. If not, the next report shows it, and the message is sent again.
+            Whether the driver has received the message. If not, its next report shows the old slots, and the loop sends
+            the message again.
 
         Raises:
-            UsageError: it refuses: its job may not have that many.
+            UsageError: the driver refuses, because its job may not have that many slots.
         """
         ...
 
     async def stop(self, job: str, attempt: int, *, now: bool, reason: str) -> bool:
-        """Ask a job to end with a checkpoint, or ``now`` without. Returns whether its driver has heard."""
+        """Ask a job to end with a checkpoint, or ``now`` without. Returns whether its driver has received this."""
         ...
 
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
-        """Return a report on each of the jobs, asked for by their present attempt."""
+        """Return a report on the present attempt of each job."""
         ...
 
     async def close(self) -> None:
-        """Let go of all drivers; they continue."""
+        """Close the connections to all drivers. The drivers continue."""
         ...

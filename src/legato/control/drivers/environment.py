@@ -23,8 +23,8 @@ _USER: Final = re.compile(r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)?[^/\s]*@")
 def pass_on(environment: Mapping[str, str], patterns: Collection[str] = PASSED_ON) -> dict[str, str]:
     """Return the variables that jobs see.
 
-    The operator's ``HF_TOKEN`` is not theirs: who needs one submits it with the job. Nor is the password of a proxy:
-    the address is passed on without user and password.
+    Jobs do not get the operator's ``HF_TOKEN``: a user who needs one submits it with the job. Addresses of proxies are
+    passed on without user and password.
 
     Args:
         environment: of the platform.
@@ -45,5 +45,5 @@ def pass_on(environment: Mapping[str, str], patterns: Collection[str] = PASSED_O
 
 
 def _may_hold_user(name: str, value: str) -> bool:
-    # A proxy may be given without a scheme; elsewhere a mere "@" is no address.
+    # The address of a proxy may have no scheme. In other variables, text with "@" and without a scheme is no address.
     return name.lower().endswith("_proxy") or "://" in value.partition("@")[0]

@@ -1,6 +1,6 @@
 """Prepares and reads a job's directory around its driver: copy of the code, leftover processes, last log lines.
 
-The driver's own files are `legato.driver.journal`'s to know. Starts nothing, and decides nothing.
+`legato.driver.journal` reads and writes the driver's own files. This module starts nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _MERE_WORDS: Final = frozenset({"DEBUG", "INFO", "WARNING"})
 
 
 def copy_code(code: Path, directory: Path, folder: str = "", user: JobUser | None = None) -> Path:
-    """Give a job a copy of its code to run in, unless it has one, and return where that is.
+    """Copy a job's code unless the job has a copy, and return the path of the copy.
 
-    Several may do this at once: one copy is kept, and it is whole.
+    If several processes copy at the same time, one complete copy is kept.
 
     Args:
         code: stays as it is.
         directory: of the job.
-        folder: in the copy, into which the code goes; "": on top.
-        user: whose the copy is to be. None: ours.
+        folder: folder of the copy into which the code goes; "": the copy itself.
+        user: the system user who gets the copy. None: the user of this process.
 
     Raises:
-        LegatoError: the code is not there, or cannot be copied.
+        LegatoError: the code does not exist, or cannot be copied.
     """
     work = directory / _WORK
     if work.exists():
@@ -70,7 +70,7 @@ def _hand_over(work: Path, user: JobUser | None) -> None:
 
 
 def _remove_scratch(directory: Path) -> None:
-    """Remove what copies left that were killed; one that is still under way is not needed any more either."""
+    """Remove the files of interrupted copies. A copy that is still under way is no longer needed either."""
     for left in directory.glob(f"{_SCRATCH}*"):
         shutil.rmtree(left, ignore_errors=True)
 
@@ -83,19 +83,19 @@ def _first_reason(error: OSError) -> str:
 
 
 async def end_leftovers(directory: Path, user: JobUser | None = None) -> None:
-    """Kill the processes of a job that has no driver: its workers, and the one that they were forked from.
+    """Kill the processes of a job that has no driver: its workers and their warm parent.
 
     Args:
         directory: of the job.
-        user: as whom they run. None: as we do.
+        user: the system user of these processes. None: the user of this process.
 
     Raises:
-        LegatoError: one of them may still live.
+        LegatoError: one of these processes may still run.
     """
     path, uid = find_record(directory, user), None if user is None else user.uid
     record = _read_record(path, user)
     if record is not None and record.pid:
-        # First: it could fork another one.
+        # The warm parent first: it could fork another worker.
         await end_process(record.pid, record.start_time, uid)
         record = _read_record(path, user) or record
     if user is not None:
@@ -107,7 +107,8 @@ async def end_leftovers(directory: Path, user: JobUser | None = None) -> None:
         return
     left = [entry for entry in record.workers.values() if entry.exit_code is None]
     if user is not None:
-        # What a gone one has left is found above; here the job could let us look for it thousands of times.
+        # `kill_as` has killed what ended workers left. The job can write its record, which could name thousands of
+        # ended workers.
         left = [entry for entry in left if is_alive(entry.pid, entry.start_time, uid)]
     for entry in left:
         await end_group(entry.pid, entry.start_time, mark_of(str(path)), uid)
@@ -124,12 +125,12 @@ def _read_record(path: Path, user: JobUser | None) -> Record | None:
     except LegatoError:
         if user is None:
             raise
-        # The job itself may have written anything there. Its processes are found by their mark.
+        # The job may have written anything into this file. Its processes are found by their mark.
         return None
 
 
 def read_last_error(log: Path) -> str:
-    """Return the last line of a log if it tells of an error, as far as one can see; else ""."""
+    """Return the last line of a log if it looks like an error, else ""."""
     try:
         with log.open("rb") as file:
             file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))

@@ -1,7 +1,7 @@
 """Drivers as processes of this machine, each in a separate session, so that they outlive the platform.
 
-What is known of a driver lies in its job's directory: the order, the identity of its process, where it listens, its
-journal. So a platform that comes again finds every driver, also those that another server started. Decides nothing.
+The job's directory holds what the platform knows of a driver: the order, the identity of its process, its address, its
+journal. So a restarted platform finds every driver, including those that another server started. Decides nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _POLL_S: Final = 0.01
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """A process, also after its number was given to another one."""
+    """Identifies a process even if its process id was used again."""
 
     pid: int
     start_time: int
@@ -75,10 +75,10 @@ class LocalDrivers:
         root: where jobs' directories are, one per job id.
         node: the name of this machine in the pool: its slots are ``NODE/0``, ``NODE/1``, …
         devices: the torch device of each slot.
-        passed_on: patterns of the variables that jobs see of this process's environment.
+        passed_on: patterns of the variables of this process's environment that jobs get.
         log_max_bytes: of each log of a job.
-        limits: of jobs that ask for none.
-        find_user: returns the user of the system as whom jobs of a user of the platform run; None: as this process.
+        limits: limits of jobs that set none.
+        find_user: returns the system user as whom jobs of a platform user run; None: the user of this process.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class LocalDrivers:
         self._answered: set[tuple[str, int]] = set()
         self._odd: dict[str, str] = {}
         self._gate = asyncio.Semaphore(_NUM_AT_ONCE)
-        # Of their own: many large copies must not take the threads of all that is short.
+        # Copies have a separate pool of threads, so that many large copies do not delay short calls.
         self._copying = ThreadPoolExecutor(NUM_COPIES, thread_name_prefix="copy")
 
     # ------------------------------------------------------------ the contract
 
     async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
-        """Start a driver process, unless the last one lives."""
+        """Start a driver process unless the last one still runs."""
         directory = self._root / order.job
         found = await asyncio.to_thread(read_order, directory)
         if found is not None and found.order.attempt > order.attempt:
@@ -120,7 +120,7 @@ class LocalDrivers:
         is_new = found is None or found.order.attempt < order.attempt
         if await self._still_driven(directory, ending=is_new):
             return
-        # Also for an attempt that continues: the user's home directory is made if it is not there.
+        # Needed for every attempt: this creates the user's home directory if it is missing.
         user = await asyncio.to_thread(self._find_user, order.owner)
         if is_new:
             numbers = self._numbers(order.slots)
@@ -144,7 +144,7 @@ class LocalDrivers:
             await asyncio.to_thread(_kill_driver, job, directory)
 
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
-        """Kill what is left of an attempt. That it has ended is remembered here: its directory may be what is wrong."""
+        """Kill the remaining processes of an attempt. Keeps its end in memory: the directory may be unusable."""
         directory = self._root / job
         if await asyncio.to_thread(_is_driven, directory):
             return
@@ -152,7 +152,7 @@ class LocalDrivers:
         self._given_up[job, attempt] = reason
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
-        """Tell a driver its slots."""
+        """Send a driver its slots."""
         request = wire.AssignRequest(
             slots=self._numbers(said.slots),
             reason=said.reason,
@@ -169,7 +169,7 @@ class LocalDrivers:
         return await self._ask(job, attempt, wire.StopRequest(now=now, reason=reason)) is not None
 
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
-        """Ask all drivers at once; one that hangs delays the others only briefly."""
+        """Ask all drivers at the same time; a driver that hangs delays the others only briefly."""
         for job, child in list(self._children.items()):
             if (code := child.poll()) is not None:
                 del self._children[job]
@@ -189,14 +189,14 @@ class LocalDrivers:
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close() for line in lines.values()))
         for child in self._children.values():
-            # Not ours any more: without this, Python would warn that it was left running.
+            # The driver outlives this process. Without this line, Python would warn that it still runs.
             child.returncode = child.poll() or 0
         self._children.clear()
 
     # ------------------------------------------------------------ inside
 
     async def _report_safely(self, job: str, attempt: int) -> DriverReport:
-        """Report on one job; if what is there or what is answered cannot be read, only whether its driver lives."""
+        """Report on one job; only whether its driver runs, if its files or the driver's answer cannot be read."""
         if (job, attempt) in self._given_up:
             outcome = Outcome("failed", _EXIT_GIVEN_UP, self._given_up[job, attempt])
             return DriverReport(attempt=attempt, state=DriverState.ENDED, in_use=frozenset(), outcome=outcome)
@@ -205,7 +205,7 @@ class LocalDrivers:
             missing = [] if report.status is None else [key for key in _NEEDED if key not in report.status]
             if missing:
                 raise LegatoError(f"its driver does not report {', '.join(missing)}; it is of another version")
-        except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
+        except Exception as error:  # noqa: BLE001 -- a failure of one job must not stop the others
             if self._odd.get(job) != str(error):
                 self._odd[job] = str(error)
                 _log.exception("the files of a driver cannot be read", job=job)
@@ -254,7 +254,7 @@ class LocalDrivers:
         return DriverReport(attempt=attempt, state=DriverState.SILENT if answered else DriverState.STARTING)
 
     async def _ask(self, job: str, attempt: int, what: wire.ClientRequest) -> wire.Reply | None:
-        """Ask a driver one thing; None if it does not answer, or is not of this attempt."""
+        """Send a driver one request. Returns None if it does not answer, or if it belongs to another attempt."""
         directory = JobDirectory(self._root / job)
         found = await asyncio.to_thread(read_order, directory.path)
         if found is None or found.order.attempt != attempt:
@@ -264,7 +264,7 @@ class LocalDrivers:
             return await line.ask(what)
 
     def _apply_defaults(self, spec: JobSpec) -> JobSpec:
-        """Return a job's spec with what the operator chose for all that the job does not choose itself."""
+        """Return a job's spec with the operator's defaults for the limits that the job does not set."""
         asks = spec.memory_bytes is not None or spec.num_cpus is not None
         return msgspec.structs.replace(
             spec,
@@ -272,7 +272,7 @@ class LocalDrivers:
             memory_bytes=self._limits.memory_bytes if spec.memory_bytes is None else spec.memory_bytes,
             num_cpus=self._limits.num_cpus if spec.num_cpus is None else spec.num_cpus,
             max_processes=self._limits.num_processes,
-            # The operator's own choice keeps no job from running: the server says at its start that it cannot be held.
+            # A default limit that cannot be enforced does not stop the job. The server reported this at its start.
             must_limit=spec.must_limit and asks,
         )
 
@@ -281,7 +281,7 @@ class LocalDrivers:
         return await loop.run_in_executor(self._copying, copy_code, code, directory, folder, user)
 
     async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
-        """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""
+        """Return whether a driver process runs. After its attempt has ended, wait a moment for the process to end."""
         for _ in range(_NUM_POLLS if ending else 1):
             if not await asyncio.to_thread(_is_driven, directory):
                 return False
@@ -292,7 +292,7 @@ class LocalDrivers:
         return True
 
     def _why_gone(self, job: str) -> str:
-        """Return what ended a driver's process, as far as that is known."""
+        """Return what ended a driver's process, as far as known."""
         code = self._exits.get(job)
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
@@ -314,7 +314,7 @@ class LocalDrivers:
             )
         last = self._children.pop(job, None)
         if last is not None:
-            last.poll()  # it is gone already; this reaps it
+            last.poll()  # it has ended already; this reaps it
         self._children[job] = child
         started = start_time_of(child.pid)
         if started is not None:
@@ -335,7 +335,7 @@ class LocalDrivers:
 
 
 class _Line:
-    """The connection to one driver, replaced when that listens elsewhere; one question at a time."""
+    """The connection to one driver, for one request at a time. It is replaced when the driver's address changes."""
 
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory
@@ -354,7 +354,7 @@ class _Line:
                     frame: Any = await connection.recv()
                     return wire.decode_reply(frame)
             except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError):
-                # An answer that comes late must not be taken for that to the next question.
+                # A late answer must not be read as the answer to the next request.
                 await self._drop()
                 return None
 
@@ -384,21 +384,22 @@ class _Line:
 
 
 def _is_driven(directory: Path) -> bool:
-    """Return whether a job's driver process lives."""
+    """Return whether a job's driver process runs."""
     identity = _read_identity(directory)
     if identity is not None and identity.is_alive():
         return True
-    # Who started it may have died before that was written down, or another one that ended at once is there.
+    # The server that started it may have died before it wrote the identity down, or the file names another driver that
+    # ended at once.
     return JobDirectory(directory).is_locked()
 
 
 def _user_of(directory: Path) -> JobUser | None:
-    """Return as whom the processes of a job run, for who ends what is left of it; None: as we do."""
+    """Return the system user of a job's processes, which is needed to end them; None: the user of this process."""
     try:
         found = read_order(directory)
     except LegatoError:
         if (directory / RUN).exists():
-            raise  # as another user, and nothing else says as which
+            raise  # the job has another user, and only the order names that user
         return None
     return None if found is None else found.user
 

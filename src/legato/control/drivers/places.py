@@ -1,6 +1,6 @@
 """Checks the directories and the program of a job; run as a script, it checks with the rights of its user.
 
-``python -I -S places.py DIRECTORY PROGRAM DATA`` prints which of them is missing and ends with 1. Imports nothing of
+``python -I -S places.py DIRECTORY PROGRAM DATA`` prints which of these is missing and exits with 1. Imports nothing of
 Legato, so it starts in milliseconds.
 """
 
@@ -13,11 +13,11 @@ MISSING = ("directory", "program", "data")
 
 
 def find_missing(directory: str, program: str, data: str) -> str | None:
-    """Return which of them is not there, or cannot be seen by this user; None: all are there.
+    """Return which of these does not exist or is not visible to this user; None: all exist.
 
     Args:
         directory: of the program; "": it needs none.
-        program: its file, in that directory; "": it is not known.
+        program: its file, in that directory; "": unknown.
         data: a directory; "": it needs none.
 
     >>> find_missing("/", "", ""), find_missing("/", "no-such-file", ""), find_missing("", "", "/no-such-folder")

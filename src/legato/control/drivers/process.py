@@ -1,7 +1,7 @@
 """A driver as a separate process: ``python -m legato.control.drivers.process DIRECTORY``.
 
-It reads its order from the job's directory and runs the job to its end, or takes it over where an earlier driver of the
-same attempt died. It is independent: the server that started it may die and restart. Decides nothing about slots.
+The process reads its order from the job's directory. It runs the job to its end, or adopts the workers of an earlier
+driver of the same attempt. The server that started it may die and restart. Decides nothing about slots.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         order: as given to `Drivers.start`.
-        slots: where on this machine its slots are, by number.
+        slots: numbers of its slots on this machine.
         devices: the torch device of each slot of this machine, by number.
-        places: the folders below which paths of the order may lie, where they were when it was written.
-        user: as whom the job's processes run. None: as the user of the driver.
+        places: the folders that paths of the order may be in, with their locations when the order was written.
+        user: the system user of the job's processes. None: the user of the driver.
     """
 
     order: DriverOrder
@@ -55,10 +55,10 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_order(directory: Path) -> LocalOrder | None:
-    """Return the order in a job's directory, None if there is none. Its paths are right also after the home was moved.
+    """Return the order in a job's directory, None if there is none. Paths are adapted if the home was moved.
 
     Raises:
-        LegatoError: it cannot be read.
+        LegatoError: the file cannot be read.
     """
     try:
         found = decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
@@ -81,7 +81,7 @@ def write_order(directory: Path, order: LocalOrder) -> None:
 def main(path: Path) -> int:
     """Carry out the order in a job's directory; returns the exit code of this process, which is not used."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # It tells of each connection, which says nothing about the job.
+    # This logger reports each connection, which says nothing about the job.
     logging.getLogger("websockets").setLevel(logging.WARNING)
     found = read_order(path)
     if found is None:
@@ -96,7 +96,7 @@ def main(path: Path) -> int:
     except UsageError as error:
         return _refuse(found, directory, error)
     except LegatoError:
-        # Not the end of the job: what runs, runs on, and the next driver takes it over.
+        # This does not end the job: its workers continue, and the next driver adopts them.
         _log.exception("The driver of job %s failed before its job ended", found.order.job)
         return 1
     _log.info("The job %s: %s", outcome.outcome, outcome.reason)

@@ -1,6 +1,6 @@
-"""Around the policy, as pure functions: what it sees of the platform, and what its decisions change there.
+"""Makes the policy's input from the facts, and changes of the store from its decisions. Pure functions.
 
-No I/O and no clock. Who gets what is decided in `legato.policy`.
+No I/O and no clock. `legato.policy` decides which job gets which slots.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ def make_snapshot(
     now: float,
     left_out: LeftOut,
 ) -> policy.Snapshot:
-    """Return what the policy sees.
+    """Return the snapshot of the pool for the policy.
 
-    A job on which it cannot decide is not in it, nor are the slots that this job holds; ``left_out`` says why.
+    A job on which the policy cannot decide is left out, together with the slots that it holds; ``left_out`` says why.
 
     Args:
         pool: the facts.
         reports: of the drivers.
         memories: of the loop.
-        works: what the jobs run, as far as known.
+        works: programs and limits of the jobs, as far as known.
         now: the present time.
-        left_out: jobs that are in it already are not described; those on which the policy cannot decide are added.
+        left_out: jobs that it names already do not enter the snapshot. Jobs on which the policy cannot decide are added
+            to it.
     """
     left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
@@ -86,7 +87,7 @@ def _describe_slots(pool: RoundFacts, in_play: Mapping[str, Job], left_out: Left
             device=slot.device,
             holder=holder,
             leaving=slot.id in holders and (holders[slot.id].release_asked_at is not None or holder not in in_play),
-            # What a job holds that is left out is not there for others.
+            # The slots of a job that is left out are not available to other jobs.
             usable=slot.unusable_since is None and holder not in left_out.jobs,
         )
         fault = "two slots have this id" if slot.id in slots else find_slot_fault(described)
@@ -98,10 +99,10 @@ def _describe_slots(pool: RoundFacts, in_play: Mapping[str, Job], left_out: Left
 
 
 def decide_apart(snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut) -> policy.Decisions:
-    """Decide; if the policy fails, find the jobs on which it fails, leave those out and decide on all others.
+    """Decide. If the policy fails, find the jobs that cause it, leave them out and decide on all others.
 
     Raises:
-        Exception: the policy fails whichever single jobs are left out.
+        Exception: no single jobs are the cause of the failure.
     """
     try:
         return decide(snapshot, rules)
@@ -114,10 +115,10 @@ def decide_apart(snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut) -> 
 def _find_able(
     jobs: tuple[policy.JobDemand, ...], snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut
 ) -> tuple[policy.JobDemand, ...]:
-    """Return the jobs on which the policy can decide, by halves: most often it fails on one of very many."""
+    """Return the jobs on which the policy can decide. Bisects, because usually one job of many is the cause."""
     try:
         decide(_with_only(jobs, snapshot), rules)
-    except Exception as error:  # noqa: BLE001 -- whatever it is, only these jobs are concerned
+    except Exception as error:  # noqa: BLE001 -- any error concerns only these jobs
         if len(jobs) == 1:
             left_out.jobs[jobs[0].id] = f"the policy fails on it: {describe(error)}"
             return ()
@@ -138,7 +139,7 @@ def _with_only(jobs: tuple[policy.JobDemand, ...], snapshot: policy.Snapshot) ->
 def _is_in_play(job: Job, works: Mapping[str, Work], memory: Memory | None, now: float) -> bool:
     if job.stage is Stage.QUEUED and memory is not None and memory.attempt == job.attempt and now < memory.again_at:
         return False
-    # What cannot be read cannot be started; what runs already is known to its driver.
+    # A job whose spec cannot be read cannot be started. If it runs already, its driver knows the spec.
     return job.stage in (Stage.STARTING, Stage.RUNNING) or (job.stage is Stage.QUEUED and job.id in works)
 
 
@@ -147,9 +148,9 @@ def _describe(
 ) -> policy.JobDemand:
     max_workers = job.max_workers
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
-        # A failure in one slot would repeat in the next one, until the job is started again.
+        # After a failure in one slot, a worker would probably fail in another slot too, until the job is started again.
         max_workers = max(job.min_workers, min(max_workers, memory.most))
-    # What its workers say counts more than what was said of it when it was submitted.
+    # The report of its workers counts more than the value of the submission.
     measured = job.progress
     num_micro_batches = measured.num_micro_batches if measured is not None else None
     if num_micro_batches is None and work is not None:
@@ -181,7 +182,7 @@ def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standi
     if job.stage is Stage.QUEUED:
         return Standing.PAUSED if job.attempt > 0 else Standing.WAITING
     if report is None or report.status is None or report.state is not DriverState.RUNNING:
-        # Its driver starts, or hangs, or was killed: until that is known nothing is added to it.
+        # Its driver starts, hangs, or was killed. Until its state is known, the job gets no more slots.
         return Standing.RESIZING
     status: dict[str, Any] = report.status
     unused = report.given_up | report.surplus
@@ -193,9 +194,9 @@ def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standi
 def carry_out(
     pool: RoundFacts, decisions: policy.Decisions, memories: dict[str, Memory], left_out: LeftOut
 ) -> list[JobChange]:
-    """Return what the policy's decisions change in the store, and say of the jobs left out why they stay as they are.
+    """Return the changes of the store that the policy's decisions need, with the reason for each job that was left out.
 
-    A decision is new if the job's slots change, or how many it should have in the end; otherwise only the words change.
+    A decision is new if it changes the job's slots or its target; otherwise only the text of the reason changes.
     """
     jobs = {job.id: job for job in pool.facts.jobs}
     changes = []
@@ -212,7 +213,7 @@ def carry_out(
 
 
 def _leave(pool: RoundFacts, job: Job, why: str) -> JobChange:
-    """Say that nothing is decided for a job; the store keeps it, with an event, unless it says so already."""
+    """Record in the store, with an event, why no decision was made for a job, unless the store says so already."""
     verdict = Verdict(len(pool.kept(job)), f"left out of all decisions, and stays as it is: {why}")
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
 
@@ -229,7 +230,7 @@ def _carry_out_one(
         memory.is_hurried = False
     granted = sorted(set(decision.slots) - kept)
     if granted and pool.is_paused_by_policy(job):
-        # It begins again when its driver has ended.
+        # The job starts again after its driver has ended.
         return None
     released = sorted(kept - set(decision.slots))
     is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)

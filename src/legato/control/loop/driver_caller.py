@@ -1,6 +1,6 @@
-"""Calls drivers after a round: starts run beside the rounds, because code may take long to copy; all else inside one.
+"""Calls drivers after a round. Starts run beside the rounds, because copies of code take long; other calls run inside.
 
-Of one job one thing is under way at a time. Failures are reported to the caller; nothing is tried again here.
+Each job has at most one call under way. Failures are reported to the caller; this module does not retry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, make_order
 from legato.core.errors import LegatoError
 
-_AT_ONCE_S: Final = 0.1  # most starts are done by then, and what failed is known before the round ends
+_AT_ONCE_S: Final = 0.1  # most starts end within this time, so that the round knows the failures
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,8 @@ class Caller:
         code: where uploaded code is unpacked.
         pulse: where calls that failed are counted.
         is_leading: whether this loop may start something at this moment.
-        note_failure: told the job, its attempt and why, where a driver could not be started; None: it was too late.
+        note_failure: called with the job, its attempt and the reason when a driver could not be started; reason None:
+            the start was dropped.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class Caller:
         self._under_way: dict[str, tuple[int, asyncio.Task[None]]] = {}
 
     async def report(self, jobs: Iterable[Job], attempts: Mapping[str, int]) -> dict[str, DriverReport]:
-        """Return the drivers' reports; of a start that is under way it is known that nothing is known yet.
+        """Return the drivers' reports. A start that is under way is reported as such.
 
-        A start that a job does not need any more is let go of; in the next round it is seen what became of it.
+        A start that its job no longer needs is cancelled; the next round learns the result.
         """
         self._reap()
-        # As of before the drivers are asked: what ends meanwhile may have been seen as it was before.
+        # Taken before the drivers are asked: if a start ends in between, its report may show the state before.
         under_way = {job: attempt for job, (attempt, _) in self._under_way.items()}
         reports = await self._drivers.reports(attempts)
         now = {job.id: job for job in jobs}
@@ -93,12 +94,12 @@ class Caller:
         self._reap()
 
     def let_go_of_all(self) -> None:
-        """Have nothing that is under way start anything any more; not for long, another loop decides."""
+        """Cancel all starts that are under way, because another loop is about to decide."""
         for name in self._under_way:
             self._let_go(name)
 
     async def close(self) -> None:
-        """Let go of all, and wait until that is so."""
+        """Cancel all starts, and wait until they have ended."""
         self.let_go_of_all()
         await asyncio.gather(*(task for _, task in self._under_way.values()), return_exceptions=True)
         self._under_way.clear()
@@ -157,7 +158,7 @@ class Caller:
                     await self._drivers.assign(job.id, job.attempt, said)
                 case End(now=now, reason=reason):
                     await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
-        except Exception as error:  # noqa: BLE001 -- as above; it shows in the next report, and is tried again
+        except Exception as error:  # noqa: BLE001 -- as above; the next report shows it, and the loop tries again
             self._warn(call, error)
 
     def _warn(self, call: Call, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """The messages that drivers need after a round, as pure functions: the store compared with the drivers' reports.
 
-Because it compares, a call that was lost in a crash is simply made in a later round. Sends nothing: `caller` does.
+A later round repeats a call that was lost in a crash, because the comparison finds the same difference. `driver_caller`
+sends the messages.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """End an attempt whose driver dies whenever it is started."""
+    """End an attempt whose driver dies after each start."""
 
     job: Job
     reason: str
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """Kill a driver that does not answer; once it is gone it is started again."""
+    """Kill a driver that does not answer. A later round starts a new one."""
 
     job: Job
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Tell a driver its slots."""
+    """Send a driver its slots."""
 
     job: Job
     said: Assignment
@@ -86,7 +87,7 @@ def _starts_of(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory,
     if is_gone and trouble.is_hopeless(now):
         memory.trouble = trouble.tried(now)
         return [GiveUp(job, trouble.tell_end(report))]
-    # Where something was started, also of a job that is to end: only its driver can end what may still run.
+    # Also start the driver of a job that is about to end: only a driver can end the processes that may still run.
     slots = tuple(pool.kept(job))
     is_startable = is_gone or (job.stage is Stage.STARTING and bool(slots))
     if not is_startable or not trouble.may_try(now):

@@ -1,7 +1,8 @@
 """Repeated failures of a job's driver: their number, the reason to show, when to give up. Pure.
 
-A driver that cannot be started, or dies, is started again after a pause that grows; one that was well for long begins
-from nothing. What is wrong stands behind the reason of the job's stage, until it is over. Starts nothing.
+A driver that cannot be started, or dies, is started again after a pause that grows. After a long time without a
+failure, the count starts at zero again. The reason of the job's stage names the failure until it is over. Starts
+nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ WELL_S: Final = 300.0
 
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
-_SILENT_S: Final = 10.0  # a shorter silence is not reported: a loaded machine is late now and then
-_SLOW_S: Final = 60.0  # nor of a driver that takes so long to begin
-# A driver that does not answer for that long is killed, and the next one adopts the workers. One that slept has none
-# left
-# after a minute: they save and end. One that begins may wait for imports. By whether its job is to end at once:
+_SILENT_S: Final = 10.0  # shorter silences are not reported: they are normal on a loaded machine
+_SLOW_S: Final = 60.0  # a driver may take so long to start before that is reported
+# A driver that does not answer for that long is killed, and the next one adopts the workers. A driver that was
+# suspended has no workers left after a minute: they save and end. A driver that starts may wait for imports. The keys
+# say whether its job must end at once:
 _LIMITS_S: Final = {
     (DriverState.SILENT, False): 120.0,
     (DriverState.SILENT, True): 10.0,
@@ -38,13 +39,13 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of one attempt's driver.
 
     Args:
-        num_tries: starts since it was last well.
-        again_at: not before this is it started again.
+        num_tries: starts since it last worked without failures.
+        again_at: earliest time of the next start.
         why: the last start failed. "": it did not, as far as known.
-        well_since: it answers since then.
-        silent_since: its process lives since then and does not answer.
-        killed_at: it was killed for that.
-        under_way_at: its start was not over then; before that it could not answer.
+        well_since: since when it answers.
+        silent_since: since when its process runs but does not answer.
+        killed_at: when it was killed for that.
+        under_way_at: when its start was last seen incomplete; before that the driver could not answer.
     """
 
     num_tries: int = 0
@@ -56,7 +57,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     under_way_at: float | None = None
 
     def tried(self, now: float) -> Trouble:
-        """Return what is remembered after one more start.
+        """Return the record after one more start.
 
         >>> [Trouble(num_tries=number).tried(0.0).again_at for number in (0, 1, 3, 7)]
         [1.0, 2.0, 8.0, 60.0]
@@ -64,15 +65,15 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return Trouble(num_tries=self.num_tries + 1, again_at=now + pause_after(self.num_tries))
 
     def failed(self, why: str) -> Trouble:
-        """Return what is remembered after a start that failed."""
+        """Return the record after a failed start."""
         return msgspec.structs.replace(self, why=on_one_line(why))
 
     def postponed(self) -> Trouble:
-        """Return what is remembered after a start that was not made in the end: it is as if it was not tried."""
+        """Return the record after a start that was dropped, which does not count as a try."""
         return Trouble(num_tries=max(self.num_tries - 1, 0))
 
     def after(self, state: DriverState, now: float, *, is_under_way: bool = False) -> Trouble:
-        """Return what is remembered after a report; arguments as of that."""
+        """Return the record after a report. Arguments are fields of the report."""
         if state is DriverState.RUNNING:
             since = now if self.well_since is None else min(self.well_since, now)
             if now - since >= WELL_S:
@@ -84,22 +85,22 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(found, under_way_at=now) if is_under_way else found
 
     def is_lost(self, state: DriverState, now: float, *, hurries: bool) -> bool:
-        """Return whether a driver must be killed, because it lives and does not answer.
+        """Return whether a driver must be killed because it runs but does not answer.
 
         Args:
             state: of the driver.
             now: the present time.
-            hurries: its job is to end at once.
+            hurries: the job must end at once.
         """
         if self.silent_since is None:
             return False
-        # A moment to come: the clock was set back.
+        # This moment is in the future, so the clock was set back.
         later = [at for at in (self.killed_at, self.under_way_at) if at is not None and at <= now]
         since = max([self.silent_since, *later])
         return now - since >= _LIMITS_S[state, hurries]
 
     def killed(self, now: float) -> Trouble:
-        """Return what is remembered after the driver was killed."""
+        """Return the record after the driver was killed."""
         return msgspec.structs.replace(self, killed_at=now)
 
     def may_try(self, now: float) -> bool:
@@ -107,11 +108,11 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_tries < NUM_TRIES and self._is_due(now)
 
     def is_hopeless(self, now: float) -> bool:
-        """Return whether the driver was started often enough, and its last start has had its time."""
+        """Return whether the driver has had its maximum of starts, and enough time for the last one."""
         return self.num_tries >= NUM_TRIES and self._is_due(now)
 
     def tell(self, report: DriverReport, now: float) -> str | None:
-        """Return what is to be said of the driver; "": nothing is wrong. None: what was said last still holds."""
+        """Return the sentence about the driver's failure; "": no failure. None: the previous sentence still holds."""
         tried = f" (start {min(self.num_tries, NUM_TRIES)} of {NUM_TRIES} in a row)" if self.num_tries > 1 else ""
         silent_s = 0.0 if self.silent_since is None else now - self.silent_since
         match report.state:
@@ -129,7 +130,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def tell_end(self, report: DriverReport) -> str:
-        """Return why the driver is given up."""
+        """Return the reason for giving the driver up."""
         if self.why:
             return f"its driver cannot be started: {self.why}; it was tried {NUM_TRIES} times"
         if report.state is DriverState.UNKNOWN:
@@ -138,12 +139,12 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return f"its driver cannot run: {why}; it was started {NUM_TRIES} times"
 
     def _is_due(self, now: float) -> bool:
-        # A pause is never longer: then the clock was set back.
+        # No pause is this long, so the clock was set back.
         return not 0 < self.again_at - now <= _MAX_PAUSE_S
 
 
 def pause_after(num_tries: int) -> float:
-    """Return the seconds before a next try, of a driver's start or of a program that failed, after so many before it.
+    """Return the pause in seconds before the next start of a driver or of a failed program, after a number of tries.
 
     >>> [pause_after(number) for number in (0, 1, 3, 1000)]
     [1.0, 2.0, 8.0, 60.0]
@@ -152,7 +153,7 @@ def pause_after(num_tries: int) -> float:
 
 
 def on_one_line(why: str) -> str:
-    r"""Return what an error says as a part of a sentence.
+    r"""Return the message of an error as a part of a sentence.
 
     >>> on_one_line("No space left on device.\n")
     'No space left on device'
@@ -161,7 +162,7 @@ def on_one_line(why: str) -> str:
 
 
 def reason_with(reason: str, trouble: str) -> str:
-    """Return the reason of a stage with what is wrong behind it; ``trouble`` "": with nothing.
+    """Return the reason of a stage, followed by the driver's failure ``trouble``; "": by nothing.
 
     >>> reason_with("its workers train; but its driver died: killed by SIGKILL", "")
     'its workers train'

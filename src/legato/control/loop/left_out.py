@@ -25,7 +25,7 @@ class LeftOut:
         self.slots: dict[str, str] = {}
 
     def add(self, unreadable: Mapping[tuple[str, str], str]) -> None:
-        """Leave out what cannot be read from the store."""
+        """Leave out the rows of the store that cannot be read."""
         kinds = {"job": self.jobs, "queue": self.queues, "slot": self.slots}
         for (kind, name), why in unreadable.items():
             kinds[kind][name] = why
@@ -36,7 +36,7 @@ class LeftOut:
 
         Args:
             job: its id.
-            what: of the job cannot be dealt with, for people: ``its state``.
+            what: which part of the job failed, for the message: ``its state``.
 
         Raises:
             FencedOut, StoreError: these concern all jobs.
@@ -45,11 +45,11 @@ class LeftOut:
             yield
         except (FencedOut, StoreError):
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever one job's data causes must not stop the others
+        except Exception as error:  # noqa: BLE001 -- an error in one job's data must not stop the other jobs
             self.jobs[job] = f"{what} cannot be used: {describe(error)}"
 
     def count(self) -> Counter[str]:
-        """Return how many there are of each kind."""
+        """Return the number of objects of each kind."""
         return Counter(job=len(self.jobs), queue=len(self.queues), slot=len(self.slots))
 
     def list_all(self) -> set[tuple[str, str, str]]:
@@ -59,5 +59,5 @@ class LeftOut:
 
 
 def describe(error: Exception) -> str:
-    """Return an error as part of a sentence, with its kind: many say too little without it."""
+    """Return an error as part of a sentence, with its type, because many messages are unclear without it."""
     return on_one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

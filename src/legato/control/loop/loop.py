@@ -1,7 +1,7 @@
 """The control loop: observe, record, decide, apply, repeatedly, while it holds the lease. Decides nothing itself.
 
-What it reads and writes is behind `LoopStore`, the drivers behind `Drivers`, and time comes from clocks. What things
-mean is in `rounds` and `deciding`, who gets what in `legato.policy`. A failure in a round is seen again in the next.
+The loop reads and writes through `LoopStore`, calls drivers through `Drivers`, and gets the time from its arguments.
+`rounds` and `deciding` interpret the facts; `legato.policy` divides the slots. The next round retries what failed.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
 
-_SPARE: Final = 0.5  # of the lease must be left when drivers get messages, so that these arrive before it expires
-_REST: Final = 3.0  # times what a round took; or until the next one would come anyway
+_SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
+_REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
 
 _log = structlog.get_logger(__name__)
 
 
 class LoopStore(Protocol):
-    """What the loop reads and writes; the store, or a stand-in of the simulation. Calls may block."""
+    """The loop's interface to the store, or to the simulation's replacement of it. Calls may block."""
 
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
         """Take or renew the right to be the loop; None while another server has it."""
         ...
 
     def read_facts(self) -> Facts:
-        """Return all that a round starts from."""
+        """Return the facts that a round needs."""
         ...
 
     def read_spec(self, job: str) -> dict[str, Any]:
-        """Return what a job runs, as it was submitted."""
+        """Return the spec of a job as submitted."""
         ...
 
     def read_held_s(self, job: str, now: float) -> float:
-        """Return for how many seconds the attempts of a job have held slots, over all."""
+        """Return for how many seconds all attempts of a job together have held slots."""
         ...
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
-        """Write changes, each whole or not at all. Raises FencedOut if the lease is another's by now."""
+        """Write changes, each completely or not at all. Raises FencedOut if another loop has the lease by now."""
         ...
 
 
 class ControlLoop:
-    """The one loop of a platform, or one that waits to become it.
+    """The deciding loop of a platform, or a loop that waits for the lease.
 
     Args:
-        store: what it reads and writes.
+        store: the store.
         drivers: of all jobs.
         rules: of the policy.
         code: where uploaded code is unpacked.
-        owner: names this loop in the lease.
+        owner: name of this loop in the lease.
         wall_clock: seconds since 1970.
         lease_s: how long the lease is held after the last round.
-        on_lead: called with the lease when this loop becomes the one that decides, before its first round. May block.
-        in_thread: runs what blocks; the simulation calls it at once.
+        on_lead: called with the lease when this loop gets it, before the first round. May block.
+        in_thread: runs blocking functions; the simulation calls them directly.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class ControlLoop:
         )
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
-        """Do rounds until cancelled: every ``interval_s``, and when woken; most of the time is left to others."""
+        """Do rounds until cancelled: every ``interval_s`` and when woken. Pauses leave most of the time to requests."""
         clock = asyncio.get_running_loop().time
         try:
             while True:
                 woken.clear()
                 begun = clock()
                 await self._try_round(clock)
-                # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
+                # With many jobs rounds are long, and submissions must not have to wait for every round.
                 await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(interval_s):
@@ -130,15 +130,15 @@ class ControlLoop:
         except FencedOut as lost:
             self.pulse.num_failed += 1
             _log.warning("the lease of the control loop was lost", error=str(lost))
-        except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
+        except Exception:  # noqa: BLE001 -- after any error, the next round reads the facts again
             self.pulse.num_failed += 1
             _log.exception("a round of the control loop failed")
 
     async def round(self) -> bool:
-        """Do one round. Returns False if another loop has the lease, or may have it by now.
+        """Do one round. Returns False if another loop has, or may have, the lease.
 
         Raises:
-            FencedOut: the lease was lost in the middle; nothing was written since.
+            FencedOut: the lease was lost during the round; nothing was written after that.
         """
         lease = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
         if lease is None:
@@ -180,7 +180,7 @@ class ControlLoop:
         if changes:
             pool = await self._write(changes, lease)
         if not self._is_leading() and not await self._renew_lease(lease):
-            # It was held up: another loop decides differently, and drivers do not know loops apart.
+            # The round was too slow. Another loop may decide differently, and drivers cannot tell loops apart.
             return False
         calls = list_calls(pool, reports, self._memories, self._now(), left_out)
         await self._caller.make(calls, self._works, self._unreadable)
@@ -190,28 +190,29 @@ class ControlLoop:
         return True
 
     def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
-        """Decide. If that fails on all jobs, return why: drivers must get stops and pauses all the same."""
+        """Decide. Returns the error if that fails on all jobs, because drivers must get stops and pauses anyway."""
         self.decisions = None
         try:
             snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now(), left_out)
             self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)
-        except Exception as error:  # noqa: BLE001 -- raised when the rest of the round is done
+        except Exception as error:  # noqa: BLE001 -- raised after the rest of the round
             return error
         return None
 
     def _tell_left_out(self, left_out: LeftOut) -> None:
-        """Log what is left out, once as long as it stays the same, and count it for the metrics."""
+        """Log the objects that are left out, once until they change, and count them for the metrics."""
         for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
             _log.error("a round leaves objects out", kind=kind, name=name, error=why)
         self._last_left_out = left_out
         self.pulse.left_out = left_out.count()
 
     def _lead_by(self, lease: Lease) -> None:
-        # Half of it must be left when something is started, so that it is known before another loop may decide.
+        # Half of the lease must be left when a driver is started, so that the start is known before another loop may
+        # decide.
         self._leads_until = lease.expires_at - self._lease_s * _SPARE
 
     async def _renew_lease(self, lease: Lease) -> bool:
-        """Continue with a round that took long, if no other server has decided anything in between."""
+        """Renew the lease in a long round, which may continue if no other server has decided meanwhile."""
         renewed = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
         if renewed is None or renewed.fence != lease.fence:
             return False
@@ -236,7 +237,7 @@ class ControlLoop:
             written = await self._in_thread(self._store.write, changes, lease.fence, self._now())
         except (FencedOut, StoreError):
             raise
-        except Exception:  # noqa: BLE001 -- one job's trouble is not the others': each is written by itself
+        except Exception:  # noqa: BLE001 -- a failure of one job must not stop the others: each is written separately
             _log.exception("a round could not be stored in one transaction")
             for change in changes:
                 await self._write_one(change, lease)
@@ -250,7 +251,7 @@ class ControlLoop:
             await self._in_thread(self._store.write, [change], lease.fence, self._now())
         except (FencedOut, StoreError):
             raise
-        except Exception:  # noqa: BLE001 -- as above; it is seen again in the next round
+        except Exception:  # noqa: BLE001 -- as above; the next round tries again
             _log.exception("a change of a job could not be written", job=change.job)
 
     async def _list_overdue(self, jobs: Sequence[Job], left_out: LeftOut) -> list[JobChange]:
@@ -277,9 +278,9 @@ class ControlLoop:
             except StoreError:
                 raise
             except UnreadableRow as error:
-                # The row may be put right: it is read again in the next round.
+                # The row may be repaired: the next round reads it again.
                 left_out.jobs[job] = str(error).removesuffix(".")
-            except Exception as error:  # noqa: BLE001 -- of another version, or damaged: this job fails, no other
+            except Exception as error:  # noqa: BLE001 -- written by another version, or damaged: only this job fails
                 why = str(error) if isinstance(error, UsageError) else describe(error)
                 _log.error("a job's spec cannot be read", job=job, error=why)
                 self._unreadable[job] = why

@@ -1,6 +1,6 @@
 """The state at the start of a round of the control loop: facts by job, and memory of each job. Pure.
 
-What is remembered is in memory only: if it is lost, the next decisions come a little later, and nothing else.
+The loop's memory is not stored. If it is lost, the next decisions come a little later; nothing else changes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from legato.control.stages import Stage
 
 @dataclass(slots=True)
 class Memory:
-    """What the loop remembers of one attempt of a job. If it is lost, the next decisions only come a little later.
+    """The loop's memory of one attempt of a job.
 
     Args:
         attempt: of the job.
-        wanted: of the policy's last decision, handed back to it.
+        wanted: value of the policy's last decision, which is its next input.
         wanted_since: likewise.
         num_workers: as last reported.
         resized_at: when that changed.
-        bounds: its least, its most and its priority, as last seen.
-        is_hurried: a user has changed those, and the job has not reached them yet.
-        given_up: slots that the driver uses no more.
-        most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
-        pace: how fast it trains.
-        account: what was due to it, and what it had, over all attempts.
-        trouble: with its driver.
-        again_at: not before this is an attempt that failed tried again.
+        bounds: its minimum, maximum and priority, as last seen.
+        is_hurried: a user has changed these, and the job has not reached them yet.
+        given_up: slots that the driver no longer uses.
+        most: number of slots that were left when the driver gave up the last one; the job gets no replacement. None: no
+            limit.
+        pace: speed of training.
+        account: seconds of slots that were due to the job and that it had, over all attempts.
+        trouble: failures of its driver.
+        again_at: earliest time of the next attempt after a failed one.
     """
 
     attempt: int
@@ -50,7 +51,7 @@ class Memory:
 
     @property
     def cools_since(self) -> float | None:
-        """Since when it is spared another resize. None: it is not; what a person asks for does not wait for that."""
+        """Start of the time without another resize. None: its user asked for a change, so it may be resized."""
         return None if self.is_hurried else self.resized_at
 
     def see_bounds(self, job: Job) -> None:
@@ -60,21 +61,21 @@ class Memory:
         self.bounds = bounds
 
     def forget_the_future(self, now: float) -> None:
-        """Have nothing wait for a moment again that was before the clock was set back."""
+        """Drop moments in the future: they are from before the clock was set back."""
         if self.wanted_since is not None:
             self.wanted_since = min(self.wanted_since, now)
         if self.resized_at is not None:
             self.resized_at = min(self.resized_at, now)
         if self.again_at - now > pause_after(NUM_TRIES):
-            # A pause is never longer.
+            # No pause is longer.
             self.again_at = now
 
 
 def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
-    """Return what is remembered of a job's present attempt."""
+    """Return the memory of a job's present attempt."""
     found = memories.get(job.id)
     if found is None or found.attempt != job.attempt:
-        # What is wanted for it is still wanted; all else was the last attempt's.
+        # The policy's target stays valid; the rest concerned the previous attempt.
         last = found or Memory(job.attempt)
         found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
         memories[job.id] = found
@@ -99,9 +100,9 @@ class RoundFacts:
         return [found for found in self.allocations.get(job.id, []) if found.attempt == job.attempt]
 
     def kept(self, job: Job) -> list[str]:
-        """Return the slots that a job holds and was not asked to leave."""
+        """Return the slots of a job that it was not asked to give back."""
         return sorted(found.slot for found in self.held(job) if found.release_asked_at is None)
 
     def is_paused_by_policy(self, job: Job) -> bool:
-        """Whether a job was asked to leave all of its slots; its driver may still be writing the checkpoint."""
+        """Whether a job was asked to give back all of its slots; its driver may still be writing the checkpoint."""
         return job.stage in (Stage.STARTING, Stage.RUNNING) and not self.kept(job)

@@ -12,18 +12,17 @@ TROUBLED: Final = (DriverState.GONE, DriverState.SILENT)
 
 
 class Pulse:
-    """What became of the rounds of one loop since its process began.
+    """Counts and times of the rounds of one loop since its process started.
 
     Attributes:
-        led_at: when this loop became the one that decides, seconds since 1970. None: it is not.
-        done_at: when its last whole round ended; that one did all that a round does. None: there was none, or it does
-            not decide any more.
-        num_done: whole rounds.
-        num_failed: rounds that an error ended.
-        elapsed_s: seconds that all whole rounds took together.
-        num_failed_calls: messages that could not be sent to drivers.
-        drivers: how many were in trouble in the last round, by their state.
-        left_out: how many jobs, queues and slots the last round left as they are, because it cannot deal with them.
+        led_at: when this loop got the lease, seconds since 1970. None: another loop decides.
+        done_at: when its last complete round ended. None: there was none, or another loop decides.
+        num_done: number of complete rounds.
+        num_failed: number of rounds that an error ended.
+        elapsed_s: total duration of all complete rounds, in seconds.
+        num_failed_calls: number of messages that could not be sent to drivers.
+        drivers: number of drivers with failures in the last round, by state.
+        left_out: number of jobs, queues and slots that the last round left out.
     """
 
     def __init__(self) -> None:
@@ -47,17 +46,17 @@ class Pulse:
         self.left_out.clear()
 
     def look(self, reports: Iterable[DriverReport]) -> None:
-        """Note how drivers do."""
+        """Count drivers by their state."""
         self.drivers = Counter(report.state for report in reports if report.state in TROUBLED)
 
     def end_round(self, now: float, elapsed_s: float) -> None:
-        """Note a whole round."""
+        """Record a complete round."""
         self.done_at = now
         self.num_done += 1
         self.elapsed_s += elapsed_s
 
     def is_late(self, now: float, limit_s: float) -> bool:
-        """Return whether this loop decides, and has done no whole round for longer than it may.
+        """Return whether this loop decides, but has completed no round within the time limit.
 
         >>> pulse = Pulse()
         >>> pulse.is_late(99.0, 10.0)

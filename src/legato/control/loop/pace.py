@@ -10,13 +10,13 @@ _SMOOTHING: Final = 0.3
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known after the reports so far.
+    """The measurements from the reports so far.
 
     Args:
         step: the last one that was reported.
         num_workers: at that time.
         noted_at: when that step was first reported.
-        raster_s: it may have been done so much earlier.
+        raster_s: uncertainty: the step may have ended up to so many seconds earlier.
         heard_at: when the last report came.
         step_s: seconds per step with this number of workers, smoothed. None: not known yet.
         resize_s: seconds that the last growth cost, at least. None: not known yet.
@@ -31,10 +31,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     resize_s: float | None = None
 
     def after(self, step: int | None, num_workers: int, now: float) -> Pace:
-        """Return what is known after one more report.
+        """Return the measurements after one more report.
 
-        A resize shows only as a step that took longer. It is measured where the job grew, because a step is not slower
-        afterwards, and counted as far as the raster of the reports cannot explain it.
+        A resize is visible only as a longer step. It is measured when the job grew, because later steps are then not
+        slower. Time that the interval between reports can explain is not counted.
 
         >>> pace = Pace()
         >>> for step, num_workers, now in [(0, 1, 0), (1, 1, 10), (2, 1, 20), (2, 1, 30), (2, 1, 79), (3, 2, 80)]:
@@ -43,7 +43,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         39.0
         """
         if self.heard_at is not None and now < self.heard_at:
-            # The clock was set back: how long this took is not known.
+            # The clock was set back, so the duration is unknown.
             step_s = self.step_s if num_workers == self.num_workers else None
             return Pace(
                 step=step, num_workers=num_workers, noted_at=now, heard_at=now, step_s=step_s, resize_s=self.resize_s

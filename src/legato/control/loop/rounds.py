@@ -1,6 +1,6 @@
-"""What the drivers' reports mean for the store, as pure functions.
+"""Changes of the store that follow from the drivers' reports. Pure functions.
 
-No I/O and no clock. What is decided then is in `deciding`; messages to drivers are in `calls`.
+No I/O and no clock. `deciding` makes the decisions; `driver_calls` makes the messages to drivers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
-_EXIT_REFUSED: Final = 2  # as of a program that could not be started
+_EXIT_REFUSED: Final = 2  # the exit code of a program that could not be started
 _NOT_STARTED: Final = "its slots were asked back before it started; resumes by itself when slots are free"
 _ELSEWHERE: Final = (
     "was not found: the job's directory is in another home, or was deleted. Restore it, or stop the job to give "
@@ -30,12 +30,12 @@ _ELSEWHERE: Final = (
 
 
 def attempts_to_ask(pool: RoundFacts) -> dict[str, int]:
-    """Return the attempts whose drivers have something to report."""
+    """Return the attempts whose drivers are asked for a report."""
     return {job.id: job.attempt for job in pool.facts.jobs if job.stage in HOLDING}
 
 
 def fail_unreadable(pool: RoundFacts, unreadable: Mapping[str, str]) -> list[JobChange]:
-    """Return the ends of jobs that wait although no server understands their spec. ``unreadable``: why not, by job."""
+    """Return changes that fail waiting jobs with an unreadable spec. ``unreadable``: the reason, by job."""
     return [
         JobChange(
             job=job.id,
@@ -53,13 +53,13 @@ def fail_unreadable(pool: RoundFacts, unreadable: Mapping[str, str]) -> list[Job
 def learn(
     pool: RoundFacts, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float
 ) -> list[JobChange]:
-    """Return what the reports change: stages, slots that are confirmed free, progress."""
+    """Return the changes that the reports cause: stages, slots that are confirmed free, progress."""
     changes = []
     for job in pool.facts.jobs:
         report = reports.get(job.id)
         try:
             change = _learn_one(pool, job, report, memories, now)
-        except Exception as error:  # noqa: BLE001 -- a report may say anything; the other jobs' are learned from
+        except Exception as error:  # noqa: BLE001 -- a report may contain anything; the other reports are still used
             change = _with_note(job, None, f"sends an invalid report: {describe(error)}")
         if change is not None:
             changes.append(change)
@@ -89,13 +89,13 @@ def _learn_one(
         change = _learn_absence(pool, job, report, memory, now)
     is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
     if change is not None and change.is_retry and change.stage is Stage.QUEUED:
-        # Without a pause, what fails at once would use up the job's retries in a moment.
+        # Without a pause, a program that fails at its start would use up the job's retries in a moment.
         memory.again_at = now + pause_after(job.num_retries)
     return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
-    """Say in a job's reason what is wrong with its driver, unless it is there, or the job moves on anyway."""
+    """Add the driver's failure to a job's reason, unless the reason has it or the job changes its stage anyway."""
     reason = job.reason if trouble is None else reason_with(job.reason, trouble)
     if reason == job.reason or (change is not None and change.stage is not None):
         return change
@@ -106,10 +106,10 @@ def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobCh
 
 
 def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
-    """Of this attempt nothing was ever started: it ends at once if it is not needed any more, or cannot be started."""
+    """Handle an attempt of which nothing was ever started: end it if it is not needed any more or cannot be started."""
     outcome, reason = None, reason_with(job.reason, "")
     if _is_elsewhere(pool, job):
-        # Its workers may train on. Who stops it answers for them.
+        # Its workers may still train. The user who stops the job is responsible for them.
         if job.stage is not Stage.STOPPING:
             return None
         outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not found and is given up")
@@ -130,7 +130,7 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
 
 
 def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
-    """Whether the present attempt has run, as the store knows; the driver's files do not say it."""
+    """Whether the store says that the present attempt has run, although this home has no files of its driver."""
     if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
         return job.stage is Stage.RUNNING
     return any(job.progress.time >= found.since for found in pool.held(job))
@@ -139,7 +139,7 @@ def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
 def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
-    # Without its last checkpoint a job is not what was asked for; a retry repeats what is missing.
+    # A job without its last checkpoint is incomplete; a retry repeats the missing steps.
     is_unsaved = outcome.outcome == "unsaved"
     stage, is_retry, reason = Stage.FAILED if is_unsaved else Stage(outcome.outcome), False, outcome.reason
     may_retry = job.stage is not Stage.STOPPING and job.num_retries < job.max_retries
@@ -167,7 +167,7 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
 
 
 def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | None:
-    """Return how far a job came: its last steps may have been done after its driver was last asked."""
+    """Return a job's last step and epoch, including steps after the driver's last report."""
     seen = job.progress or Progress(time=now)
     if report.step is None or report.step <= (seen.step or 0):
         return None
@@ -176,7 +176,7 @@ def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | Non
 
 
 def _tell_unsaved(outcome: Outcome, what_follows: str) -> str | None:
-    """Say that a job was paused without a checkpoint of where it was; None if it was with one."""
+    """Return the warning that a job was paused without a checkpoint of its last step; None if there is one."""
     if outcome.exit_code == 0:
         return None
     why = "its workers were killed" if outcome.exit_code == EXIT_KILLED else outcome.reason
@@ -190,11 +190,11 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
         memory.given_up |= report.given_up
         memory.most = len(set(pool.kept(job)) - report.given_up)
     if memory.num_workers != status["num_workers"]:
-        # Its start is no resize.
+        # The start of an attempt is not a resize.
         memory.resized_at = now if memory.num_workers else None
         memory.num_workers = status["num_workers"]
     memory.pace = memory.pace.after(status["step"], status["num_workers"], now)
-    # Neither in use nor about to be: its driver has heard that it is to leave, and its worker is gone.
+    # The slot is free: its driver knows that it must give the slot back, and the worker has ended.
     busy = report.in_use | report.assigned
     closed = [f.slot for f in pool.held(job) if f.release_asked_at is not None and f.slot not in busy]
     released = [slot for slot in pool.kept(job) if slot in report.given_up | report.surplus]
@@ -233,15 +233,16 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
 
 
 def _cut_of(before: Progress | None, status: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """Return how many micro-batches a step has, and whether it is cut for as many workers as there are.
+    """Return the number of micro-batches per step, and whether each step is divided among any number of workers.
 
-    Until a worker of this attempt says it, what the attempt before it said counts: it may run another program by now.
+    Until a worker of this attempt reports them, the values of the attempt before count. The program may have changed
+    since.
     """
     known = status.get("num_micro_batches")
     if known is None and before is not None and not status["num_workers"]:
         return before.num_micro_batches, before.shares_freely
     if known is not None and known < 1:
-        # A program may say anything, and the policy divides by it: for all jobs.
+        # A program may report any value, and the policy divides by it in a decision on all jobs.
         known = None
     return known, bool(status.get("shares_freely"))
 
@@ -256,7 +257,7 @@ def _why_released(released: Sequence[str], report: DriverReport, num_micro_batch
 
 
 def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | None:
-    """Return what a resize costs: as the driver measures it, else as seen from here, else as it was known before."""
+    """Return the cost of a resize in seconds: measured by the driver, else by this loop, else the last known value."""
     before = job.progress.resize_s if job.progress else None
     known = (status.get("resize_s"), memory.pace.resize_s, before)
     return next((resize_s for resize_s in known if resize_s is not None), None)

@@ -1,6 +1,6 @@
 """How long jobs with a limit have held slots, and which jobs must stop. Writes nothing.
 
-What was before is asked of the store once in each attempt; from then on a monotonic clock counts.
+The loop asks the store once per attempt for the time so far; after that a monotonic clock counts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class _Count:
 
 
 class RunTimes:
-    """What one control loop knows of it."""
+    """The run times of jobs with a limit, as one control loop knows them."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
 
     def list_unknown(self, jobs: Iterable[Job], works: Mapping[str, Work]) -> list[Job]:
-        """Return the jobs of which it must be asked how long they have held slots; forget those that do no more."""
+        """Return the jobs whose time so far must be read from the store. Forgets jobs that hold no slots any more."""
         limited = {job.id: job for job in jobs if _limit_s(job, works) is not None}
         self._counts = {
             name: count
@@ -37,11 +37,11 @@ class RunTimes:
         return [job for name, job in limited.items() if name not in self._counts]
 
     def note(self, job: Job, held_s: float, at: float) -> None:
-        """Note for how many seconds a job had held slots at a moment of the clock, its present attempt included."""
+        """Record for how many seconds a job had held slots at a moment of the clock, including its present attempt."""
         self._counts[job.id] = _Count(job.attempt, held_s, at)
 
     def list_overdue(self, jobs: Iterable[Job], works: Mapping[str, Work], at: float) -> list[JobChange]:
-        """Return the stops of jobs that have held slots for as long as they may."""
+        """Return the changes that stop jobs which have reached their time limit."""
         changes = []
         for job in jobs:
             limit_s, count = _limit_s(job, works), self._counts.get(job.id)

@@ -1,4 +1,4 @@
-"""Seconds of slots due to a job, and seconds that it had. Pure; decides nothing and is lost with the loop."""
+"""Seconds of slots that were due to a job, and that it had. Pure; kept in the loop's memory only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from legato.policy.snapshot import Decision
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one job.
+    """The account of one job.
 
     Args:
-        due: by the last decision, in slots.
+        due: slots that are due by the last decision.
         due_slot_s: seconds of slots that were due so far.
         served_slot_s: seconds of slots that it had.
-        behind: of the last decision, handed back to the policy.
-        counted_at: until when this is counted. None: nothing is yet.
+        behind: value of the last decision, which is the policy's next input.
+        counted_at: until when time is counted. None: counting has not begun.
     """
 
     due: float = 0.0
@@ -25,7 +25,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     counted_at: float | None = None
 
     def after(self, decision: Decision) -> Account:
-        """Return the account from a decision on."""
+        """Return the account after a decision."""
         return msgspec.structs.replace(self, due=decision.due, behind=decision.behind)
 
     def until(self, now: float, num_slots: int, *, goes_on: bool = True) -> Account:
@@ -34,7 +34,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             now: the present time.
             num_slots: that it had.
-            goes_on: False: it wants none for now, and nothing is due to it.
+            goes_on: False: the job wants no slots for now, and none are due to it.
 
         >>> Account(due=2.0, counted_at=10.0).until(13.0, 1).due_slot_s
         6.0

@@ -1,9 +1,8 @@
 """The store: all data of the platform, and the one interface to it. Only its modules use SQL.
 
-Each function of a room is a whole transaction: it happened, or it did not. Time comes in as an argument, in seconds
-since 1970; records come out. Each other module of this package is a room; the tables are in `schema`. Other packages
-import from here only, and from `database`, `export` and `migrate`, by which a server opens, upgrades and backs up a
-store.
+Each public function of a module is one transaction, which is done completely or not at all. Functions take the time as
+an argument, in seconds since 1970, and return records. The tables are in `schema`. Other packages import from here
+only, and from `database`, `export` and `migrate`, with which a server opens, upgrades and backs up a store.
 """
 
 from __future__ import annotations
@@ -57,9 +56,10 @@ class Store:
     """An open store, for any number of threads.
 
     Args:
-        database: whose tables are there already; see `open_store`.
-        request_limit_s: a request with an idempotency key and without an answer for that long is taken for dead.
-        passwords: how they are hashed.
+        database: a database that has its tables; see `open_store`.
+        request_limit_s: after so many seconds without an answer, another server may answer a request with an
+            idempotency key.
+        passwords: hashes passwords.
         random_bits: returns a random number of so many bits; for ids and tokens.
     """
 
@@ -90,7 +90,7 @@ class Store:
 
     @property
     def num_errors(self) -> int:
-        """How often the database could not be used since it was opened."""
+        """Number of failures of the database since it was opened."""
         return self._database.num_errors
 
     def close(self) -> None:
@@ -107,9 +107,9 @@ class Store:
 
 
 def open_store(url: str, *, request_limit_s: float = 60.0, passwords: Passwords | None = None) -> Store:
-    """Open the store at a URL. An SQLite store is made, or brought to this version, on the way.
+    """Open the store at a URL. Creates an SQLite store, or upgrades it to this version.
 
-    A PostgreSQL store is not: several servers share it, and when its tables change is the operator's to say
+    Does not upgrade a PostgreSQL store: several servers share it, so the operator chooses when its tables change
     (`migrate.upgrade`).
 
     Raises:
@@ -135,7 +135,7 @@ def _make_directory(url: str) -> None:
         file = Path(path)
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Its user's alone: it holds hashes of passwords and tokens.
+            # Only its user may read it: it holds hashes of passwords and tokens.
             file.touch(mode=0o600)
         except OSError as error:
             raise StoreError(

@@ -24,7 +24,7 @@ class Accounts:
 
     Args:
         database: the store's.
-        passwords: how they are hashed; done outside of transactions, because it is meant to take long.
+        passwords: hashes passwords, outside of transactions, because hashing is slow on purpose.
         random_bits: returns a random number of so many bits.
     """
 
@@ -34,7 +34,7 @@ class Accounts:
         self._random_bits = random_bits
 
     def create(self, name: str, role: Role, asker: Asker, now: float, *, password: str | None = None) -> User:
-        """Create a user. Without a password there are only tokens to log in with.
+        """Create a user. A user without a password can log in with tokens only.
 
         Raises:
             Forbidden: the user is not an admin.
@@ -57,9 +57,9 @@ class Accounts:
     def change(
         self, name: str, asker: Asker, now: float, *, role: Role | None = None, is_disabled: bool | None = None
     ) -> User:
-        """Give a user another role, or let it in no more, or again; all of it, or nothing.
+        """Change a user's role, or disable or enable the user; all changes or none.
 
-        Tokens follow a role at once, downwards. Jobs of a user who is disabled continue; stop them if they should not.
+        A lower role takes effect for existing tokens at once. Jobs of a disabled user continue until they are stopped.
 
         Args:
             name: of the user.
@@ -71,7 +71,7 @@ class Accounts:
         Raises:
             Forbidden: the user is not an admin.
             NotFound: there is no such user.
-            Conflict: there would be no admin left.
+            Conflict: no admin would be left.
         """
         check_is_admin("change a user", asker)
         with writing(self._database, now) as transaction:
@@ -89,19 +89,19 @@ class Accounts:
             return _get(transaction, name)
 
     def set_password(self, name: str, password: str, asker: Asker, now: float) -> None:
-        """Give a user a new password. Users may change their own, admins also that of others.
+        """Give a user a new password. Users may change their own password, admins every password.
 
         All tokens of the user are revoked: users often change a password because another person knows it.
 
         Raises:
-            Forbidden: it is another's.
+            Forbidden: the password is another user's, and the asker is no admin.
             NotFound: there is no such user.
             UsageError: the password cannot be used.
         """
         if asker.name != name:
             check_is_admin(f"change the password of '{name}'", asker)
         elif asker.role is not self.get(name).role:
-            # A token of a lower role must not become more by way of the password.
+            # A token of a lower role must not get the user's full role through a new password.
             raise Forbidden(
                 f"Cannot change the password of '{name}' with a token of role '{asker.role}', which is below the "
                 "user's. Log in with the password and try again."
@@ -132,12 +132,12 @@ class Accounts:
         return found
 
     def make_device(self, name: str) -> str | None:
-        """Return a secret by which a device is known from which a user has just logged in; see `credentials`."""
+        """Return a secret that identifies a device from which a user has just logged in; see `credentials`."""
         stored = self._read_hash(name)
         return None if stored is None else make_device(name, stored, self._random_bits)
 
     def is_device(self, name: str, device: str) -> bool:
-        """Return whether a device shows that this user has logged in from it, with the password of now."""
+        """Return whether a device's secret proves that this user has logged in from it with the present password."""
         stored = self._read_hash(name)
         return stored is not None and is_device(device, name, stored)
 
@@ -161,19 +161,19 @@ class Accounts:
         return found
 
     def assign_uid(self, name: str, uids: range, now: float, *, is_taken: Callable[[int], bool]) -> int:
-        """Return the number of the system's user as whom jobs of a user run; the first call chooses it for good.
+        """Return the number of the system user as whom a user's jobs run. The first call chooses it permanently.
 
         Args:
             name: of the user.
-            uids: of which one is chosen.
+            uids: numbers to choose from.
             now: seconds since 1970.
-            is_taken: whether the system knows a user or a group of this number.
+            is_taken: returns whether the system has a user or a group of this number.
 
         Raises:
-            UsageError: none of them is free.
+            UsageError: no number is free.
         """
         with writing(self._database, now) as transaction:
-            _lock(transaction, name)  # the admins too, so of several users that come at once each gets its own
+            _lock(transaction, name)  # the admins too, so that several users at the same time get different numbers
             connection = transaction.connection
             known = connection.execute(select(job_uids.c.uid).where(job_uids.c.user == name)).scalar()
             if known is not None:
@@ -195,20 +195,20 @@ class Accounts:
             return free
 
     def list_idle_uids(self) -> dict[str, int]:
-        """Return the number of the system of each user that has one and no job that may have processes."""
-        # Not only those in a stage that holds slots: a stage may be one that this release does not know.
+        """Return the system numbers of all users who have no job that may have processes."""
+        # Counts all jobs that have not ended, because a stage may be one that this release does not know.
         holds = select(allocations.c.id).where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None)).exists()
         busy = select(jobs.c.owner).where(or_(jobs.c.stage.in_(HOLDING), holds))
         idle = select(job_uids.c.user, job_uids.c.uid).where(job_uids.c.user.not_in(busy))
         with self._database.reading() as connection:
             if connection.execute(busy.where(jobs.c.owner.not_in(select(users.c.name)))).first() is not None:
-                return {}  # whose processes these are is not known
+                return {}  # the owner of these processes is unknown
             return {row.user: row.uid for row in connection.execute(idle)}
 
     def skip_uids(self, uids: range, count: int, now: float) -> None:
-        """Let no user get the numbers that other users may have got since a backup from which a store was restored.
+        """Skip the numbers that other users may have got after the backup from which this store was restored.
 
-        Numbers are given in ascending order. So these are the next ones above all that the store knows.
+        Numbers are assigned in ascending order, so these are the next numbers above the highest one in the store.
 
         Args:
             uids: all numbers from which users get theirs.
@@ -236,7 +236,7 @@ def create_first_admin(transaction: Transaction, name: str) -> bool:
     """Create an admin if there is no user at all, and return whether it did."""
     if transaction.connection.execute(select(users.c.name).limit(1)).first() is not None:
         return False
-    # Of several servers that start for the first time together, one makes the admin.
+    # If several servers start for the first time together, one of them makes the admin.
     if not transaction.insert_new(users, {"name": name, "role": Role.ADMIN, "created_at": transaction.now}):
         return False
     transaction.audit(name, "user.create", name, {"role": Role.ADMIN})
@@ -254,7 +254,7 @@ def _get(transaction: Transaction, name: str) -> User:
 
 
 def _lock(transaction: Transaction, name: str) -> None:
-    # All admins too, in one order: two of them who disable one another must not leave none.
+    # Locks all admins too, in a fixed order: if two admins disable one another, one must remain.
     meant = (users.c.name == name) | (users.c.role == Role.ADMIN)
     statement = select(users.c.name).where(meant).order_by(users.c.name).with_for_update()
     if name not in transaction.connection.execute(statement).scalars().all():

@@ -22,13 +22,13 @@ from sqlalchemy.exc import TimeoutError as NoneFreeError
 
 from legato.core.errors import StoreError, UsageError
 
-_BUSY_LIMIT_S: Final = 30.0  # how long a writer waits for those of other processes
-_MIN_SQLITE: Final = (3, 35)  # the first with RETURNING
+_BUSY_LIMIT_S: Final = 30.0  # how long a writer waits for writers of other processes
+_MIN_SQLITE: Final = (3, 35)  # the first version with RETURNING
 _POOL: Final[dict[str, Any]] = {"pool_size": 8, "max_overflow": 24, "pool_timeout": _BUSY_LIMIT_S}
 
 # A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
-# synchronous=FULL would do so with one sync per commit, inside of the writers' lock. NORMAL leaves it to us, and
-# `WalSync` does it outside of the lock, once for all who wait: the same promise, and no writer queues for the disk.
+# synchronous=FULL would do so with one sync per commit, while it holds the writers' lock. With NORMAL, `WalSync` syncs
+# outside of the lock, once for all waiting commits. The promise is the same, and no writer waits for another's sync.
 _PRAGMAS: Final = (
     f"busy_timeout={int(_BUSY_LIMIT_S * 1000)}",
     "journal_mode=WAL",
@@ -45,10 +45,10 @@ class Database:
         url: ``sqlite:///FILE`` or ``postgresql://…``.
 
     Attributes:
-        num_errors: how often it could not be used.
+        num_errors: number of failures.
 
     Raises:
-        UsageError: the URL names another kind of database, or is none.
+        UsageError: the URL names another kind of database, or is invalid.
     """
 
     def __init__(self, url: str) -> None:
@@ -69,7 +69,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Read; everything read inside is of one moment.
+        """Open a reading transaction: all reads in it see the same moment.
 
         Raises:
             StoreError: the database cannot be used.
@@ -79,7 +79,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Write: all of it on leaving the block, or nothing if an error leaves it. What is written is on the disk then.
+        """Open a writing transaction. When the block ends, all is written and on disk; after an error, nothing is.
 
         Raises:
             StoreError: the database cannot be used.
@@ -106,7 +106,7 @@ class Database:
             ) from error
         except (DatabaseError, InterfaceError, SyncError) as error:
             if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):
-                raise  # what was to be written does not fit: the caller knows what that means
+                raise  # the data violates a constraint: the caller knows what that means
             self.num_errors += 1
             why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
             raise StoreError(
@@ -116,13 +116,13 @@ class Database:
 
 
 class Undecodable(NamedTuple):
-    """What is wrong with the content of a column that is no JSON, or no text. It is in place of the value."""
+    """Describes why a column is no JSON or no text. Replaces the value."""
 
     why: str
 
 
 def _decode_json(content: bytes | str) -> Any:
-    # An error here would cost the whole query, with all rows beside this one.
+    # An error here would fail the whole query with all its other rows.
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
@@ -130,11 +130,11 @@ def _decode_json(content: bytes | str) -> Any:
 
 
 class SyncError(Exception):
-    """The disk did not take what was written."""
+    """The disk refused a sync."""
 
 
 class WalSync:
-    """Brings what was committed to an SQLite file to the disk, with one sync for all commits that wait for it.
+    """Syncs commits of an SQLite file to the disk, with one sync for all waiting commits.
 
     Args:
         path: the write-ahead log. SQLite locks the other files, never this one, so it may be opened beside it.
@@ -149,10 +149,10 @@ class WalSync:
         self._inode: int | None = None
 
     def sync(self) -> None:
-        """Return when all that was committed before the call is on the disk.
+        """Wait until all commits before this call are on disk.
 
         Raises:
-            SyncError: the disk refuses; whether the commit outlives a power failure is not known.
+            SyncError: the disk refuses; the commit may be lost in a power failure.
         """
         with self._changed:
             self._num_asked += 1
@@ -177,14 +177,14 @@ class WalSync:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # SQLite has moved all of it into the database, and synced that
+            return  # SQLite has moved all content into the database, and has synced that
         try:
             os.fdatasync(descriptor)
             inode = os.fstat(descriptor).st_ino
         finally:
             os.close(descriptor)
         if inode != self._inode:
-            # A new file: its name must be on the disk as well.
+            # The file is new: its folder must be synced as well.
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
                 os.fsync(directory)
@@ -212,7 +212,7 @@ def _make_engine(url: str) -> Engine:
             engine = sqlalchemy.create_engine(f"{driver}://{rest}", **options)
             _prepare_sqlite(engine)
             return engine
-        # A connection that the database closed meanwhile is found out before it is used.
+        # Tests a connection before use, because the database may have closed it.
         return sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"Cannot open the store: database_url is not the URL of a database: {error}.") from None
@@ -232,7 +232,7 @@ def _check_sqlite() -> None:
 
 def _prepare_sqlite(engine: Engine) -> None:
     def connect(connection: Any, _record: Any) -> None:
-        # Transactions are begun below, not by the driver, which would begin them late and end them at a CREATE.
+        # The handler below begins transactions. The driver would begin them late and end them at a CREATE.
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in _PRAGMAS:

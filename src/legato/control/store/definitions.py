@@ -1,4 +1,4 @@
-"""Training definitions in the store. Reads no code: the caller has checked that the program exists."""
+"""Training definitions in the store. Does not read code: the caller has checked that the program exists."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Definitions(ProjectContents[Definition]):
 
         Args:
             project: its id.
-            new: the definition, which was checked.
-            asker: who adds it.
+            new: the checked definition.
+            asker: the user who adds it.
             now: seconds since 1970.
-            most: that the project may have, this one included. None: any number.
+            most: maximum number of definitions in the project, including this one. None: no limit.
 
         Raises:
             NotFound: there is no such project that the asker may see, or no such upload that the asker may use.
-            Forbidden: the asker is no member.
+            Forbidden: the asker is not a member.
             BadField: the name cannot be used.
-            Conflict: the project has one of this name, or as many as there may be.
+            Conflict: the project has a definition of this name, or the maximum number.
         """
         with self._adding(project, new, asker, now) as (transaction, doing):
             if new.code is not None:
@@ -92,11 +92,11 @@ class Definitions(ProjectContents[Definition]):
             return self._report(transaction, old.project, asker, "change", definition, values)
 
     def delete(self, definition: str, asker: Asker, now: float, *, version: int | None = None) -> None:
-        """Delete a definition that no experiment has. Its jobs stay.
+        """Delete a definition that no experiment contains. Its jobs stay.
 
         Raises:
             NotFound, StaleVersion, Forbidden: as in `change`.
-            Conflict: an experiment has it.
+            Conflict: an experiment contains it.
         """
         with writing(self._database, now) as transaction:
             old = self._lock(transaction, definition, asker, "delete", version)

@@ -22,7 +22,7 @@ RESTORED: Final = "restored"
 
 
 class Events:
-    """What happened, in one sequence for the whole store."""
+    """The events of the platform, in one sequence for the whole store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -37,12 +37,12 @@ class Events:
         attempt: int | None = None,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Append an event that no other write of the store makes by itself."""
+        """Append an event that no other function of the store writes."""
         with writing(self._database, now) as transaction:
             transaction.note(kind, reason, job=job, attempt=attempt, detail=detail)
 
     def note_restore(self, made_at: str, these: Iterable[str], now: float) -> None:
-        """Append that the store was restored, for the pool and for each of these jobs. ``made_at``: of the backup."""
+        """Append an event for the pool and each of these jobs: the store was restored. ``made_at``: of the backup."""
         told = f"the store was restored from a backup of {made_at}; what happened after that is not in it"
         with writing(self._database, now) as transaction:
             transaction.note(RESTORED, told)
@@ -52,12 +52,12 @@ class Events:
     def read_after(
         self, seq: int, *, limit: int = 500, job: str | None = None, sees_only: str | None = None
     ) -> tuple[Event, ...]:
-        """Return what came after the event ``seq``, oldest first; ``job`` limits it to one job."""
+        """Return the events after the event ``seq``, oldest first; ``job``: only those of one job."""
         statement = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
         if job is not None:
             statement = statement.where(events.c.job == job)
         if sees_only is not None:
-            # Of each event by itself, in their order: there may be many more jobs than events to tell.
+            # Checked for each event in order, because there may be many more jobs than events.
             seen = select(jobs.c.id).where(jobs.c.id == events.c.job, is_visible(sees_only)).correlate(events).exists()
             of_project = select(projects.c.id).where(
                 projects.c.id == at(events.c.detail, "project").as_string(), sees_project(sees_only)
@@ -83,30 +83,30 @@ class Events:
             return value
 
     def read_version(self) -> tuple[int, int]:
-        """Return a version of all that lists of jobs show to any user: no two states of it have the same one."""
+        """Return a version of the lists of jobs of all users. Different lists have different versions."""
         statement = select(counters.c.name, counters.c.value).where(counters.c.name.in_((EVENTS, QUIET)))
         with self._database.reading() as connection:
             values = {row.name: row.value for row in connection.execute(statement)}
         return values[EVENTS], values[QUIET]
 
     def try_to_write(self) -> None:
-        """Write something that changes nothing.
+        """Do a write that changes nothing, to test the database.
 
         Raises:
-            StoreError: that is not possible, for example because the disk is full.
+            StoreError: the write fails, for example because the disk is full.
         """
         with self._database.writing() as connection:
             connection.execute(update(counters).where(counters.c.name == QUIET).values(value=counters.c.value))
 
 
 class Audit:
-    """Who did what, and when. The store writes most entries itself, with what they tell of."""
+    """The audit log: which user did what, and when. The store writes most entries in the transaction of the action."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def append(self, who: str, action: str, target: str, now: float, detail: dict[str, Any] | None = None) -> None:
-        """Append an entry of which the store does not know by itself: a refused login, a download."""
+        """Append an entry for an action outside of the store, such as a refused log-in or a download."""
         with writing(self._database, now) as transaction:
             transaction.audit(who, action, target, detail)
 

@@ -38,16 +38,16 @@ class Experiments(ProjectContents[Experiment]):
 
         Args:
             project: its id.
-            new: the experiment, whose data and arguments were checked.
-            asker: who adds it.
+            new: the experiment, with checked data and arguments.
+            asker: the user who adds it.
             now: seconds since 1970.
-            most: that the project may have, this one included. None: any number.
+            most: maximum number of experiments in the project, including this one. None: no limit.
 
         Raises:
             NotFound: there is no such project that the asker may see.
-            Forbidden: the asker is no member.
+            Forbidden: the asker is not a member.
             BadField: the name, or one of the definitions, cannot be used.
-            Conflict: the project has one of this name, or as many as there may be.
+            Conflict: the project has an experiment of this name, or the maximum number.
         """
         with self._adding(project, new, asker, now) as (transaction, doing):
             meant = _check_definitions(transaction, doing, project, new.definitions)
@@ -59,7 +59,7 @@ class Experiments(ProjectContents[Experiment]):
     def change(
         self, experiment: str, patch: ExperimentPatch, asker: Asker, now: float, *, version: int | None = None
     ) -> Experiment:
-        """Change an experiment. Runs that came from it stay as they are.
+        """Change an experiment. Its existing runs do not change.
 
         Raises:
             NotFound: there is no such experiment that the asker may see.
@@ -97,7 +97,7 @@ class Experiments(ProjectContents[Experiment]):
             self._remove(transaction, old, asker)
 
     def _read(self, connection: Connection, statement: Select[Any]) -> list[Experiment | Unreadable]:
-        """Return the experiments of a query; however many there are, what belongs to them is asked for together."""
+        """Return the experiments of a query. Related rows of all experiments are read with one query for each kind."""
         rows = fetch_each(connection, statement)
         ids = [row["id"] for row in rows]
         meant = _gather(connection, ids, _select_definitions)
@@ -111,7 +111,7 @@ class Experiments(ProjectContents[Experiment]):
 
 
 def _check_definitions(transaction: Transaction, doing: str, project: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ids of definitions, each once, which are all in the project."""
+    """Return the ids of definitions without duplicates, after a check that all are in the project."""
     meant = tuple(dict.fromkeys(wanted))
     if not 1 <= len(meant) <= _MOST_DEFINITIONS:
         raise BadField(
@@ -137,7 +137,7 @@ def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str
 def _gather(
     connection: Connection, ids: Sequence[str], select_pairs: Callable[[Sequence[str]], Select[Any]]
 ) -> dict[str, list[str]]:
-    """Return what belongs to each of the experiments, in the order of the query for these pairs."""
+    """Return the related ids of each experiment, in the order of the query for these pairs."""
     found: dict[str, list[str]] = {}
     for first in range(0, len(ids), _BATCH):
         for experiment, other in connection.execute(select_pairs(ids[first : first + _BATCH])):

@@ -1,7 +1,7 @@
-"""The whole store at one moment as lines of text, and back into an empty database of either kind.
+"""Exports the whole store at one moment as lines of text, and loads them into an empty database of either kind.
 
-The lines know no database: what was read from SQLite can be written to PostgreSQL, and the other way round. Each table
-begins with its name and columns; a line for each row follows. Values are those of the columns, JSON is text.
+The lines do not depend on the database: an export of SQLite can be loaded into PostgreSQL, and the other way round.
+Each table begins with a line of its name and columns; one line for each row follows. JSON columns are text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_revision(database: Database) -> str:
     """Return the revision of a store's tables.
 
     Raises:
-        StoreError: they are not of this version, or the database cannot be used.
+        StoreError: the tables are not of this version, or the database cannot be used.
     """
     migrate.check(database)
     with database.reading() as connection:
@@ -54,7 +54,7 @@ def read_revision(database: Database) -> str:
 
 
 def export(database: Database) -> Iterator[bytes]:
-    """Yield the lines of a store whose tables are of this version; all of one moment, while others read and write.
+    """Yield the lines of a store with tables of this version, all of one moment, while other transactions continue.
 
     Raises:
         StoreError: the database cannot be used.
@@ -82,15 +82,15 @@ def load(
     moves: Mapping[str, str],
     away_s: float,
 ) -> int:
-    """Write what `export` gave into an empty database; whole, or not at all. The tables are of this version then.
+    """Load the lines of `export` into an empty database, completely or not at all. Its tables are then of this version.
 
     Args:
-        database: without tables.
+        database: a database without tables.
         lines: of the export.
         revision: of the tables that were exported.
-        moves: folders that are elsewhere now, old → new.
-        away_s: seconds since the export. Attempts that run are taken to have begun so much later: time in which nothing
-            ran is no time in which a job held slots.
+        moves: folders that have moved, old → new.
+        away_s: seconds since the export. The start times of running attempts are shifted by it, so that time without
+            the platform does not count as time with slots.
 
     Returns:
         The number of rows.
@@ -130,7 +130,7 @@ def check_empty(database: Database, connection: Connection | None = None) -> Non
 
 
 class _Loading:
-    """Writes lines into tables of the revision that they were read from."""
+    """Writes lines into tables of the exported revision."""
 
     def __init__(self, database: Database, connection: Connection, moves: Mapping[str, str]) -> None:
         self._database = database
@@ -168,13 +168,13 @@ class _Loading:
         if not isinstance(cell, dict):
             return cell
         content = base64.b64decode(cell[_BASE64])
-        # PostgreSQL keeps no text that is none.
+        # PostgreSQL stores valid text only.
         return content if self._database.is_sqlite else content.decode(errors="replace")
 
     def _clear(self) -> None:
-        """Remove the rows that new tables begin with; the backup has its own."""
+        """Remove the initial rows of new tables; the backup contains them."""
         for table in reversed(self._tables.values()):
-            # Not where there are none: a log that may not be changed refuses the statement itself.
+            # Only where rows exist: triggers of protected tables refuse the statement itself.
             if self._connection.execute(select(func.count()).select_from(table)).scalar_one():
                 self._connection.execute(table.delete())
 
@@ -193,7 +193,7 @@ class _Loading:
             if self._table.name in _PLAIN:
                 row[column] = move_paths(kept, self._moves)
             else:
-                with contextlib.suppress(msgspec.DecodeError):  # what is no JSON stays as it is
+                with contextlib.suppress(msgspec.DecodeError):  # text that is no JSON stays unchanged
                     row[column] = msgspec.json.encode(move_paths(msgspec.json.decode(kept), self._moves)).decode()
         return row
 
@@ -206,14 +206,14 @@ class _Loading:
 
     def _bind(self, column: Column[Any]) -> Any:
         if self._database.is_sqlite:
-            # It keeps JSON as text, and also what was of a wrong type in the store that was backed up.
+            # SQLite stores JSON as text, and also values of a wrong type from the exported store.
             return bindparam(f"new_{column.name}", type_=Text())
         if not isinstance(column.type, JSON):
             return bindparam(f"new_{column.name}", type_=column.type)
         return cast(bindparam(f"new_{column.name}", type_=Text()), JSON)
 
     def _set_sequences(self) -> None:
-        """Let PostgreSQL number new rows behind those that were written."""
+        """Set PostgreSQL's sequences above the ids of the written rows."""
         for table in self._tables.values():
             for column in table.primary_key.columns:
                 sequence = self._connection.execute(
@@ -225,14 +225,14 @@ class _Loading:
 
 
 def _as_text(column: Column[Any], database: Database) -> Any:
-    """Return a column as it is read: JSON as its text, so that no JSON and the JSON ``null`` stay two things."""
+    """Return the expression for a column; JSON as text, so that NULL and the JSON ``null`` stay different."""
     if not isinstance(column.type, JSON):
         return column
     return sql(f'"{column.table.name}"."{column.name}"') if database.is_sqlite else cast(column, Text)
 
 
 def _note_absence(connection: Connection, away_s: float) -> None:
-    """Let what runs begin later by the time in which nothing ran."""
+    """Shift the start times of running attempts by the time in which nothing ran."""
     for statement in (
         "UPDATE attempts SET started_at = started_at + :away WHERE ended_at IS NULL",
         "UPDATE allocations SET since = since + :away WHERE until IS NULL",

@@ -1,4 +1,4 @@
-"""Slots of jobs over time, as the store records them: for pictures. Changes nothing."""
+"""Slots of jobs over time, as the store records them, for charts. Changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SLOT: Final = "slot"
 
 
 class Run(NamedTuple):
-    """A job as pictures name it. ``project``: id and name; None: none, or not to be seen."""
+    """A job as charts name it. ``project``: id and name; None: none, or not visible to the user."""
 
     id: str
     owner: str
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A slot in the hands of a job. ``until`` None: still."""
+    """The time for which a job held a slot. ``until`` None: it still holds the slot."""
 
     job: Run
     since: float
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A slot that a job was asked to leave. ``taker``: the job that had it next; None: none yet."""
+    """A slot that a job was asked to give back. ``taker``: the job that got it next; None: none yet."""
 
     time: float
     slot: str
@@ -54,14 +54,14 @@ class Move(NamedTuple):
 
 
 class SlotChange(NamedTuple):
-    """A slot that joined the pool, or left it: whichever it was before, it was the other one then."""
+    """A slot that joined or left the pool. Before that moment it was in the opposite state."""
 
     time: float
     slot: str
 
 
 class History:
-    """What was.
+    """Queries for the slot history.
 
     Args:
         database: the store's.
@@ -73,16 +73,16 @@ class History:
     def list_spans(
         self, since: float, until: float, sees_only: str | None, these: Collection[str] | None = None
     ) -> tuple[Span, ...]:
-        """Return who had slots at any time between the two, in any order.
+        """Return the spans in which jobs held slots between two times, in any order.
 
         Args:
             since: seconds since 1970.
             until: seconds since 1970.
-            sees_only: as everywhere in the store; what may not be seen is marked so.
-            these: only of these jobs. None: of all.
+            sees_only: as in `legato.control.records`; jobs that this user may not see are marked.
+            these: only these jobs. None: all.
 
         Raises:
-            UsageError: there are too many to be drawn.
+            UsageError: there are too many for a chart.
         """
         both = _between(since, until, these)
         statement = select(both.c.job, both.c.since, both.c.until).limit(MAX_SPANS + 1)
@@ -94,7 +94,7 @@ class History:
                     f"until={until:.0f}. Choose a shorter time, or single jobs."
                 )
             runs = _read_runs(connection, {job for job, _, _ in rows}, sees_only)
-        # SQLite keeps whatever was written as a time; such a span is left out.
+        # SQLite may hold a time that is no number; such a span is left out.
         return tuple(
             Span(runs[job], begun, ended)
             for job, begun, ended in rows
@@ -102,9 +102,9 @@ class History:
         )
 
     def list_moves(self, since: float, until: float) -> tuple[Move, ...]:
-        """Return the slots that jobs were asked to leave between the two times, the newest first, at most 10,000.
+        """Return the slots that jobs were asked to give back between two times, the newest first, at most 10,000.
 
-        One that the same job had next is left out.
+        A slot that the same job got next is left out.
         """
         both = _between(since, until)
         asked_in = (both.c.release_asked_at >= since, both.c.release_asked_at <= until)
@@ -113,7 +113,7 @@ class History:
             asked = read_all(connection, newest.limit(_MAX_ASKED), Allocation)
             if not asked:
                 return ()
-            # Who had a slot next had it at or after the first end; when the slot was first held does not matter.
+            # The next holder has an end at or after the first end, so older allocations need not be read.
             later = _between(min((one.until for one in asked if one.until is not None), default=until), None)
             had: defaultdict[str, list[Any]] = defaultdict(list)
             for row in connection.execute(
@@ -134,12 +134,12 @@ class History:
                 place = bisect.bisect_left(had[one.slot], one.until, key=operator.attrgetter("since"))
                 taker = had[one.slot][place].job if place < len(had[one.slot]) else None
             if taker != one.job:
-                # The slot was asked back in the same transaction that stored the decision.
+                # One transaction stores the decision and asks for the slot, so both have the same time.
                 moves.append(Move(time, one.slot, one.job, taker, reasons.get((one.job, time), "")))
         return tuple(moves)
 
     def list_slot_changes(self, since: float) -> tuple[SlotChange, ...]:
-        """Return which slots joined the pool or left it since then, the newest first."""
+        """Return the slots that joined or left the pool since a time, the newest first."""
         statement = (
             select(events.c.time, events.c.detail)
             .where(events.c.job.is_(None), events.c.kind == _SLOT, events.c.time > since)
@@ -167,12 +167,12 @@ def _read_runs(connection: Connection, these: Collection[str], sees_only: str | 
 
 
 def _between(since: float, until: float | None, these: Collection[str] | None = None) -> Subquery:
-    """Return the allocations that were open at any time between the two; None: until now."""
+    """Return the allocations that were open between two times; ``until`` None: until now."""
     begun: Select[Any] = select(allocations)
     if until is not None:
         begun = begun.where(allocations.c.since < until)
     if these is not None:
         begun = begun.where(allocations.c.job.in_(sorted(these)))
-    # In two parts, each found by the index of ends: most of what is kept ended long ago.
+    # Two parts, each found by the index of ends, because most stored allocations ended long ago.
     parts = (begun.where(allocations.c.until.is_(None)), begun.where(allocations.c.until > since))
     return union_all(*parts).subquery()

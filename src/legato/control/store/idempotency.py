@@ -22,7 +22,7 @@ class Requests:
         self._database = database
 
     def find_answer(self, user: str, key: RequestKey) -> str | None:
-        """Return the answer that the same request got before; None: it got none yet. Nothing is claimed.
+        """Return the earlier answer to the same request; None: none yet. Claims nothing.
 
         Raises:
             KeyReused: the key was used for another request.
@@ -38,10 +38,10 @@ class Requests:
 
 
 def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: float) -> str | None:
-    """Begin to answer a request, in the transaction that also answers it (`settle_key`).
+    """Claim the key of a request, in the transaction that also stores its answer (`settle_key`).
 
     Returns:
-        None: it is new. Else the answer that it got before.
+        None if the request is new, else its earlier answer.
 
     Raises:
         KeyReused: the key was used for another request.
@@ -58,7 +58,7 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
     while not transaction.insert_new(keys, row):
         found = transaction.connection.execute(select(keys).where(*this).with_for_update()).first()
         if found is None:
-            continue  # it was abandoned a moment ago
+            continue  # another server has just abandoned it
         _check_same(found.request_sha256, key)
         if found.answer is not None:
             before: str = found.answer
@@ -75,7 +75,7 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
 
 
 def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str) -> None:
-    """Keep the answer of a claimed request for those who repeat it."""
+    """Store the answer to a claimed request, for repeated requests."""
     this = (keys.c.user == user, keys.c.key == key.key)
     transaction.connection.execute(update(keys).where(*this).values(answer=answer))
 

@@ -1,4 +1,4 @@
-"""Reading, locking and moving the row of one job inside of a transaction. Never decides that a job is to move."""
+"""Reads, locks and moves the row of one job within a transaction. Does not decide moves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from legato.control.store.visibility import is_visible
 from legato.core.errors import NotFound, UnreadableRow
 from legato.core.lifecycle import check_move
 
-MOVED: Final = "stage"  # the kind of event that tells of a move
+MOVED: Final = "stage"  # the kind of the event of a move
 _NUM_TOLD: Final = 20
 
 NUM_SLOTS: Final = (
@@ -32,19 +32,19 @@ _SPEC: Final = select(jobs.c.spec).where(jobs.c.id == bindparam("job"))
 
 
 def select_jobs() -> Select[Any]:
-    """Return a query for jobs as records, all of them."""
+    """Return the query for all jobs as records."""
     return select(*(column for column in jobs.c if column is not jobs.c.spec), NUM_SLOTS)
 
 
 def show_jobs(connection: Connection, statement: Select[Any]) -> tuple[Job, ...]:
-    """Run a query of `select_jobs`. A job that cannot be read is shown with what can be read of it, and with why."""
+    """Run a query of `select_jobs`. A damaged row becomes a record with its readable fields and the reason."""
     return tuple(
         found if isinstance(found, Job) else _show_unreadable(found) for found in read_each(connection, statement, Job)
     )
 
 
 def read_job(connection: Connection, statement: Select[Any]) -> Job | None:
-    """Run a query of `select_jobs` for one job, which may be changed then. None: there is none.
+    """Run a query of `select_jobs` for one job that is about to be changed. None: there is none.
 
     Raises:
         UnreadableRow: it cannot be read.
@@ -60,17 +60,17 @@ def _show_unreadable(found: Unreadable) -> Job:
     job: Job = found.record
     stage = job.stage
     if "column 'stage'" in found.why:
-        # Of what it may be, what its slots say.
+        # Of the possible stages, the one that fits its slots.
         stage = Stage.RUNNING if job.num_slots else Stage.QUEUED
     return msgspec.structs.replace(job, stage=stage, reason=f"its {found.why}", decided_slots=None, decided_reason=None)
 
 
 def read_spec(connection: Connection, job: str) -> dict[str, Any]:
-    """Return what was submitted.
+    """Return the submitted spec.
 
     Raises:
         NotFound: there is no such job.
-        UnreadableRow: it is no JSON object.
+        UnreadableRow: the spec is no JSON object.
     """
     found = fetch_each(connection, _SPEC.params(job=job))
     if not found:
@@ -84,7 +84,7 @@ def read_spec(connection: Connection, job: str) -> dict[str, Any]:
 
 
 def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
-    """Read a job and keep others from changing it until the transaction ends.
+    """Read a job and lock it until the transaction ends.
 
     Raises:
         NotFound: there is none of this id that the user may see.
@@ -97,11 +97,11 @@ def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
 
 
 def missing_job(ref: str, sees_only: str | None) -> NotFound:
-    """Return the error for a job that does not exist or that the user may not see: both look the same.
+    """Return the error for a job that does not exist or that the user may not see. The message is the same for both.
 
     Args:
         ref: its id or name.
-        sees_only: the user who does not see it. None: a user who sees all of them.
+        sees_only: the user who may not see it. None: a user who sees all jobs.
     """
     if sees_only is None:
         return NotFound(f"There is no job '{ref}'. 'legato ps --all' lists all.")
@@ -111,12 +111,12 @@ def missing_job(ref: str, sees_only: str | None) -> NotFound:
 def move_job(
     transaction: Transaction, job: Job, stage: Stage, reason: str, *, by: str | None = None, **values: Any
 ) -> int:
-    """Move a locked job, with what belongs to the move: its times, its attempts, its version, and the event.
+    """Move a locked job to a stage: update its times, attempts and version, and write the event.
 
     Args:
-        transaction: which has locked the job.
+        transaction: the transaction that has locked the job.
         job: as it was read in this transaction.
-        stage: where it goes.
+        stage: the new stage.
         reason: why.
         by: the user who asked for it. None: no user did.
         values: further columns to set.
@@ -125,7 +125,7 @@ def move_job(
         The number of the job's attempt after the move.
 
     Raises:
-        TransitionError: there is no such move.
+        TransitionError: the table of moves does not have this move.
     """
     if stage not in MOVES[job.stage]:
         check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, _tell_story(transaction, job.id))

@@ -1,4 +1,4 @@
-"""Jobs in the store: what users submit, request and read. What the loop writes is in `loop`."""
+"""Jobs in the store: requests of users. The control loop's writes are in `loop`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Jobs:
     Args:
         database: the store's.
         random_bits: returns a random number of so many bits; for ids.
-        request_limit_s: a request without an answer for that long is taken for dead.
+        request_limit_s: after so many seconds without an answer, another server may answer a request.
     """
 
     def __init__(self, database: Database, random_bits: Callable[[int], int], request_limit_s: float) -> None:
@@ -77,30 +77,29 @@ class Jobs:
         *,
         max_queued: int | None = None,
     ) -> Submitted:
-        """Queue a job. With a key, the same request makes one job, however often and to however many servers it comes.
+        """Queue a job. Repeated requests with the same key make one job, even if several servers receive them.
 
-        The caller has checked the user's role and the job's own values (the types say so). This method
-        checks only what another request could change in between: the key, the queue, the number of waiting jobs, the
-        origin and the code.
+        The types show that the caller has checked the user's role and the job's own values. This method checks what
+        another request could change meanwhile: the key, the queue, the number of waiting jobs, the origin and the code.
 
         Args:
             new: the job.
-            asker: who submits.
+            asker: the user who submits.
             now: seconds since 1970.
             key: of the request.
-            max_queued: jobs of the asker that may wait at once, this one included, unless the asker is an admin. None:
-                any number.
+            max_queued: maximum number of waiting jobs of the asker, including this one; does not limit admins. None: no
+                limit.
 
         Raises:
-            Conflict: so many wait already.
+            Conflict: the maximum number of jobs waits already.
             Forbidden: the asker may not submit to this queue.
             NotFound: there is no such queue or upload.
             KeyReused: the key was used for another request.
-            InFlight: the key is being used for something else at this moment.
+            InFlight: another server is answering a request with this key.
         """
         with writing(self._database, now) as transaction:
             if key is not None:
-                # The same request may be answered by another thread or server at this moment: one of them claims it.
+                # Another thread or server may be answering the same request: one of them claims the key.
                 before = claim_key(transaction, asker.name, key, self._request_limit_s)
                 if before is not None:
                     return Submitted(_reread(transaction, before), is_new=False)
@@ -119,9 +118,9 @@ class Jobs:
         *,
         max_queued: int | None = None,
     ) -> tuple[tuple[Job, ...], bool]:
-        """Queue several jobs, all or none, and return them and whether they are new. Arguments, errors as in `submit`.
+        """Queue several jobs, all or none; return them and whether they are new. Arguments and errors as in `submit`.
 
-        With a key: those that the same request made before, as far as they are kept.
+        With a key, a repeated request returns the jobs of the first one, as far as the store still has them.
         """
         with writing(self._database, now) as transaction:
             if key is not None:
@@ -135,35 +134,36 @@ class Jobs:
             return made, True
 
     def pause(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Ask that a job saves its state and gives all slots back. Errors as in `change`."""
+        """Ask a job to save its state and to give all slots back. Errors as in `change`."""
         return self._ask(Action.PAUSE, job, asker, now, version)
 
     def resume(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Queue a paused job again; it continues where it was. Errors as in `change`."""
+        """Queue a paused job again; it continues from its checkpoint. Errors as in `change`."""
         return self._ask(Action.RESUME, job, asker, now, version)
 
     def stop(self, job: str, asker: Asker, now: float, *, version: int | None = None, stop_now: bool = False) -> Job:
-        """Ask that a job ends, with a checkpoint unless ``stop_now``. Errors as in `change`.
+        """Ask a job to end, with a checkpoint unless ``stop_now``. Errors as in `change`.
 
-        A job that is being stopped can be asked again: to end now, without its checkpoint; else nothing changes.
+        A second request to a stopping job has an effect only with ``stop_now``: the job then ends without its
+        checkpoint.
         """
         return self._ask(Action.STOP, job, asker, now, version, stop_now=stop_now)
 
     def change(self, job: str, patch: JobPatch, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Change what a job may have.
+        """Change a job's limits, priority, queue, name or labels.
 
         Args:
             job: its id.
             patch: the changes.
             asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
-            version: which the asker has read. None: whichever it is.
+            version: the version that the asker has read. None: any version.
 
         Raises:
             NotFound: there is no such job that the asker may see, or no such queue.
             StaleVersion: the job has another version by now.
-            Forbidden: the job is not the asker's to change, or the queue is closed to the asker.
-            Conflict: the job's stage does not have this.
+            Forbidden: the asker may not change the job, or may not use the queue.
+            Conflict: the job's stage does not allow this.
             UsageError: the values do not fit together.
         """
         with writing(self._database, now) as transaction:
@@ -210,7 +210,7 @@ class Jobs:
         """Return a job by id.
 
         Raises:
-            NotFound: there is none that the user may see.
+            NotFound: there is no such job that the user may see.
         """
         with self._database.reading() as connection:
             found = show_jobs(connection, select_jobs().where(jobs.c.id == job, is_visible(sees_only)))
@@ -219,7 +219,7 @@ class Jobs:
         return found[0]
 
     def find(self, ref: str, asker: Asker) -> Job:
-        """Return a job by id, or the newest one of that name: of the asker's own, else of all that the asker may see.
+        """Return a job by id, or the newest job of that name: of the asker's own jobs, else of all visible ones.
 
         Raises:
             NotFound: there is none.
@@ -244,7 +244,7 @@ class Jobs:
         limit: int = 100,
         oldest_first: bool = False,
     ) -> Page[Job]:
-        """Return a page of jobs, the newest first. ``after``: what the page before this one gave."""
+        """Return a page of jobs, the newest first. ``after``: from the previous page."""
         statement = _filter(select_jobs(), wanted or JobFilter()).where(is_visible(sees_only))
         if after is not None:
             statement = statement.where(jobs.c.id > after if oldest_first else jobs.c.id < after)
@@ -254,17 +254,17 @@ class Jobs:
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     def count(self, wanted: JobFilter | None = None, *, sees_only: str | None = None) -> int:
-        """Return how many jobs there are."""
+        """Return the number of jobs that match."""
         statement = _filter(select(func.count()).select_from(jobs), wanted or JobFilter()).where(is_visible(sees_only))
         with self._database.reading() as connection:
             number: int = connection.execute(statement).scalar_one()
             return number
 
     def count_by_stage(self, *, sees_only: str | None = None) -> dict[Stage, int]:
-        """Return how many jobs there are in each stage; stages without any are left out."""
+        """Return the number of jobs in each stage; empty stages are left out."""
         statement = select(jobs.c.stage, func.count()).where(is_visible(sees_only)).group_by(jobs.c.stage)
         with self._database.reading() as connection:
-            # Of a stage that this release does not know it is known only that there are jobs in it.
+            # A newer release may have stages that this one does not know; their jobs are not counted.
             return {Stage(stage): number for stage, number in connection.execute(statement) if stage in set(Stage)}
 
     def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
@@ -280,7 +280,7 @@ class Jobs:
         return frozenset(seen)
 
     def list_holders(self, sees_only: str | None) -> tuple[Holder, ...]:
-        """Return all jobs that hold slots, regardless of who may see them, those with most slots first."""
+        """Return all jobs that hold slots, visible or not, those with most slots first."""
         num_slots = func.count().label("num_slots")
         held = select(allocations.c.job, num_slots).where(allocations.c.until.is_(None)).group_by(allocations.c.job)
         slots = held.subquery()
@@ -289,7 +289,7 @@ class Jobs:
             return _read_holders(connection, statement.order_by(slots.c.num_slots.desc(), jobs.c.id))
 
     def describe(self, these: Collection[str], sees_only: str | None) -> dict[str, Holder]:
-        """Return what these jobs are called, and what they hold, by id, also of jobs that the user may not see."""
+        """Return names and slots of these jobs, by id, including jobs that the user may not see."""
         found: dict[str, Holder] = {}
         meant = sorted(these)
         with self._database.reading() as connection:
@@ -299,7 +299,7 @@ class Jobs:
         return found
 
     def read_spec(self, job: str) -> dict[str, Any]:
-        """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
+        """Return the submitted spec. Workers, priority and queue may have changed since; the job's record has them.
 
         Raises:
             NotFound: there is no such job.
@@ -314,13 +314,13 @@ class Jobs:
             return read_all(connection, statement, Attempt)
 
     def read_allocations(self, job: str) -> tuple[Allocation, ...]:
-        """Return which slots the job had when, the oldest first."""
+        """Return the job's allocations of slots, the oldest first."""
         statement = select(allocations).where(allocations.c.job == job).order_by(allocations.c.id)
         with self._database.reading() as connection:
             return read_all(connection, statement, Allocation)
 
     def read_decisions(self, job: str, *, limit: int = 100) -> tuple[Decision, ...]:
-        """Return what was decided for the job, the newest first."""
+        """Return the decisions on the job, the newest first."""
         statement = select(decisions).where(decisions.c.job == job).order_by(decisions.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return read_all(connection, statement, Decision)
@@ -334,7 +334,7 @@ def _select_holders(num_slots: ColumnElement[int], sees_only: str | None) -> Sel
 
 def _read_holders(connection: Connection, statement: Select[Any]) -> tuple[Holder, ...]:
     return tuple(
-        # Truth is a number in SQLite.
+        # SQLite has numbers instead of truth values.
         Holder(**{**row, "is_visible": bool(row["is_visible"])})
         for row in (found._mapping for found in fetch(connection, statement))
     )
@@ -343,7 +343,7 @@ def _read_holders(connection: Connection, statement: Select[Any]) -> tuple[Holde
 def _reread(transaction: Transaction, job: str) -> Job:
     found = read_job(transaction.connection, select_jobs().where(jobs.c.id == job))
     if found is None:
-        raise missing_job(job, None)  # only a job of which a key tells may be gone: it was too old to be kept
+        raise missing_job(job, None)  # only jobs that a key names may be missing: retention has deleted them
     return found
 
 
@@ -355,7 +355,7 @@ def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
     if wanted.queue is not None:
         statement = statement.where(jobs.c.queue == wanted.queue)
     if wanted.name_prefix:
-        # Not LIKE, which does not mind upper and lower case in SQLite.
+        # Not LIKE, which ignores case in SQLite.
         start = func.substr(jobs.c.name, 1, len(wanted.name_prefix))
         statement = statement.where(start == wanted.name_prefix)
     if wanted.search:
@@ -372,7 +372,7 @@ def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
 
 
 def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Asker) -> dict[str, Any]:
-    """Check a patch of a locked job and return the columns that change."""
+    """Check a patch of a locked job, and return the columns that change."""
     given = {name: getattr(patch, name) for name in JobPatch.__struct_fields__}
     values = {name: value for name, value in given.items() if value is not None and value != getattr(old, name)}
     actions = {

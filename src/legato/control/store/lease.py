@@ -1,8 +1,8 @@
 """The lease of the control loop in the store: its owner, its fencing number, its home.
 
-Clocks of several servers need not agree for safety: a loop whose lease was taken over is refused by its number, however
-late it writes. They only decide how soon another one takes over; also where a clock was set back, which is seen by a
-lease that lasts for longer than leases do.
+Safety does not need clocks that agree: the store refuses every write of a loop that has lost its lease, by its fencing
+number. Clocks decide only how soon another loop takes over. A lease that ends too far in the future shows that a clock
+was set back; it counts as expired.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from legato.control.store.schema import leases
 from legato.control.store.transactions import writing
 from legato.core.errors import FencedOut
 
-_ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much
+_ODD: Final = 2.0  # maximum duration of a lease as a multiple of its length, where clocks differ
 _LOOP: Final = "loop"
-_HOME: Final = "home"  # the owner of this one is no loop but a home, and keeps it forever
+_HOME: Final = "home"  # this row names a home as its owner, without an end
 _LEASE: Final = select(leases).where(leases.c.name == _LOOP)
 _HELD: Final = _LEASE.with_for_update(read=True)
 
@@ -70,12 +70,12 @@ def claim_home(database: Database, home: str, now: float) -> str:
 
 
 def read_lease(connection: Connection) -> Lease | None:
-    """Return the present lease; None: no server ever had it."""
+    """Return the present lease; None: no server has had it yet."""
     return read_one(connection, _LEASE, Lease)
 
 
 def check_fence(connection: Connection, fence: int) -> None:
-    """Raise FencedOut unless the lease still has this fence; it cannot be taken over until the transaction ends."""
+    """Raise FencedOut unless the lease still has this fence. Locks the lease until the transaction ends."""
     held = read_one(connection, _HELD, Lease)
     if held is None or held.fence != fence:
         found = "no server has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"

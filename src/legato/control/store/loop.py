@@ -1,6 +1,6 @@
-"""What the control loop reads and writes: all at one moment, and each job completely or not at all. Decides nothing.
+"""Reads and writes of the control loop. Facts are of one moment; each job is written completely or not at all.
 
-Every write names the fence of its lease; one whose lease was taken over changes nothing.
+Every write names the fence of its lease; a write without the present fence changes nothing. Decides nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from legato.control.store.transactions import Transaction, writing
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
-# Made once: to build a statement takes as long as to run it, and every new job is decided on.
+# Built once, because building a statement takes as long as running it.
 _NEWEST: Final = update(jobs).where(jobs.c.id == bindparam("decided"))
 _DECISION: Final = insert(decisions)
 
-# Stages that this release does not know. By what is between those that it knows: an index finds that.
+# Stages that this release does not know, as ranges between the known ones, which an index finds.
 _KNOWN: Final = sorted(Stage)
 _UNKNOWN_STAGE: Final = select_jobs().where(
     or_(
@@ -41,45 +41,45 @@ _UNKNOWN_STAGE: Final = select_jobs().where(
 
 
 class Loop:
-    """The store, as the control loop sees it."""
+    """The control loop's interface to the store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
-        """Take the lease if it is free or has expired, or lengthen the own one.
+        """Take the lease if it is free or has expired, or extend the caller's own lease.
 
-        One that lasts for more than twice ``length_s`` has expired too: a clock was set back.
+        A lease that would last for more than twice ``length_s`` counts as expired: a clock was set back.
 
         Args:
-            owner: a name that no other loop has or had, also not one of an earlier life of this server.
+            owner: a name that no other loop has ever had, including earlier processes of this server.
             now: seconds since 1970.
-            length_s: it expires so long after ``now``.
+            length_s: duration of the lease from ``now``, in seconds.
 
         Returns:
-            The lease, with a higher fence if it was another's before; None: another has it.
+            The lease, with a higher fence if another loop had it before; None: another loop has it.
         """
         return take_lease(self._database, owner, now, length_s)
 
     def claim_home(self, home: str, now: float) -> str:
-        """Say in which home the jobs' directories are, unless that is known, and return which one it is."""
+        """Record the home with the jobs' directories, unless the store names one; return the home that it names."""
         return claim_home(self._database, home, now)
 
     def give_up_lease(self, lease: Lease, now: float) -> None:
-        """Let another loop take the lease at once; nothing happens if it is another's already."""
+        """Release the lease, so that another loop can take it at once. Does nothing if another loop has it."""
         give_up_lease(self._database, lease, now)
 
     def end_lease(self, now: float) -> None:
-        """Take the lease from its owner: for a caller that knows that no other server can run."""
+        """Take the lease from its owner, for a caller that knows that no other server can run."""
         end_lease(self._database, now)
 
     def read_lease(self) -> Lease | None:
-        """Return the present lease; None: no server ever had it."""
+        """Return the present lease; None: no server has had it yet."""
         with self._database.reading() as connection:
             return read_lease(connection)
 
     def read_facts(self) -> Facts:
-        """Return all that a round starts from, as it was at one moment."""
+        """Return the facts that a round needs, as of one moment."""
         going_on = select_jobs().where(jobs.c.stage.in_(OPEN)).order_by(jobs.c.id)
         unreadable: dict[tuple[str, str], str] = {}
         with self._database.reading() as connection:
@@ -93,7 +93,7 @@ class Loop:
                     unreadable[kind, row.record.name if kind == "queue" else row.record.id] = f"its {row.why}"
         for had in allocations:
             if isinstance(had, Unreadable):
-                # Whether a worker is in the slot is not known, so neither the slot nor the job is touched.
+                # A worker may be in the slot, so neither the slot nor the job is changed.
                 unreadable["slot", had.record.slot] = unreadable["job", had.record.job] = f"its {had.why}"
             elif ("slot", had.slot) in unreadable:
                 unreadable["job", had.job] = f"its slot {had.slot} is not known: {unreadable['slot', had.slot]}"
@@ -107,7 +107,7 @@ class Loop:
         )
 
     def read_spec(self, job: str) -> dict[str, Any]:
-        """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
+        """Return the submitted spec. Workers, priority and queue may have changed since; the job's record has them.
 
         Raises:
             NotFound: there is no such job.
@@ -116,24 +116,24 @@ class Loop:
             return read_spec(connection, job)
 
     def read_held_s(self, job: str, now: float) -> float:
-        """Return for how many seconds a job has held slots, over all its attempts, the present one until ``now``."""
+        """Return for how many seconds a job has held slots, over all attempts, the present one up to ``now``."""
         lasted = select(attempts.c.started_at, attempts.c.ended_at).where(attempts.c.job == job)
         with self._database.reading() as connection:
             rows: Sequence[Any] = connection.execute(lasted).all()
-        # A clock that was set back in one of them takes nothing from the others.
+        # A negative duration, after a clock was set back, must not reduce the sum.
         return sum((max((now if row.ended_at is None else row.ended_at) - row.started_at, 0.0) for row in rows), 0.0)
 
     def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
-        """Write what a round observed, or what it decided, in one transaction.
+        """Write the observations or the decisions of a round in one transaction.
 
-        A change of a job that has left the stage or attempt on which it rests is left out and told of. Slots are closed
-        for all jobs before any is given, so a slot may go from one job to another in one write. Everything may be
-        written again: what is so already stays as it is.
+        A change is skipped and reported as stale if its job has left the stage or attempt that the loop has read. All
+        slots are closed before slots are granted, so one write can move a slot from one job to another. A write may be
+        repeated; the second one changes nothing.
 
         Raises:
-            FencedOut: the lease is another's by now; nothing was written.
-            SlotTaken: a slot has another owner or is not usable; nothing was written.
-            TransitionError: a job has no such move; nothing was written.
+            FencedOut: another loop has the lease; nothing was written.
+            SlotTaken: another attempt has a slot, or a slot is not usable; nothing was written.
+            TransitionError: a move is not in the table of moves; nothing was written.
         """
         wanted = sorted(changes, key=lambda change: change.job)
         assert len({change.job for change in wanted}) == len(wanted), "one change for each job"

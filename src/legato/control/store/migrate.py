@@ -19,14 +19,14 @@ from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError
 
 _LOCATION: Final = "legato.control.store:migrations"
-_LOCK: Final = 0x1E6A70  # any number that is ours; servers that start together upgrade one after another
+_LOCK: Final = 0x1E6A70  # Legato's lock number; servers that start together upgrade one after another
 
 
 def upgrade(database: Database) -> None:
-    """Make the tables, or bring them to this version; whole, or not at all.
+    """Create the tables, or upgrade them to this version, completely or not at all.
 
     Raises:
-        StoreError: they are of a newer version.
+        StoreError: the tables are of a newer version.
     """
     config = make_config()
     with database.writing() as connection:
@@ -40,14 +40,14 @@ def upgrade(database: Database) -> None:
 
 
 def downgrade(database: Database, revision: str | None) -> tuple[str, str]:
-    """Bring the tables back to an older version, whole or not at all; what only newer ones can hold is lost.
+    """Downgrade the tables, completely or not at all. Data that only the newer tables can hold is lost.
 
     Args:
-        database: whose tables are of this version.
-        revision: to which one. None: the one before the present one.
+        database: a database with tables of this version.
+        revision: the target. None: the revision before the present one.
 
     Returns:
-        The revision before, and now.
+        The revisions before and after.
 
     Raises:
         UsageError: there is no such older version.
@@ -69,7 +69,7 @@ def downgrade(database: Database, revision: str | None) -> tuple[str, str]:
 
 
 def find_revisions() -> list[str]:
-    """Return the revisions of the tables that this version of Legato knows, its own first."""
+    """Return the revisions that this version of Legato knows, the newest first."""
     return [script.revision for script in ScriptDirectory.from_config(make_config()).walk_revisions()]
 
 

@@ -32,12 +32,12 @@ class Slots:
         self._database = database
 
     def declare(self, declared: Iterable[Node], fence: int, now: float) -> None:
-        """Say which slots these nodes have now. Those that a node had before and has no more become unusable.
+        """Record which slots these nodes have now. Slots that a node no longer has become unusable.
 
-        Nothing is deleted, and what comes back is usable again. Nodes that are not named stay as they are.
+        Nothing is deleted, and a slot that returns is usable again. Other nodes do not change.
 
         Raises:
-            FencedOut: the lease is another's by now.
+            FencedOut: another loop has the lease.
             UsageError: a slot is declared twice, or belongs to another node.
         """
         with writing(self._database, now) as transaction:
@@ -51,23 +51,23 @@ class Slots:
             return read_slots(connection)
 
     def list_open(self) -> tuple[Allocation, ...]:
-        """Return who has which slots now, by slot."""
+        """Return the open allocations, by slot."""
         with self._database.reading() as connection:
             return read_open(connection)
 
     def list_between(self, since: float, until: float, *, limit: int = 10_000) -> tuple[Allocation, ...]:
-        """Return the allocations that were open at any time between the two, the oldest first."""
+        """Return the allocations that were open between two times, the oldest first."""
         begun = select(allocations).where(allocations.c.since < until)
-        # In two parts, each found by the index of ends: most of what is kept ended long ago.
+        # Two parts, each found by the index of ends, because most stored allocations ended long ago.
         parts = (begun.where(allocations.c.until.is_(None)), begun.where(allocations.c.until > since))
         both = union_all(*parts).subquery()
-        # Not by the bare number: SQLite would then walk along all that there are instead.
+        # An expression instead of the plain number: with that, SQLite would scan all rows.
         statement = select(both).order_by(both.c.id + 0).limit(limit)
         with self._database.reading() as connection:
             return read_all(connection, statement, Allocation)
 
     def measure_usage(self, since: float, until: float) -> tuple[Usage, ...]:
-        """Return how many seconds of slots each user had in each queue between the two times."""
+        """Return the seconds of slots that each user had in each queue between two times."""
         if until <= since:
             return ()
         left = func.coalesce(allocations.c.until, until)
@@ -119,10 +119,10 @@ def select_open() -> Select[Any]:
 
 
 def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collection[str]) -> None:
-    """Give free slots to an attempt. Those that it has already stay as they are.
+    """Assign free slots to an attempt. Slots that it has already do not change.
 
     Raises:
-        SlotTaken: another has one of them, or it is not usable.
+        SlotTaken: another attempt has one of the slots, or one is not usable.
     """
     connection = transaction.connection
     theirs = {row.slot: row for row in connection.execute(_open().where(allocations.c.slot.in_(granted))).all()}
@@ -143,12 +143,12 @@ def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collect
     try:
         connection.execute(insert(allocations), rows)
     except IntegrityError as error:
-        # Only if another server writes allocations at the same time, which the lease forbids.
+        # Happens only if another server writes allocations at the same time, which the lease prevents.
         raise _taken(job, ", ".join(sorted(granted)), "another job got it at the same moment") from error
 
 
 def ask_rows(transaction: Transaction, job: str, attempt: int, released: Collection[str]) -> int:
-    """Mark slots that an attempt is to leave, and return how many were not marked before."""
+    """Mark slots that an attempt must give back, and return the number of newly marked ones."""
     meant = (*_rows_of(job, attempt, released), allocations.c.release_asked_at.is_(None))
     return transaction.connection.execute(
         update(allocations).where(*meant).values(release_asked_at=transaction.now)
@@ -156,7 +156,7 @@ def ask_rows(transaction: Transaction, job: str, attempt: int, released: Collect
 
 
 def close_rows(transaction: Transaction, job: str, attempt: int, closed: Collection[str]) -> int:
-    """Take slots back from an attempt, and return how many it still had."""
+    """Close an attempt's allocations, and return the number that were still open."""
     meant = _rows_of(job, attempt, closed)
     return transaction.connection.execute(update(allocations).where(*meant).values(until=transaction.now)).rowcount
 
@@ -220,7 +220,7 @@ def _check_declared(node: Node, known: Mapping[str, Any], others: Collection[str
             )
         seen.add(slot.id)
         row = known.get(slot.id)
-        # A row that names a node that does not exist is damaged; the declaration puts it right.
+        # A row that names a missing node is damaged; the declaration repairs it.
         if row is not None and row.node in others:
             raise UsageError(
                 f"{told}: slot {slot.id} belongs to node '{row.node}'. Begin its id with the name of its node."

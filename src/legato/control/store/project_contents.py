@@ -1,4 +1,4 @@
-"""What training definitions and experiments share in the store: both belong to a project and have a name there."""
+"""The common base of training definitions and experiments in the store: both belong to a project and have a name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from legato.core.errors import Conflict, NotFound
 
 
 class NewContent(Protocol):
-    """What is said of all of them when they are made."""
+    """The common fields of a new definition or experiment."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class NewContent(Protocol):
 
 
 class Content(Protocol):
-    """What is known of all of them."""
+    """The common fields of a stored definition or experiment."""
 
     @property
     def id(self) -> str: ...
@@ -48,18 +48,18 @@ R = TypeVar("R", bound=Content)
 
 
 class ProjectContents(Generic[R]):
-    """One kind of what is in projects.
+    """One kind of content of projects.
 
     Args:
         database: the store's.
         random_bits: returns a random number of so many bits; for ids.
 
     Attributes:
-        _table: of this kind.
+        _table: table of this kind.
         _kind: its name in the audit log, and its column in the table of jobs.
-        _title: what it is called in messages.
-        _command: that lists it.
-        _prefix: of its ids.
+        _title: its name in messages.
+        _command: command that lists this kind.
+        _prefix: prefix of its ids.
     """
 
     _table: ClassVar[Table]
@@ -73,7 +73,7 @@ class ProjectContents(Generic[R]):
         self._random_bits = random_bits
 
     def find(self, ref: str, asker: Asker) -> R:
-        """Return one by id, or the newest of that name: of those that the asker made, else of all seen.
+        """Return one by id, or the newest of that name: of those that the asker made, else of all visible ones.
 
         Raises:
             NotFound: there is none.
@@ -90,7 +90,7 @@ class ProjectContents(Generic[R]):
         raise self._missing(ref)
 
     def list(self, project: str, asker: Asker) -> tuple[R, ...]:
-        """Return those of a project, the newest first, without those that cannot be read."""
+        """Return all of a project, the newest first. Rows that cannot be read are left out."""
         columns = self._table.c
         wanted = self._select(asker.sees_only).where(columns.project == project).order_by(columns.id.desc())
         with self._database.reading() as connection:
@@ -104,7 +104,7 @@ class ProjectContents(Generic[R]):
 
     @contextmanager
     def _adding(self, project: str, new: NewContent, asker: Asker, now: float) -> Iterator[tuple[Transaction, str]]:
-        """Check that the asker may add it, in a transaction that holds the project; with what begins error messages."""
+        """Lock the project, and check that the asker may add to it. Yields the transaction and a prefix of errors."""
         doing = f"make {self._title} '{new.name[:100]}'"
         check_title(doing, new.name)
         check_description(doing, new.description)
@@ -118,7 +118,7 @@ class ProjectContents(Generic[R]):
         """Insert a row, and return its id.
 
         Raises:
-            Conflict: the project has one of this name, or as many as there may be.
+            Conflict: the project has one of this name, or the maximum number.
         """
         self._check_room(transaction, doing, project, most)
         transaction.lock_sequence()
@@ -143,18 +143,18 @@ class ProjectContents(Generic[R]):
     def _report(
         self, transaction: Transaction, project: str, asker: Asker, verb: str, made: str, detail: dict[str, Any]
     ) -> R:
-        """Record and announce what was done to one, and return it as it is now."""
+        """Write the audit entry and the event of an action, and return the changed record."""
         tell(transaction, project, asker, f"{self._kind}.{verb}", made, detail)
         (found,) = self._read(transaction.connection, self._select().where(self._table.c.id == made))
         return take(found, f"use {self._title} '{made}'")
 
     def _select(self, sees_only: str | None = None) -> Select[Any]:
-        """Return a query for those that a user may see. None: all."""
+        """Return the query for those that a user may see. None: all."""
         joined = select(self._table).join(projects, projects.c.id == self._table.c.project)
         return joined.where(sees_project(sees_only))
 
     def _lock(self, transaction: Transaction, made: str, asker: Asker, verb: str, version: int | None) -> R:
-        """Read one that the asker may change, and keep others from changing it, or its project, meanwhile.
+        """Read one that the asker may change, and lock it and its project.
 
         Raises:
             NotFound: there is none of this id that the asker may see.
@@ -166,7 +166,7 @@ class ProjectContents(Generic[R]):
         if project is None:
             raise self._missing(made)
         owner = lock_project(transaction, project, asker).owner
-        # Under the lock, which a deletion or change of it holds.
+        # Read under the project's lock, which deletions and changes hold too.
         this = self._select().where(self._table.c.id == made).with_for_update(of=self._table)
         found = self._read(transaction.connection, this)
         if not found:
@@ -178,10 +178,10 @@ class ProjectContents(Generic[R]):
         return old
 
     def _check_new_words(self, transaction: Transaction, doing: str, old: R, values: dict[str, Any]) -> None:
-        """Check a new name and a new description, as far as there are such.
+        """Check a new name and a new description, if given.
 
         Raises:
-            BadField: one cannot be used.
+            BadField: the name or the description cannot be used.
             Conflict: the project has another one of this name.
         """
         check_description(doing, values.get("description", ""))
@@ -193,7 +193,7 @@ class ProjectContents(Generic[R]):
                 raise self._taken(doing)
 
     def _check_room(self, transaction: Transaction, doing: str, project: str, most: int | None) -> None:
-        """Raise Conflict if there are as many in a project as there may be. None: any number may."""
+        """Raise Conflict if a project has the maximum number of this kind. None: no limit."""
         counting = select(func.count()).select_from(self._table).where(self._table.c.project == project)
         number: int = transaction.connection.execute(counting).scalar_one()
         if most is not None and number >= most:

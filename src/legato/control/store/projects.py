@@ -42,19 +42,20 @@ class Projects:
         self._random_bits = random_bits
 
     def create(self, new: NewProject, asker: Asker, now: float, *, max_owned: int | None = None) -> Project:
-        """Make a project, which is the asker's.
+        """Make a project, owned by the asker.
 
         Args:
             new: the project.
-            asker: who makes it.
+            asker: the user who makes it.
             now: seconds since 1970.
-            max_owned: projects that the asker may own, this one included, unless that is an admin. None: any number.
+            max_owned: maximum number of projects that the asker may own, including this one; does not limit admins.
+                None: no limit.
 
         Raises:
-            Forbidden: the asker changes nothing, or may not use the queue.
+            Forbidden: the asker is a viewer, or may not use the queue.
             NotFound: there is no such queue.
             BadField: the name or a member cannot be used.
-            Conflict: the asker has a project of this name, or as many as one may own.
+            Conflict: the asker has a project of this name, or the maximum number of projects.
         """
         doing = f"make project '{new.name[:100]}'"
         check_may_act(doing, asker)
@@ -63,7 +64,7 @@ class Projects:
         with writing(self._database, now) as transaction:
             check_may_use_queue(transaction, doing, new.queue, asker)
             members = _check_members(transaction, doing, new.members, asker.name)
-            # Under it no other request creates one in between.
+            # While the lock is held, no other request creates a project of this user.
             transaction.lock_sequence()
             _check_owned(transaction, doing, asker, max_owned)
             project = make_id("p", now, self._random_bits, transaction.connection.execute(_LAST).scalar_one())
@@ -76,7 +77,7 @@ class Projects:
             return _reread(transaction, project)
 
     def find(self, ref: str, asker: Asker) -> Project:
-        """Return a project by id, or the newest of that name: of the asker's own, else of all that the asker sees.
+        """Return a project by id, or the newest of that name: of the asker's own, else of all visible ones.
 
         Raises:
             NotFound: there is none.
@@ -91,7 +92,7 @@ class Projects:
         raise missing_project(ref)
 
     def list(self, *, sees_only: str | None, after: str | None = None, limit: int = 100) -> Page[Project]:
-        """Return a page of projects, the newest first. ``after``: what the page before this one gave."""
+        """Return a page of projects, the newest first. ``after``: from the previous page."""
         statement = select(projects).where(sees_project(sees_only)).order_by(projects.c.id.desc())
         if after is not None:
             statement = statement.where(projects.c.id < after)
@@ -119,7 +120,7 @@ class Projects:
             patch: the changes.
             asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
-            version: which the asker has read. None: whichever it is.
+            version: the version that the asker has read. None: any version.
 
         Raises:
             NotFound: there is no such project that the asker may see, or no such queue.
@@ -146,7 +147,7 @@ class Projects:
                 members = _check_members(transaction, doing, members, old.owner)
             if not values and members is None:
                 return old
-            # So that no other request takes the name in between.
+            # Prevents that another request takes the name meanwhile.
             transaction.lock_sequence()
             same = select(projects.c.id).where(projects.c.owner == old.owner, projects.c.name == values.get("name"))
             if transaction.connection.execute(same).first() is not None:
@@ -166,7 +167,7 @@ class Projects:
 
         Raises:
             NotFound, StaleVersion, Forbidden: as in `change`.
-            Conflict: there is something in it.
+            Conflict: the project is not empty.
         """
         with writing(self._database, now) as transaction:
             old = lock_project(transaction, project, asker)
@@ -188,7 +189,7 @@ class Projects:
 
 
 def lock_project(transaction: Transaction, project: str, asker: Asker) -> Project:
-    """Read a project and keep others from changing it, and what is in it, until the transaction ends.
+    """Read a project, and lock it and its contents until the transaction ends.
 
     Raises:
         NotFound: there is none of this id that the asker may see.
@@ -216,7 +217,7 @@ def check_version(doing: str, version: int, seen: int | None) -> None:
 def tell(
     transaction: Transaction, project: str, asker: Asker, action: str, target: str, detail: dict[str, Any]
 ) -> None:
-    """Record and announce what a user did in a project."""
+    """Write the audit entry and the event of a user's action in a project."""
     transaction.audit(asker.name, action, target, {"project": project, **detail})
     transaction.note(
         KIND, f"{action} by '{asker.name}'", detail={"project": project, "action": action, "target": target}
@@ -224,7 +225,7 @@ def tell(
 
 
 def missing_project(ref: str) -> NotFound:
-    """Return the error for a project that is not there, or not for these eyes."""
+    """Return the error for a project that does not exist or that the user may not see."""
     return NotFound(f"There is no project '{ref[:100]}' that you may see. 'legato projects' lists those that you may.")
 
 
@@ -236,7 +237,7 @@ def _taken(doing: str, owner: str) -> Conflict:
 
 
 def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: int | None) -> None:
-    """Raise Conflict if the asker, who is no admin, owns as many projects as one may. None: any number may be."""
+    """Raise Conflict if the asker owns the maximum number of projects and is no admin. None: no limit."""
     if max_owned is None or asker.role is Role.ADMIN:
         return
     counting = select(func.count()).where(projects.c.owner == asker.name)
@@ -249,7 +250,7 @@ def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: 
 
 
 def _check_members(transaction: Transaction, doing: str, members: Iterable[str], owner: str) -> tuple[str, ...]:
-    """Return the members, each once, without the owner."""
+    """Return the members without duplicates and without the owner."""
     wanted = tuple(sorted(set(members) - {owner}))
     known = transaction.connection.execute(select(users.c.name).where(users.c.name.in_(wanted))).scalars().all()
     for member in wanted:
@@ -264,7 +265,7 @@ def _put_members(transaction: Transaction, project: str, members: tuple[str, ...
 
 
 def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers: Iterable[str]) -> None:
-    """Notify the users who can no longer see a project: this is the last event of it that they receive."""
+    """Write the last event of a project for users who can no longer see it."""
     for leaver in leavers:
         detail = {"project": project, "action": "project.leave", "target": project, LEAVER: leaver}
         transaction.note(KIND, f"'{leaver}' was removed from it by '{asker.name}'", detail=detail)

@@ -31,7 +31,7 @@ class Queues:
         self._database = database
 
     def put(self, queue: Queue, asker: Asker, now: float) -> Queue:
-        """Make the queue, or change it into this one, members included.
+        """Create the queue, or replace its settings and members.
 
         Raises:
             Forbidden: the user is not an admin.
@@ -65,18 +65,18 @@ class Queues:
         return self.get(queue.name)
 
     def delete(self, name: str, asker: Asker, now: float) -> None:
-        """Delete a queue that no job names.
+        """Delete a queue to which no job belongs.
 
         Raises:
             Forbidden: the user is not an admin.
             NotFound: there is no such queue.
-            Conflict: jobs name it.
+            Conflict: jobs belong to it.
         """
         check_is_admin("delete a queue", asker)
         told = f"Cannot delete queue '{name}'"
         with writing(self._database, now) as transaction:
             connection = transaction.connection
-            # The lock keeps submissions out until this is decided.
+            # The lock blocks submissions until this is decided.
             locked = select(queues.c.name, queues.c.is_open).where(queues.c.name == name).with_for_update()
             found = connection.execute(locked).first()
             if found is None:
@@ -121,12 +121,12 @@ class Queues:
         return take(found[0], f"use queue '{name}'")
 
     def list(self, sees_only: str | None = None) -> tuple[Queue, ...]:
-        """Return the queues, by name; with ``sees_only`` those that are this user's."""
+        """Return the queues, by name; with ``sees_only``, those that this user may use."""
         with self._database.reading() as connection:
             return read_queues(connection, sees_only=sees_only)
 
     def measure(self) -> dict[str, QueueLoad]:
-        """Return what is in each queue; one that is left out has no job that has not ended."""
+        """Return the load of each queue. A missing queue has only ended jobs."""
         by_stage = select(jobs.c.queue, jobs.c.stage, func.count().label("num_jobs"))
         by_stage = by_stage.where(jobs.c.stage.in_(OPEN)).group_by(jobs.c.queue, jobs.c.stage)
         held = select(jobs.c.queue, func.count().label("num_slots")).join(allocations, allocations.c.job == jobs.c.id)
@@ -146,7 +146,7 @@ class Queues:
 
 
 def read_queues(connection: Connection, sees_only: str | None = None) -> tuple[Queue, ...]:
-    """Read queues with their members inside of a transaction, without those that cannot be read."""
+    """Read queues with their members within a transaction. Rows that cannot be read are left out."""
     return tuple(queue for queue in read_each_queue(connection, None, sees_only) if isinstance(queue, Queue))
 
 

@@ -14,20 +14,20 @@ from legato.control.store.lease import check_fence
 from legato.control.store.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
 from legato.control.store.transactions import Transaction, writing
 
-# Rows of one transaction: others must not wait long. Who calls often has soon purged all.
+# Rows per transaction, so that other writers do not wait long. Repeated calls purge the rest.
 _BATCH: Final = 200
 _EVENTS_BATCH: Final = 10_000
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """What retention took out of the store; the files of these go next."""
+    """The jobs and uploads that retention deleted from the store; their files are deleted next."""
 
     jobs: tuple[str, ...]
     uploads: tuple[str, ...]
 
 
 class Retention:
-    """What is old, and goes."""
+    """Deletes old rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,21 +41,23 @@ class Retention:
         uploads_before: float | None,
         keys_before: float,
     ) -> Purged:
-        """Delete a batch of what is older than these times; None: nothing is.
+        """Delete a batch of rows that are older than these times; None: no row of this kind.
 
         Args:
             fence: of the loop's lease.
             now: seconds since 1970.
-            jobs_before: jobs that ended before this and hold no slot, with all that belongs to them; tokens that
-                expired or were revoked before it, and events of the pool.
-            uploads_before: code that was not used since, and that no job and no training definition names.
-            keys_before: idempotency keys that came before; tokens of log-ins and links that ended before.
+            jobs_before: deletes jobs that ended before this and hold no slot, with their rows in other tables; also
+                older events of the pool, and tokens that expired or were revoked before this.
+            uploads_before: deletes code that was last used before this, and that no job and no training definition
+                names.
+            keys_before: deletes idempotency keys from before this, and tokens of log-ins and links that ended before
+                this.
 
         Returns:
-            The jobs and uploads whose files go next.
+            The jobs and uploads whose files are deleted next.
 
         Raises:
-            FencedOut: the lease is another's by now.
+            FencedOut: another loop has the lease.
         """
         with writing(self._database, now) as transaction:
             check_fence(transaction.connection, fence)
@@ -74,12 +76,12 @@ class Retention:
 def _purge_jobs(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection = transaction.connection
     holds = exists().where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
-    # The stage too: of one that this release does not know, or with a wrong time, nothing is taken away.
+    # Checks the stage too, so that a job with an unknown stage or a wrong time is not deleted.
     has_ended = jobs.c.stage.in_(ENDED) & (jobs.c.ended_at < before)
     old = select(jobs.c.id).where(has_ended, ~holds).order_by(jobs.c.id).limit(_BATCH)
     gone = tuple(connection.execute(old).scalars())
     connection.execute(update(jobs).where(jobs.c.parent.in_(gone)).values(parent=None))
-    # Attempts, allocations, decisions and events go with their job.
+    # Deletes attempts, allocations, decisions and events with their job.
     connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
     of_pool = select(events.c.seq).where(events.c.job.is_(None), events.c.time < before).limit(_EVENTS_BATCH)
     connection.execute(delete(events).where(events.c.seq.in_(of_pool)))
@@ -95,7 +97,7 @@ def _purge_uploads(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection = transaction.connection
     of_job = exists().where(jobs.c.code == code_uploads.c.sha256)
     named = of_job | exists().where(definitions.c.code == code_uploads.c.sha256)
-    # Locked: a submission that uses one at this moment has either been seen, or will not find it.
+    # Locks the uploads: a submission that uses one is either complete, or does not find it.
     old = select(code_uploads.c.sha256).where(code_uploads.c.used_at < before, ~named).limit(_BATCH).with_for_update()
     unused = tuple(connection.execute(old).scalars())
     deleting = delete(code_uploads).where(code_uploads.c.sha256.in_(unused), ~named)

@@ -1,8 +1,8 @@
 """Reads rows of the store as records. A row that this release cannot read costs that row alone, never the whole query.
 
-Such a row was edited by hand, has rotten bits, or was written by a newer release. It is left as it is. Where its record
-has a place for words, it is shown with what can be read of it and with the reason. Otherwise it is left out, and the
-log says why.
+Such a row was edited by hand, is damaged, or was written by a newer release. It is not changed. If its record has a
+field for a reason, the record has the readable fields and the reason why the row cannot be read. Otherwise the row is
+left out, and the log says why.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Unreadable(NamedTuple):
-    """A row that cannot be read. ``record``: what can be read of it; all else in it is empty."""
+    """A row that cannot be read. ``record``: its readable fields; all others are empty."""
 
     record: Any
     why: str
@@ -44,8 +44,7 @@ class Unreadable(NamedTuple):
 def read_all(connection: Connection, statement: Select[Any], kind: type[T]) -> tuple[T, ...]:
     """Run a query and return its rows as records.
 
-    A row that cannot be read is shown with the reason in place of its own; a kind of record without a reason leaves it
-    out.
+    A row that cannot be read becomes a record whose reason says why, or is left out if its record has no reason.
     """
     read = (_show(found, kind) for found in read_each(connection, statement, kind))
     return tuple(record for record in read if record is not None)
@@ -55,7 +54,7 @@ def read_one(connection: Connection, statement: Select[Any], kind: type[T]) -> T
     """Run a query and return its first row as a record, None if there is none.
 
     Raises:
-        UnreadableRow: it cannot be read, and this kind of record has no place for the reason.
+        UnreadableRow: the row cannot be read, and its record has no field for the reason.
     """
     found = read_each(connection, statement.limit(1), kind)
     if not found:
@@ -68,7 +67,7 @@ def read_one(connection: Connection, statement: Select[Any], kind: type[T]) -> T
 
 
 def read_each(connection: Connection, statement: Select[Any], kind: type[T]) -> list[T | Unreadable]:
-    """Run a query and return its rows in their order, each as a record or with the reason why it cannot be read."""
+    """Run a query and return its rows in order, each as a record or as `Unreadable` with the reason."""
     rows = fetch_each(connection, statement)
     try:
         return [convert(row, kind) for row in rows]
@@ -78,7 +77,7 @@ def read_each(connection: Connection, statement: Select[Any], kind: type[T]) -> 
 
 
 def convert_or_tell(columns: Mapping[Any, Any], kind: type[T], table: str) -> T | Unreadable:
-    """Return a row as a record, or why it cannot be read. The log says that once."""
+    """Return a row as a record, or the reason why it cannot be read, which is logged once."""
     row = {str(name): value for name, value in columns.items()}
     try:
         return convert(row, kind)
@@ -101,7 +100,7 @@ def convert_or_tell(columns: Mapping[Any, Any], kind: type[T], table: str) -> T 
 
 
 class _IsJSON(FunctionElement[bool]):
-    """Whether the text of a column is JSON. PostgreSQL keeps nothing else there."""
+    """Whether the text of a column is JSON. On PostgreSQL it always is."""
 
     type = Boolean()
     name = "is_json"
@@ -119,12 +118,12 @@ def _ask_sqlite(element: _IsJSON, compiler: Any, **options: Any) -> str:
 
 
 def at(column: Column[Any], key: str) -> Any:
-    """Return the JSON value of a column under a key. SQLite would refuse the whole query for one that is no JSON."""
+    """Return the JSON value of a column under a key. Excludes other text, which fails SQLite's query."""
     return case((_IsJSON(column), column), else_=None)[key]
 
 
 def tell_unreadable(table: str, key: str, what: str) -> str:
-    """Return the reason why a row is left out, as part of a sentence, with what to do."""
+    """Return why a row is left out, and what to do, as part of a sentence."""
     return (
         f"row '{key[:100]}' of the table {table} cannot be read: {what[:_MAX_WHY]}. It is left as it is. An "
         "administrator corrects it, restores a backup, or installs the release that wrote it"
@@ -135,11 +134,11 @@ def take(found: T | Unreadable, doing: str) -> T:
     """Return a record.
 
     Args:
-        found: as it was read.
-        doing: what fails without it, with its name.
+        found: the record, or why it cannot be read.
+        doing: the action that fails without the record, with the record's name.
 
     Raises:
-        UnreadableRow: it could not be read.
+        UnreadableRow: the row could not be read.
     """
     if isinstance(found, Unreadable):
         raise UnreadableRow(f"Cannot {doing}: its {found.why}.")
@@ -147,7 +146,7 @@ def take(found: T | Unreadable, doing: str) -> T:
 
 
 def fetch(connection: Connection, statement: Executable) -> Sequence[Any]:
-    """Run a query whose rows name things only, and return them. Bytes that are no text become question marks."""
+    """Run a query and return its rows. Bytes that are no text become question marks."""
     try:
         return connection.execute(statement).all()
     except OperationalError as error:
@@ -157,7 +156,7 @@ def fetch(connection: Connection, statement: Executable) -> Sequence[Any]:
 
 
 def fetch_each(connection: Connection, statement: Executable) -> Sequence[RowMapping]:
-    """Run a query whose rows become records. What is no text is `Undecodable` in them."""
+    """Run a query whose rows become records. A value that is no text becomes `Undecodable`."""
     try:
         return connection.execute(statement).mappings().all()
     except OperationalError as error:
@@ -167,7 +166,7 @@ def fetch_each(connection: Connection, statement: Executable) -> Sequence[RowMap
 
 @contextlib.contextmanager
 def reading_bytes(connection: Connection) -> Iterator[None]:
-    """Read what is no text as bytes during the block, where the database keeps such."""
+    """During the block, read values that are no text as bytes, if the database can hold them."""
     raw: Any = connection.connection.dbapi_connection
     if connection.dialect.name != "sqlite":
         yield
@@ -192,7 +191,7 @@ def _check_is_text(error: OperationalError) -> None:
 
 
 def _with_text(connection: Connection, decode: Callable[[bytes], object], read: Callable[[], R]) -> R:
-    """Read while SQLite's bytes become text in another way. Others do not have this connection meanwhile."""
+    """Read with another conversion of SQLite's bytes to text. No other thread uses this connection meanwhile."""
     raw: Any = connection.connection.dbapi_connection
     raw.text_factory = decode
     try:

@@ -1,7 +1,7 @@
 """The tables of the store. Opens no database; `migrations` makes these tables, and a test compares the two.
 
-Times are seconds since 1970. What the platform knows by name (users, queues, nodes, slots) has that name as its key, so
-that rows read by themselves.
+Times are seconds since 1970. Users, queues, nodes and slots have their name as the key, so that rows are readable
+without joins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ metadata: Final = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only where the type is spelled INTEGER.
+# SQLite numbers rows only if the type is spelled INTEGER.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 _NAME = String(63)
 _TITLE = String(100)
@@ -46,12 +46,12 @@ _JOB_ID = String(12)
 
 
 class _Truth(Boolean):
-    """A truth value. SQLite keeps whatever was written; what is neither true nor false must not read as true."""
+    """A truth value. SQLite stores any value; a value that is neither true nor false must not be read as true."""
 
     cache_ok = True
 
     def result_processor(self, dialect: Dialect, _kind: Any) -> Callable[[Any], Any] | None:
-        """Read 0 and 1 as truth values, and leave all else as it is."""
+        """Read 0 and 1 as truth values, and do not change other values."""
         return None if dialect.supports_native_boolean else lambda value: {0: False, 1: True}.get(value, value)
 
 
@@ -64,19 +64,19 @@ users = Table(
     metadata,
     Column("name", _NAME, primary_key=True),
     Column("role", String(16), nullable=False),
-    Column("password_hash", Text),  # None: has tokens only
+    Column("password_hash", Text),  # None: the user has tokens only
     Column("created_at", Double, nullable=False),
-    Column("disabled_at", Double),  # a user is never deleted: jobs and the audit log name it
+    Column("disabled_at", Double),  # users are never deleted, because jobs and the audit log name them
 )
 
 job_uids = Table(
     "job_uids",
     metadata,
     Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
-    Column("uid", BigInteger, nullable=False, unique=True),  # of the system; never given to another user
+    Column("uid", BigInteger, nullable=False, unique=True),  # of the system user; never given to another user
 )
 
-# Numbers that no user gets any more: before a restore another user may have had them, whose files are still there.
+# Numbers that are no longer assigned: before a restore other users may have had them, and their files still exist.
 skipped_uids = Table(
     "skipped_uids",
     metadata,
@@ -97,7 +97,7 @@ tokens = Table(
     Column("revoked_at", Double),
     Column("used_at", Double),
     Column("kind", String(16), nullable=False, server_default="token"),  # a TokenKind
-    Column("sessions_until", Double),  # of a link: when the log-in that it gives ends at the latest
+    Column("sessions_until", Double),  # of a link: latest end of the log-in that it gives
     Index(None, "user"),
 )
 
@@ -106,9 +106,9 @@ queues = Table(
     metadata,
     Column("name", _NAME, primary_key=True),
     Column("weight", Double, nullable=False),
-    Column("floor", Integer, nullable=False),  # slots that it gets back whenever it wants them
-    Column("ceiling", Integer),  # slots at most; None: the pool
-    Column("is_open", _Truth, nullable=False),  # all users may submit to it
+    Column("floor", Integer, nullable=False),  # slots that the queue can always claim
+    Column("ceiling", Integer),  # maximum of slots; None: the whole pool
+    Column("is_open", _Truth, nullable=False),  # whether all users may submit to it
     Column("created_at", Double, nullable=False),
     CheckConstraint("weight > 0", name="weight"),
 )
@@ -136,7 +136,7 @@ slots = Table(
     Column("node", String(255), ForeignKey("nodes.name"), nullable=False),
     Column("device", String(255), nullable=False),
     Column("declared_at", Double, nullable=False),
-    Column("unusable_since", Double),  # it was not declared any more; never deleted, allocations name it
+    Column("unusable_since", Double),  # since when its node does not declare it; rows are never deleted
     Column("unusable_reason", Text),
     Index(None, "node"),
 )
@@ -152,7 +152,7 @@ code_uploads = Table(
     Index(None, "used_at"),
 )
 
-# Who has shown that the bytes are theirs, by sending them: a SHA-256 alone, which others may have seen, opens nothing.
+# Users who have sent the bytes. A SHA-256 alone, which others may have seen, gives no access.
 code_holders = Table(
     "code_holders",
     metadata,
@@ -194,7 +194,7 @@ definitions = Table(
     Column("framework", _NAME, nullable=False),
     Column("command", Text, nullable=False),
     Column("code", String(64), ForeignKey("code_uploads.sha256")),
-    Column("plan", JSON, nullable=False),  # all else that a run of it needs; never changed
+    Column("plan", JSON, nullable=False),  # the other settings of its runs; never changed
     Column("created_by", _NAME, ForeignKey("users.name"), nullable=False),
     Column("version", Integer, nullable=False),
     Column("created_at", Double, nullable=False),
@@ -224,7 +224,7 @@ experiment_definitions = Table(
     metadata,
     Column("experiment", _JOB_ID, ForeignKey("experiments.id", ondelete="CASCADE"), primary_key=True),
     Column("definition", _JOB_ID, ForeignKey("definitions.id"), primary_key=True),
-    Column("place", Integer, nullable=False),  # from 0, in the order that was asked for
+    Column("place", Integer, nullable=False),  # from 0, in the requested order
     Index(None, "definition"),
 )
 
@@ -241,25 +241,25 @@ jobs = Table(
     Column("is_elastic", _Truth, nullable=False),
     Column("max_retries", Integer, nullable=False),
     Column("labels", JSON, nullable=False),
-    Column("spec", JSON, nullable=False),  # as submitted; the columns above say what holds now
+    Column("spec", JSON, nullable=False),  # as submitted; the columns above have the present values
     Column("code", String(64), ForeignKey("code_uploads.sha256")),
-    # Where it came from, as long as that is there. No foreign keys: SQLite gives a table none once it is made.
+    # Its origin, as long as that exists. No foreign keys: SQLite cannot add them to an existing table.
     Column("project", _JOB_ID),
     Column("experiment", _JOB_ID),
     Column("definition", _JOB_ID),
-    Column("parent", _JOB_ID),  # the job that it is a clone of
+    Column("parent", _JOB_ID),  # the job of which it is a clone
     Column("stage", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("num_retries", Integer, nullable=False),
     Column("exit_code", Integer),
-    Column("stop_now", _Truth, nullable=False),  # a user asked for an end without a checkpoint
+    Column("stop_now", _Truth, nullable=False),  # whether a user asked for an end without a checkpoint
     Column("version", Integer, nullable=False),
     Column("submitted_at", Double, nullable=False),
     Column("staged_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
-    # As the newest row of `decisions`, so that a list needs no join; the reason in the words that are right now.
+    # Copies of the newest row of `decisions`, so that lists need no join; the reason has its newest wording.
     Column("decided_slots", Integer),
     Column("decided_reason", Text),
     Column("progress", JSON),
@@ -284,7 +284,7 @@ attempts = Table(
     Column("attempt", Integer, primary_key=True),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
-    Column("outcome", String(16)),  # the stage into which the job went from it
+    Column("outcome", String(16)),  # the stage into which the job went at its end
     Column("reason", Text),
 )
 
@@ -299,7 +299,7 @@ allocations = Table(
     Column("release_asked_at", Double),
     Column("until", Double),
     ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.attempt"], ondelete="CASCADE"),
-    # Even with a bug: a slot has one owner.
+    # Guarantees one owner per slot, even if there is a bug.
     Index(
         "uq_allocations_open_slot",
         "slot",
@@ -336,7 +336,7 @@ events = Table(
     Index(None, "job", "seq"),
 )
 
-# One row for each durable sequence.
+# One row for each stored sequence.
 counters = Table(
     "counters",
     metadata,
@@ -360,7 +360,7 @@ audit_log = Table(
     metadata,
     Column("id", _NUMBER, primary_key=True, autoincrement=True),
     Column("time", Double, nullable=False),
-    Column("who", String(255), nullable=False),  # no foreign key: it also names those who are unknown
+    Column("who", String(255), nullable=False),  # no foreign key: it also contains unknown names
     Column("action", String(64), nullable=False),
     Column("target", String(255), nullable=False),
     Column("detail", JSON),

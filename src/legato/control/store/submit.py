@@ -1,4 +1,4 @@
-"""Submission of jobs inside of a transaction: their rules, ids and rows. Starts nothing."""
+"""Submission of jobs within a transaction: their rules, ids and rows. Starts nothing."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ _NOT_YET: Final[dict[str, Any]] = {
 def insert_jobs(
     transaction: Transaction, new: Sequence[CheckedJob], asker: Asker, random_bits: Callable[[int], int]
 ) -> tuple[Job, ...]:
-    """Insert jobs, with ids behind those of all jobs there are.
+    """Insert jobs, with ids above those of all existing jobs.
 
     Raises:
-        NotFound: there is no such queue, no such upload that the asker may use, or what a job came from is gone.
-        Forbidden: the queue is closed to the asker.
+        NotFound: there is no such queue, no such upload that the asker may use, or a job's origin no longer exists.
+        Forbidden: the asker may not use the queue.
     """
-    # In the order of their code: two that need the same of it wait for one another, and never both.
+    # Sorted by their code, so that two transactions that need the same uploads cannot deadlock.
     for one in sorted(new, key=lambda one: one.code or ""):
         _hold_needs(transaction, one, asker)
-    # Ids become visible in their order, whatever the clocks of several servers say: no page misses a job. Everything
-    # that others may hold while they wait for the sequence is locked by now.
+    # Ids become visible in ascending order, even if the clocks of servers differ, so that no page misses a job. All
+    # other locks are taken by now, because a holder of the sequence must not wait for another lock.
     transaction.lock_sequence()
     return tuple(_insert_job(transaction, one, asker, random_bits) for one in new)
 
 
 def _hold_needs(transaction: Transaction, new: NewJob, asker: Asker) -> None:
-    """Lock what a job needs until it is there, and note that its code is used."""
+    """Lock the rows that a job needs until it is inserted, and record that its code is used."""
     connection, now = transaction.connection, transaction.now
     check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
     for column, table in _ORIGINS.items():
@@ -102,7 +102,7 @@ def _insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits
 def check_queued(
     transaction: Transaction, new: NewJob, asker: Asker, max_queued: int | None, *, num_new: int = 1
 ) -> None:
-    """Raise Conflict if the asker, who is no admin, would have more jobs waiting than may. None: any number may."""
+    """Raise Conflict if the asker would have too many waiting jobs and is no admin. None: no limit."""
     if max_queued is None or asker.role is Role.ADMIN:
         return
     waiting = select(func.count()).where(jobs.c.owner == asker.name, jobs.c.stage == Stage.QUEUED)
@@ -116,11 +116,11 @@ def check_queued(
 
 
 def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker: Asker) -> None:
-    """Check that the asker may have jobs in the queue, and keep the queue from being deleted meanwhile.
+    """Check that the asker may use the queue, and lock the queue so that it is not deleted meanwhile.
 
     Raises:
         NotFound: there is no such queue.
-        Forbidden: it is closed to the asker.
+        Forbidden: the asker may not use it.
     """
     may_use = transaction.connection.execute(_MEMBER, {"asker": asker.name, "wanted": queue}).scalar_one_or_none()
     if may_use is None:
@@ -137,10 +137,10 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
 
 
 def check_new_job(new: NewJob) -> CheckedJob:
-    """Return a job whose own numbers and words can be used.
+    """Check a job's own numbers and texts, and return it as checked.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: one of them cannot be used.
     """
     check_name(new.name)
     doing = f"submit job '{new.name}'"
@@ -153,7 +153,7 @@ def check_new_job(new: NewJob) -> CheckedJob:
 
 
 def check_workers(doing: str, min_workers: int, max_workers: int, *, is_elastic: bool) -> None:
-    """Raise LayoutError unless the numbers of workers fit together."""
+    """Raise LayoutError unless the minimum and maximum of workers are valid together."""
     if min_workers < 1:
         raise LayoutError(f"Cannot {doing}: min_workers={min_workers} is below 1. Give 1 or more.")
     if max_workers < min_workers:
@@ -171,7 +171,7 @@ def check_workers(doing: str, min_workers: int, max_workers: int, *, is_elastic:
 
 
 def check_priority(doing: str, priority: int) -> None:
-    """Raise UsageError unless it is a priority."""
+    """Raise UsageError unless the number is a valid priority."""
     if not 1 <= priority <= _MAX_PRIORITY:
         raise UsageError(
             f"Cannot {doing}: priority={priority} is outside 1..{_MAX_PRIORITY}. 5000 is usual; higher is more."
@@ -179,7 +179,7 @@ def check_priority(doing: str, priority: int) -> None:
 
 
 def check_labels(doing: str, labels: dict[str, str]) -> None:
-    """Raise UsageError unless the labels can be kept and asked for."""
+    """Raise UsageError unless the labels can be stored and used in filters."""
     if len(labels) > _MAX_LABELS:
         raise UsageError(f"Cannot {doing}: {len(labels)} labels are more than {_MAX_LABELS}. Give fewer.")
     for key, value in labels.items():

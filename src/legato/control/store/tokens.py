@@ -1,7 +1,7 @@
 """Tokens in the store: hashed, with a role and an expiry. The secret of a token is shown once.
 
-The code of a link that logs a user in once is kept as a token too, but no request can use it: its hash is of another
-kind.
+The code of a link that logs a user in once is stored as a token too. Requests cannot use it as a token, because codes
+are hashed differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 
-_USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: so that not every request writes
+_USED_EVERY_S: Final = 60.0  # a token's last use has a resolution of a minute, so that not every request writes
 MAX_TOKENS: Final = 50
 """That one user made on purpose and that are good."""
 MAX_SESSIONS: Final = 200
@@ -40,7 +40,7 @@ _WHENCE: Final = (
 
 
 class Tokens:
-    """The tokens by which users are known.
+    """The tokens that authenticate users.
 
     Args:
         database: the store's.
@@ -62,9 +62,10 @@ class Tokens:
         expires_at: float,
         kind: TokenKind = TokenKind.TOKEN,
     ) -> NewToken:
-        """Create a token. Users may create tokens for themselves, with at most their own role; admins also for others.
+        """Create a token. Users may do so for themselves, with at most their own role; admins also for other users.
 
-        A user has at most `MAX_TOKENS` that were made on purpose. Of too many sessions the oldest one ends.
+        A user has at most `MAX_TOKENS` tokens of the kind that users create. If there are too many sessions, the oldest
+        one ends.
 
         Args:
             user: the owner.
@@ -76,9 +77,9 @@ class Tokens:
             kind: of the token.
 
         Raises:
-            Forbidden: it is another's, or the role is above the asker's.
+            Forbidden: the token is for another user, or the role is above the asker's.
             NotFound: there is no such user.
-            Conflict: the user has as many as may be.
+            Conflict: the user has the maximum number.
             UsageError: the name or the expiry cannot be used.
         """
         check_name(name, "a token")
@@ -88,7 +89,8 @@ class Tokens:
         if expires_at <= now:
             raise UsageError(f"{told}: it would have expired already. Choose a time in the future.")
         with writing(self._database, now) as transaction:
-            # The lock makes a change of the role wait, or be seen, and others who count this user's tokens wait.
+            # With the lock, a change of the role comes before or after this, and so do other requests that count this
+            # user's tokens.
             owner = transaction.connection.execute(
                 select(users.c.role).where(users.c.name == user).with_for_update()
             ).scalar()
@@ -104,7 +106,7 @@ class Tokens:
             return NewToken(token, secret)
 
     def create_first(self, now: float) -> NewToken | None:
-        """Create the user ``admin`` and a token for a day, if there is no user at all; None: there are users."""
+        """Create the user ``admin`` and a token for one day if there are no users. Returns None if there are users."""
         with writing(self._database, now) as transaction:
             if not create_first_admin(transaction, _ADMIN):
                 return None
@@ -114,13 +116,13 @@ class Tokens:
             return NewToken(token, secret)
 
     def create_code(self, asker: Asker, now: float, *, expires_at: float, sessions_until: float | None = None) -> Code:
-        """Create a code that logs a browser in once, as the asker, with at most the present role.
+        """Create a code that logs a browser in once as the asker, with at most the asker's present role.
 
         Args:
             asker: the user who sends the request, with the role of the token.
             now: seconds since 1970.
-            expires_at: of the code.
-            sessions_until: when what it gives ends at the latest: with the token of the asker. None: that does not end.
+            expires_at: end of the code, seconds since 1970.
+            sessions_until: latest end of the log-in: the end of the asker's token. None: that token does not end.
 
         Raises:
             NotFound: there is no such user.
@@ -140,7 +142,7 @@ class Tokens:
             return Code(code, expires_at)
 
     def redeem(self, code: str, name: str, now: float, *, expires_at: float) -> NewToken:
-        """Use a code up, and create a token for it.
+        """Use a code up, and create a token.
 
         Args:
             code: as it was made.
@@ -152,7 +154,7 @@ class Tokens:
             Unauthenticated: the code is unknown, was used before, was revoked or has expired; its user is disabled.
         """
         with writing(self._database, now) as transaction:
-            # Of two that come at once the second one waits for the lock, and finds it used.
+            # If two requests come at the same time, the second one waits for the lock and finds the code used.
             found = _find_code(transaction.connection, _code_of(code, now).with_for_update(of=tokens))
             transaction.connection.execute(
                 update(tokens).where(tokens.c.id == found.id).values(revoked_at=now, used_at=now)
@@ -167,7 +169,7 @@ class Tokens:
             return NewToken(token, secret)
 
     def look_at_code(self, code: str, now: float) -> CodeTold:
-        """Return whom a code logs in, without using it up.
+        """Return the user whom a code logs in, without using the code up.
 
         Raises:
             Unauthenticated: as of `redeem`.
@@ -177,7 +179,7 @@ class Tokens:
         return CodeTold(found.user, lower_role(Role(found.role), Role(found.user_role)), found.expires_at)
 
     def find(self, secret: str) -> Token:
-        """Return the token that has this secret, whether or not it is still good.
+        """Return the token with this secret, even if it is no longer valid.
 
         Raises:
             NotFound: there is none.
@@ -189,10 +191,10 @@ class Tokens:
         return found
 
     def verify(self, secret: str, now: float) -> Asker:
-        """Return who shows this secret, with the lower of the token's and the user's role.
+        """Return the user of the token with this secret, with the lower of the token's and the user's role.
 
         Raises:
-            Unauthenticated: it is unknown, expired or revoked, or its user is disabled.
+            Unauthenticated: the token is unknown, expired or revoked, or its user is disabled.
         """
         if not may_be_token(secret):
             raise _unknown(secret)
@@ -218,10 +220,10 @@ class Tokens:
         return Asker(found.user, lower_role(Role(found.role), Role(found.user_role)))
 
     def revoke(self, token: str, asker: Asker, now: float) -> Token:
-        """Revoke a token by id; one that is revoked stays so.
+        """Revoke a token by id. A second call changes nothing.
 
         Raises:
-            NotFound: there is none, or it is another's and the asker is no admin.
+            NotFound: there is none, or the token is another user's and the asker is no admin.
         """
         with writing(self._database, now) as transaction:
             statement = _select().where(tokens.c.id == token).with_for_update(of=tokens)
@@ -237,7 +239,7 @@ class Tokens:
             return revoked
 
     def list(self, user: str | None = None) -> tuple[Token, ...]:
-        """Return the tokens of a user, or of all, the newest first."""
+        """Return the tokens of a user, or of all users, the newest first."""
         statement = _select().order_by(tokens.c.id.desc())
         if user is not None:
             statement = statement.where(tokens.c.user == user)
@@ -266,7 +268,7 @@ class Tokens:
 
 
 def _make_room(transaction: Transaction, user: str, kind: TokenKind, told: str) -> None:
-    """Refuse one token more than a user may have, or end the oldest session."""
+    """Raise Conflict if a user has the maximum number of tokens, or end the oldest session."""
     connection, now = transaction.connection, transaction.now
     live = (
         tokens.c.user == user,

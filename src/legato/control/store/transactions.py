@@ -1,7 +1,7 @@
 """A transaction of the store: its connection, its time, and its events. Only for modules of the store.
 
-Events are written last. Their sequence is a counter whose row stays locked until the commit, so events become visible
-in the order of their numbers: who has read up to N never misses one that comes later with a lower number.
+Events are written last. The row of their counter stays locked until the commit, so events become visible in the order
+of their numbers. A reader that has read up to N never misses a later event with a lower number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from legato.control.store.database import Database
 from legato.control.store.schema import audit_log, counters, events
 
 EVENTS: Final = "events"  # the name of their counter
-QUIET: Final = "quiet"  # that of changes of jobs of which no event tells
+QUIET: Final = "quiet"  # the counter of changes of jobs without an event
 
-# Made once: to build a statement takes as long as to run it.
+# Built once, because building a statement takes as long as running it.
 _AUDIT: Final = audit_log.insert()
 _NOTE: Final = events.insert()
 _COUNT: Final = (
@@ -36,7 +36,7 @@ class Transaction:
     """A write that is under way.
 
     Args:
-        connection: inside a transaction.
+        connection: a connection with an open transaction.
         now: seconds since 1970; every row of this transaction has this time.
     """
 
@@ -47,7 +47,7 @@ class Transaction:
         self._has_quiet = False
 
     def change_quietly(self) -> None:
-        """Say that something was changed that lists of jobs show, and that no event tells of."""
+        """Count a change that lists of jobs show and that has no event."""
         self._has_quiet = True
 
     def note(
@@ -59,7 +59,7 @@ class Transaction:
         attempt: int | None = None,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Say that something happened; it gets its number when the transaction ends."""
+        """Add an event, which gets its number when the transaction ends."""
         self._events.append(
             {
                 "time": self.now,
@@ -72,28 +72,28 @@ class Transaction:
         )
 
     def audit(self, who: str, action: str, target: str, detail: dict[str, Any] | None = None) -> None:
-        """Write down who did what."""
+        """Write an entry of the audit log."""
         row = {"time": self.now, "who": who, "action": action, "target": target, "detail": detail}
         self.connection.execute(_AUDIT, row)
 
     def insert_new(self, table: Table, row: dict[str, Any]) -> bool:
-        """Insert a row unless its key is taken, and return whether it was inserted.
+        """Insert a row unless its key exists, and return whether it was inserted.
 
-        A second transaction that inserts the same key waits for the first, and then finds it taken.
+        A second transaction that inserts the same key waits for the first one, and then returns False.
         """
         statement = _insert_new(table, self.connection.dialect.name)
         return self.connection.execute(statement, row).first() is not None
 
     def lock_sequence(self) -> None:
-        """Let what others write come before all that follows, or after this transaction: nothing in between.
+        """Lock the sequence of events: other transactions write events before or after this one, not in between.
 
-        Called after all other locks: the holder of the sequence waits for no other lock.
+        Call it after all other locks are taken: the holder of the sequence must not wait for another lock.
         """
-        if self.connection.dialect.name != "sqlite":  # there it is so from the beginning
+        if self.connection.dialect.name != "sqlite":  # SQLite has one writer at a time anyway
             self.connection.execute(select(counters.c.value).where(counters.c.name == EVENTS).with_for_update())
 
     def finish(self) -> None:
-        """Number the events and write them. The counters are locked in one order, by all."""
+        """Number the events and write them. All transactions lock the counters in the same order."""
         self._write_events()
         if self._has_quiet:
             self.connection.execute(_COUNT_QUIET)
@@ -116,7 +116,7 @@ def _insert_new(table: Table, dialect: str) -> Executable:
 
 @contextlib.contextmanager
 def writing(database: Database, now: float) -> Iterator[Transaction]:
-    """Open a transaction that writes, and commit it when the block ends without an error."""
+    """Open a writing transaction, and commit it if the block ends without an error."""
     with database.writing() as connection:
         transaction = Transaction(connection, now)
         yield transaction

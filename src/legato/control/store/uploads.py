@@ -1,8 +1,8 @@
 """Uploaded code in the store: its SHA-256, and its users. The bytes are files elsewhere.
 
-Jobs may use it if their owner has sent these bytes, has a job with them already, or sees a project with a training
-definition of them; admins may use all. To others it is as if it were not there: who has merely seen its SHA-256 must
-not read what is in it.
+A user's jobs may use an upload if the user has sent its bytes, has a job with it already, or sees a project with a
+training definition that uses it; admins may use all. For other users it does not exist, because knowing a SHA-256 must
+not give access to the content.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Uploads:
-    """Code that jobs run, each content once."""
+    """Uploaded code of jobs, stored once for each content."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def note(self, sha256: str, num_bytes: int, asker: Submitter, now: float) -> Upload:
-        """Note that the code is in its place, whole, and that the asker has sent it; again is as good as once.
+        """Record that the complete code is stored, and that the asker has sent it. Repeated calls change nothing.
 
         Raises:
             UsageError: it is no SHA-256.
@@ -67,16 +67,16 @@ class Uploads:
         return found
 
     def check_room(self, sha256: str, num_bytes: int, asker: Asker, max_bytes: int | None) -> None:
-        """Check that a user may keep one more upload. Admins may always.
+        """Check that a user may store one more upload. Does not limit admins.
 
         Args:
-            sha256: of the upload; what the asker has already counts once.
+            sha256: of the upload. If the asker has it already, it counts once.
             num_bytes: of the upload.
-            asker: who uploads.
-            max_bytes: of all uploads of one user. None: no bound.
+            asker: the user who uploads.
+            max_bytes: of all uploads of one user. None: no limit.
 
         Raises:
-            Conflict: it would be too much.
+            Conflict: the uploads would be larger than allowed.
         """
         if max_bytes is None or asker.role is Role.ADMIN:
             return
@@ -93,7 +93,7 @@ class Uploads:
 
 
 def may_use(asker: Asker) -> ColumnElement[bool]:
-    """Hold for uploads that jobs of the asker may use."""
+    """Return the condition for uploads that jobs of the asker may use."""
     if asker.role is Role.ADMIN:
         return true()
     sent = select(code_holders.c.sha256).where(code_holders.c.user == asker.name)
@@ -108,11 +108,11 @@ def may_use(asker: Asker) -> ColumnElement[bool]:
 
 
 def missing_code(sha256: str) -> NotFound:
-    """Return the error for code that does not exist or that the user may not use: both look the same."""
+    """Return the error for code that does not exist or that the user may not use. The message is the same for both."""
     return NotFound(f"You have not uploaded the code {sha256}. Upload it first.")
 
 
 def check_sha256(text: str) -> None:
-    """Raise UsageError unless the text is a SHA-256 as we write it: it becomes part of a path."""
+    """Raise UsageError unless the text is a SHA-256 in lower case, because it becomes part of a path."""
     if not _SHA256.fullmatch(text):
         raise UsageError(f"Cannot use '{text[:80]}' as a SHA-256: give its 64 digits, 0 to 9 and a to f.")

@@ -1,4 +1,4 @@
-"""What each user may see: conditions for queries over jobs, projects and queues, and the queues of a user."""
+"""Conditions for queries that select the jobs, projects and queues that a user may see."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from legato.control.store.schema import jobs, project_members, projects, queue_m
 
 
 def is_member(user: str | ColumnElement[str]) -> ColumnElement[bool]:
-    """Hold for queues that are open, or that the user is a member of."""
+    """Return the condition for open queues and queues of which the user is a member."""
     joined = select(queue_members.c.queue).where(queue_members.c.user == user)
     return or_(queues.c.is_open, queues.c.name.in_(joined))
 
 
 def is_visible(sees_only: str | None) -> ColumnElement[bool]:
-    """Hold for jobs that the user owns, and for those of the queues and projects that are the user's. None: for all."""
+    """Return the condition for jobs that the user owns or sees through a queue or project. None: all jobs."""
     if sees_only is None:
         return true()
     return or_(
@@ -25,7 +25,7 @@ def is_visible(sees_only: str | None) -> ColumnElement[bool]:
 
 
 def sees_project(sees_only: str | None) -> ColumnElement[bool]:
-    """Hold for projects that the user owns or is a member of. None: for all."""
+    """Return the condition for projects that the user owns or is a member of. None: all projects."""
     if sees_only is None:
         return true()
     joined = select(project_members.c.project).where(project_members.c.user == sees_only)
@@ -33,7 +33,7 @@ def sees_project(sees_only: str | None) -> ColumnElement[bool]:
 
 
 def read_queue_names(connection: Connection, sees_only: str | None) -> tuple[str, ...]:
-    """Return the names of the queues that are the user's; of all for None."""
+    """Return the names of the user's queues; None: of all queues."""
     statement = select(queues.c.name).order_by(queues.c.name)
     if sees_only is not None:
         statement = statement.where(is_member(sees_only))

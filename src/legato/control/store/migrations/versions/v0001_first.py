@@ -10,7 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# What is written once and never changed is guarded by the database itself, not by our good behaviour.
+# Triggers of the database protect rows that must never change.
 _SQLITE_GUARD = """
 CREATE TRIGGER audit_log_{verb} BEFORE {verb} ON audit_log
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END
