@@ -330,6 +330,25 @@ def test_a_job_whose_spec_is_damaged_waits_until_it_is_put_right(store: Store) -
     clock.run(story())
 
 
+def test_a_job_without_driver_is_not_given_up_while_its_spec_is_damaged(store: Store) -> None:
+    """As after a restart of the machine: its driver is gone, and a new server has not read its spec yet."""
+
+    async def story() -> None:
+        platform = Platform(store)
+        bad = platform.submit("bad", num_steps=250)
+        await platform.run_until((bad, Stage.RUNNING))
+        with damaged(store, jobs, bad.id, "spec", """'{"a'""" if store._database.is_sqlite else "'[1]'"):
+            platform.drivers.kill_driver(bad.id)
+            platform.loop._works.clear()
+            for _ in range(120):
+                await platform.loop.round()
+                await asyncio.sleep(2.0)
+            assert store.jobs.get(bad.id).stage is Stage.RUNNING
+        await platform.run_until((bad, Stage.SUCCEEDED))
+
+    clock.run(story())
+
+
 def test_a_damaged_slot_is_put_right_when_its_node_declares_it_again(store: Store) -> None:
     lease = store.loop.take_lease("loop", NOW, 1e9)
     assert lease is not None

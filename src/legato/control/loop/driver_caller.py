@@ -138,7 +138,11 @@ class Caller:
     async def _start(self, call: Start, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
         job, was_late = call.job, False
         if job.id not in works:
-            raise LegatoError(unreadable.get(job.id, "Its spec was not read yet."))
+            if job.id in unreadable:
+                raise LegatoError(unreadable[job.id])
+            # Its row cannot be read now, but may be put right: no try of it counts until then.
+            self._note_failure(job.id, job.attempt, None)
+            return
 
         def is_wanted() -> bool:
             nonlocal was_late
