@@ -16,10 +16,10 @@ def find_job_fault(job: JobDemand) -> str | None:
 
     >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=3, max_workers=2)
     >>> find_job_fault(job)
-    "min_workers=3 and max_workers=2 are no range; 'legato set JOB --workers MIN..MAX' changes them"
+    "min_workers=3 and max_workers=2 are not a range; 'legato set JOB --workers MIN..MAX' changes them"
     """
     if not 1 <= job.min_workers <= job.max_workers:
-        told = f"min_workers={job.min_workers} and max_workers={job.max_workers} are no range"
+        told = f"min_workers={job.min_workers} and max_workers={job.max_workers} are not a range"
         return f"{told}; 'legato set JOB --workers MIN..MAX' changes them"
     if not 1 <= job.priority <= MAX_PRIORITY:
         return f"priority={job.priority} is not within 1..{MAX_PRIORITY}; 'legato set JOB --priority N' changes it"
@@ -34,7 +34,7 @@ def _find_time_fault(job: JobDemand) -> str | None:
     names = ("submitted_at", "wanted_since", "last_resized_at", *_LENGTHS)
     known = {name: value for name in names if (value := getattr(job, name)) is not None}
     odd = [
-        f"{name}={value} is no finite number of seconds" for name, value in known.items() if not math.isfinite(value)
+        f"{name}={value} is not a finite number of seconds" for name, value in known.items() if not math.isfinite(value)
     ]
     odd += [f"{name}={known[name]} is below 0" for name in _LENGTHS if known.get(name, 0.0) < 0]
     return odd[0] if odd else None
@@ -44,10 +44,10 @@ def find_queue_fault(queue: Queue) -> str | None:
     """Return why no decision can be made for the jobs of a queue; None if one can.
 
     >>> find_queue_fault(Queue(name="night", weight=0.0))
-    'weight=0.0 is no finite number above 0'
+    'weight=0.0 is not a finite number above 0'
     """
     if not (math.isfinite(queue.weight) and queue.weight > 0):
-        return f"weight={queue.weight} is no finite number above 0"
+        return f"weight={queue.weight} is not a finite number above 0"
     if queue.floor < 0:
         return f"floor={queue.floor} is below 0"
     if queue.ceiling is not None and queue.ceiling < queue.floor:

@@ -187,7 +187,7 @@ class MemoryLoopStore:
         changed = _replace(found, version=found.version + 1, **wanted)
         if not 1 <= changed.min_workers <= changed.max_workers:
             raise UsageError(
-                f"Cannot resize job '{found.name}': {changed.min_workers}..{changed.max_workers} is no range. "
+                f"Cannot resize job '{found.name}': {changed.min_workers}..{changed.max_workers} is not a range. "
                 "Give a minimum of 1 or more that is not above the maximum."
             )
         self._put(changed)

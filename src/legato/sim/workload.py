@@ -135,7 +135,9 @@ def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
         raise UsageError(f"{where}: max is empty. Write how many workers the job may have.")
     low, high = values.get("min", 1), values["max"]
     if not 1 <= low <= high:
-        raise UsageError(f"{where}: {low}..{high} workers is no range. Write a min of 1 or more that is not above max.")
+        raise UsageError(
+            f"{where}: {low}..{high} workers is not a range. Write a min of 1 or more that is not above max."
+        )
     priority = values.get("priority", DEFAULT_PRIORITY)
     if not 1 <= priority <= MAX_PRIORITY:
         raise UsageError(f"{where}: priority is {priority}. Write a number from 1 to {MAX_PRIORITY}.")

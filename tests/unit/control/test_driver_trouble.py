@@ -269,7 +269,9 @@ def test_a_driver_that_dies_at_each_start_is_given_up_and_leaves_no_worker() -> 
         killing = asyncio.create_task(kill())
         await platform.wait(20.0, job)
         assert len(platform.starts) <= 6, "pauses grow"
-        assert any("; but its driver died: it left no word (start 4 of 8 in a row)" in one for one in platform.reasons)
+        assert any(
+            "; but its driver died: it gave no reason (start 4 of 8 in a row)" in one for one in platform.reasons
+        )
         await platform.wait(300.0, job)
         found = platform.job(job)
         assert found.stage is Stage.FAILED
@@ -290,7 +292,7 @@ def test_a_driver_that_dies_once_is_restarted_at_once_and_that_is_reported() -> 
             await platform.wait(WELL_S + 10.0)
             platform.world.drivers.kill_driver(job)
             await platform.wait(3.0, job)
-        died, well = "its workers train; but its driver died: it left no word", "its workers train"
+        died, well = "its workers train; but its driver died: it gave no reason", "its workers train"
         assert platform.reasons[-2:] == [died, well]
         assert platform.job(job).stage is Stage.RUNNING, "who was well for long in between is not given up"
         assert len(platform.starts) == 1 + 2 * NUM_TRIES
@@ -364,7 +366,7 @@ def test_a_driver_that_cannot_be_killed_is_killed_now_and_then() -> None:
     assert killed.is_lost(DriverState.SILENT, 240.0, hurries=False)
     assert not Trouble().after(DriverState.STARTING, 0.0).is_lost(DriverState.STARTING, 599.0, hurries=False)
     woken = killed.after(DriverState.RUNNING, 241.0)
-    assert woken.tell(DriverReport(attempt=1, state=DriverState.GONE), 242.0) == "died: it left no word"
+    assert woken.tell(DriverReport(attempt=1, state=DriverState.GONE), 242.0) == "died: it gave no reason"
     back = Trouble().after(DriverState.SILENT, 5000.0).killed(5120.0).after(DriverState.SILENT, 10.0)
     assert back.is_lost(DriverState.SILENT, 130.0, hurries=False), "the clock was set back"
 

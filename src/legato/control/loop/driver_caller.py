@@ -132,7 +132,7 @@ class Caller:
             self._warn(call, error)
             why = str(error) or repr(error)
             if not isinstance(call, Kill):
-                told = why if isinstance(call, Start) else f"what is left of it cannot be ended: {why}"
+                told = why if isinstance(call, Start) else f"its remaining processes cannot be ended: {why}"
                 self._note_failure(job.id, job.attempt, told)
 
     async def _start(self, call: Start, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:

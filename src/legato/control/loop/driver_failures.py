@@ -121,7 +121,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
             case DriverState.UNKNOWN | DriverState.GONE if self.why:
                 return f"cannot be started: {self.why}{tried}"
             case DriverState.GONE:
-                died = f"died: {report.trouble or 'it left no word'}"
+                died = f"died: {report.trouble or 'it gave no reason'}"
                 return (died if self.killed_at is None else "did not answer and was killed") + tried
             case DriverState.SILENT if silent_s >= _SILENT_S:
                 return f"does not answer: {report.trouble or 'its process lives'}"

@@ -243,7 +243,7 @@ class ControlLoop:
                 await self._write_one(change, lease)
         else:
             if written.stale:
-                _log.info("jobs moved on meanwhile", jobs=written.stale)
+                _log.info("jobs changed meanwhile", jobs=written.stale)
         return RoundFacts(await self._in_thread(self._store.read_facts))
 
     async def _write_one(self, change: JobChange, lease: Lease) -> None:

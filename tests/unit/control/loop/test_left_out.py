@@ -52,12 +52,12 @@ async def do_rounds(loop: Any, number: int = 12) -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"min_workers": 3, "max_workers": 2}, "min_workers=3 and max_workers=2 are no range; 'legato set JOB"),
-        ({"min_workers": 0}, "min_workers=0 and max_workers=1 are no range"),
+        ({"min_workers": 3, "max_workers": 2}, "min_workers=3 and max_workers=2 are not a range; 'legato set JOB"),
+        ({"min_workers": 0}, "min_workers=0 and max_workers=1 are not a range"),
         ({"priority": 0}, "priority=0 is not within 1..10000; 'legato set JOB --priority N' changes it"),
         ({"priority": 10_001}, "priority=10001 is not within 1..10000"),
-        ({"submitted_at": float("nan")}, "submitted_at=nan is no finite number of seconds"),
-        ({"submitted_at": float("inf")}, "submitted_at=inf is no finite number of seconds"),
+        ({"submitted_at": float("nan")}, "submitted_at=nan is not a finite number of seconds"),
+        ({"submitted_at": float("inf")}, "submitted_at=inf is not a finite number of seconds"),
         ({"priority": "high"}, "what is known of it cannot be used: TypeError"),
     ],
 )
@@ -107,7 +107,9 @@ def test_a_queue_that_cannot_be_used_keeps_only_its_own_jobs_waiting() -> None:
         await do_rounds(loop)
         assert stages(world, bad, good) == [Stage.QUEUED, Stage.RUNNING]
         told = world.store.get(bad.id).decided_reason
-        assert told is not None and "its queue 'night' cannot be used: weight=nan is no finite number above 0" in told
+        assert (
+            told is not None and "its queue 'night' cannot be used: weight=nan is not a finite number above 0" in told
+        )
         assert loop.pulse.left_out == {"job": 1, "queue": 1, "slot": 0}
 
     on_a_platform(story, queues=(Queue(name="night", weight=float("nan")),))
