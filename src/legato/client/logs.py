@@ -116,7 +116,7 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
     ends = {found.log: found.num_bytes for found in there}
     for log in logs:
         if log not in ends:
-            raise NotFound(f"There is no log '{log}' of this job, or not yet. {_tell_logs(list(ends))}")
+            raise NotFound(f"The job has no log '{log}', or it does not exist yet. {_tell_logs(list(ends))}")
         holder = _Holder()
         for text in _read_pieces(line, job, log, {"offset": 0} if tail is None else {"tail": tail}, ends.get(log, 0)):
             yield from holder.add(log, text)

@@ -115,7 +115,7 @@ def close_home(home: Path) -> None:
         home.chmod(_PASS_THROUGH)
     except OSError as error:
         raise UsageError(
-            f"Cannot close '{home}' to jobs: {error}. All in it must belong to the user that runs the server."
+            f"Cannot close '{home}' to jobs: {error}. Everything in it must belong to the user that runs the server."
         ) from error
 
 
@@ -169,7 +169,7 @@ def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
         found = pwd.getpwnam(name)
     except KeyError:
         raise UsageError(
-            f"{told}: the machine that runs it has no system user '{name}', as whom jobs of '{owner}' run. Let the "
+            f"{told}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
             "operator make that user, or name another in the setting job_users."
         ) from None
     if found.pw_uid in (_ROOT, os.geteuid()):

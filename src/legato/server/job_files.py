@@ -160,5 +160,5 @@ def _is_text(name: str) -> bool:
 def _missing(path: str) -> NotFound:
     shown = path[:200] or "no directory yet"
     return NotFound(
-        f"The job has no file '{shown}' that is shown, or not any more. List its files to see which it has."
+        f"The job has no file '{shown}' that you may see, or it was deleted. List its files to see which it has."
     )

@@ -47,7 +47,7 @@ def check_json(content: bytes, max_values: int = MAX_VALUES) -> None:
         if depth > MAX_DEPTH:
             raise Problem(
                 "invalid",
-                f"Cannot use the request: lists and objects lie more than {MAX_DEPTH} deep inside one another in its "
+                f"Cannot use the request: lists and objects are nested more than {MAX_DEPTH} levels deep in its "
                 "body; none need to.",
             )
 

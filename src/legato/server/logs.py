@@ -333,7 +333,7 @@ def open_log(root: Path, log: str) -> BinaryIO:
         return open_file(root, ("driver.log",) if log == _DRIVER else ("logs", f"{log}.log"))
     except NotFound:
         raise NotFound(
-            f"There is no log '{log}' of this job, or not yet. List its logs to see which there are."
+            f"The job has no log '{log}', or it does not exist yet. List its logs to see which there are."
         ) from None
 
 

@@ -405,7 +405,7 @@ class Platform:
 
     def _answer_log(self, request: httpx.Request, log: str) -> httpx.Response:
         if log not in self.logs:
-            raise Refused("not-found", 404, f"There is no log '{log}' of this job, or not yet.")
+            raise Refused("not-found", 404, f"The job has no log '{log}', or it does not exist yet.")
         content, asked = self.logs[log].encode(), request.url.params
         first = int(asked.get("offset", 0))
         if "tail" in asked:

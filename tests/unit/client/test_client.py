@@ -338,7 +338,7 @@ def test_logs_that_are_there(client: Client, platform: Platform) -> None:
     platform.canned.clear()
     assert [line.text for line in job.logs(worker=0, tail=2)] == ["bä", "no end"]
     with pytest.raises(
-        NotFound, match=r"no log 'worker-7' of this job, or not yet\. There are: driver, worker-0, worker-1\."
+        NotFound, match=r"no log 'worker-7', or it does not exist yet\. There are: driver, worker-0, worker-1\."
     ):
         list(job.logs(worker=7))
     platform.logs = {f"worker-{number}": "" for number in range(12)}

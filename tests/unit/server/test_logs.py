@@ -91,7 +91,7 @@ def test_letters_stay_whole_where_there_is_more(platform: Platform, job: str) ->
 def test_pieces_that_cannot_be_had(platform: Platform, job: str) -> None:
     for query in ("tail=1&offset=1", "tail=-1", "offset=-1", "max_bytes=0", f"max_bytes={MAX_BYTES + 1}", "tail=x"):
         check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-0?{query}"), 422, "invalid")
-    check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-7"), 404, "not-found", "no log 'worker-7' of this job")
+    check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-7"), 404, "not-found", "no log 'worker-7'")
 
 
 TRICKS = (

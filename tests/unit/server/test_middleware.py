@@ -132,7 +132,7 @@ def test_bodies_that_are_too_deep(platform: Platform, depth: int, brackets: tupl
         is_large = depth > 20_000
         check_problem(answer, 413 if is_large else 422, "too-large" if is_large else "invalid")
     if depth == 100:
-        check_problem(answer, 422, "invalid", "more than 20 deep inside one another")
+        check_problem(answer, 422, "invalid", "nested more than 20 levels deep")
 
 
 def test_bodies_that_are_too_large(platform: Platform) -> None:
