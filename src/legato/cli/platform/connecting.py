@@ -75,7 +75,7 @@ def open_client(said: str | None = None, *, is_watching: bool = False) -> Client
 
 
 def is_server_known() -> bool:
-    """Return whether there is a default server."""
+    """Return whether there is a current platform."""
     from legato.client.servers import find_server
 
     try:

@@ -44,7 +44,7 @@ def login(
         bool, typer.Option("--password-stdin", help="Read the password from standard input; with --user.")
     ] = False,
 ) -> None:
-    """Log in to a platform and make it the default of all commands. Stores its token in a file that only you can read.
+    """Log in to a platform and make it the current one. Stores its token in a file that only you can read.
 
     A platform that you run on this machine yourself needs neither token nor password.
     """
@@ -91,7 +91,7 @@ def login(
     called = name or known.name_of(where) or _free_name(where, known)
     write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
     typer.echo(
-        f"You are logged in to {where} as '{me.name}' ({me.role}). It is now the default server (--server {called})."
+        f"You are logged in to {where} as '{me.name}' ({me.role}). It is now the current platform (--server {called})."
     )
 
 
@@ -126,12 +126,12 @@ def logout(
             typer.echo(f"legato: the token could not be revoked: {error}", err=True)
     left = known.without(name)
     write_known(left, file)
-    now = f" The default server is now '{left.current}'." if left.current else ""
+    now = f" The current platform is now '{left.current}'." if left.current else ""
     typer.echo(f"'{name}' ({found.url}) is forgotten{ended}.{now}")
 
 
 def servers(output: OutputOption = Output.table) -> None:
-    """List the platforms that you are logged in to; * marks the default."""
+    """List the platforms that you are logged in to; * marks the current one."""
     from legato.client.servers import find_file, read_known
 
     known = read_known(find_file())
@@ -152,13 +152,13 @@ def servers(output: OutputOption = Output.table) -> None:
 def use(
     server: Annotated[str, typer.Argument(metavar="NAME", help="Name of the server.", autocompletion=complete_servers)],
 ) -> None:
-    """Choose the default platform of commands."""
+    """Choose the current platform, which commands use."""
     from legato.client.servers import find_file, read_known, write_known
 
     file = find_file()
     known = read_known(file).using(server)
     write_known(known, file)
-    typer.echo(f"The default server is now '{server}' ({known.servers[server].url}).")
+    typer.echo(f"The current platform is now '{server}' ({known.servers[server].url}).")
 
 
 ENTRIES: Final = (
@@ -167,7 +167,7 @@ ENTRIES: Final = (
 )
 CONFIG_ENTRIES: Final = (
     Entry("servers", servers, "legato config servers", short="List the platforms you are logged in to."),
-    Entry("use", use, "legato config use prod", short="Choose the default platform."),
+    Entry("use", use, "legato config use prod", short="Choose the current platform."),
 )
 
 

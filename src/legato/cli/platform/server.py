@@ -41,7 +41,9 @@ SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="Number 
 PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="Policy that divides the pool.")]
 CompatOption = Annotated[
     str | None,
-    typer.Option(metavar="[wmla|none]", help="Interfaces of other systems to provide. [default: wmla]"),
+    typer.Option(
+        metavar="NAMES", help="Interfaces of other systems: wmla, elasticdl, or none. [default: wmla,elasticdl]"
+    ),
 ]
 DatabaseOption = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="URL of the database.")]
 SetOption = Annotated[
@@ -69,7 +71,7 @@ def up(
 
 server = make_group(
     "server",
-    "Run one of several servers; back up, restore or migrate a platform.",
+    "Run one of several servers; back up, restore or upgrade a platform.",
     "legato server --config /etc/legato.toml --api-only",
 )
 
@@ -101,7 +103,7 @@ def run_server(
 def upgrade(
     config: FileOption = None, home: HomeOption = None, database_url: DatabaseOption = None, other: SetOption = None
 ) -> None:
-    """Migrate the database to this version. A server with SQLite does this automatically at its start."""
+    """Upgrade the tables of the store to this version. A server with SQLite does this automatically at its start."""
     from legato.server.serving import upgrade_store
 
     upgrade_store(_read_store_settings(config, home, database_url, other))
@@ -118,7 +120,7 @@ def downgrade(
     database_url: DatabaseOption = None,
     other: SetOption = None,
 ) -> None:
-    """Migrate the database back to an older version. Stop all servers first; then install the older Legato."""
+    """Downgrade the tables of the store to an older version. Stop all servers first; then install the older Legato."""
     from legato.server.serving import downgrade_store
 
     settings = _read_store_settings(config, home, database_url, other)
@@ -236,13 +238,13 @@ enter(
             "upgrade",
             upgrade,
             "legato server upgrade --database-url postgresql://legato@db/legato",
-            short="Migrate the database to this version.",
+            short="Upgrade the store to this version.",
         ),
         Entry(
             "downgrade",
             downgrade,
             "legato server downgrade --to 0004",
-            short="Migrate the database to an older version.",
+            short="Downgrade the store to an older version.",
         ),
         Entry(
             "token", token, "legato server token | legato login --token-stdin", short="Add a token for the first user."

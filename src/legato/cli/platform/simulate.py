@@ -82,7 +82,10 @@ def simulate(
     cooldown: Annotated[
         float,
         _quantity(
-            "the pause between two resizes of a job, in times of its last resize", "a number", 20, metavar="NUMBER"
+            "the pause between two resizes of a job, as a multiple of the time of its last resize",
+            "a number",
+            20,
+            metavar="NUMBER",
         ),
     ] = 20.0,
     gather: Annotated[float, _seconds("the time that a job waits for all of its share", 10)] = 10.0,

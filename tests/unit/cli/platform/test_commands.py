@@ -638,7 +638,7 @@ def test_the_console_is_opened_where_the_user_sees_it(
 
 def test_login_with_a_token(platform: Platform, call: Call) -> None:
     out = call("login", URL, "--name", "prod", "--token-stdin", given=f"{TOKEN}\n")[1]
-    assert out == (f"You are logged in to {URL} as 'anna' (admin). It is now the default server (--server prod).\n")
+    assert out == (f"You are logged in to {URL} as 'anna' (admin). It is now the current platform (--server prod).\n")
     known = read_known(find_file())
     assert (known.current, known.servers["prod"].token) == ("prod", TOKEN)
     call("config", "use", "test")
