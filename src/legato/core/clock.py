@@ -1,4 +1,4 @@
-"""Time as an argument: the protocol that everything with deadlines takes. Reads no clock itself."""
+"""The protocol of clocks, which code with deadlines takes as an argument. Reads no clock itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Returns seconds that never go backwards; only differences mean anything."""
+    """Returns seconds that never go backwards; only differences between two values have a meaning."""
 
     def __call__(self) -> float: ...

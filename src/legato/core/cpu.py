@@ -1,4 +1,4 @@
-"""Instruction sets of CPUs: which one a job may limit its workers to, and which one a library then uses. Pure."""
+"""Instruction sets of CPUs: to which one a job may limit its workers, and which one a library then uses. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OF_CAPABILITY: Final[Mapping[str, Mapping[str, str]]] = {
 }
 CAPABILITIES: Final = tuple(_OF_CAPABILITY)
 
-# What torch's own kernels of a capability need; torch uses what ATEN_CPU_CAPABILITY names without looking.
+# The flags that torch's kernels of a capability need; torch uses the one in ATEN_CPU_CAPABILITY without a check.
 _NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "avx2": frozenset({"avx2", "fma"}),
     "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
 }
 
 _AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
-# By the names that oneDNN gives them, each with the flags of /proc/cpuinfo that it needs; the last one there is counts.
+# By oneDNN's names, each with the flags of /proc/cpuinfo that it needs; the last one that the CPU has counts.
 _LEVELS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("SSE41", frozenset({"sse4_1"})),
     ("AVX", frozenset({"avx"})),
@@ -38,7 +38,7 @@ _LEVELS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     ("AVX512_CORE_AMX", _AVX512 | {"amx_tile", "amx_int8", "amx_bf16"}),
     ("AVX512_CORE_AMX_FP16", _AVX512 | {"amx_tile", "amx_int8", "amx_bf16", "amx_fp16"}),
 )
-# MKL's names of them, where they are others.
+# MKL's names, where they differ.
 _OF_MKL: Final[Mapping[str, str]] = {
     "SSE4_2": "SSE41",
     "AVX512": "AVX512_CORE",
@@ -50,13 +50,13 @@ _OF_MKL: Final[Mapping[str, str]] = {
 
 
 def check_capability(told: str, capability: str | None) -> None:
-    """Raise UsageError, which begins as told, unless a job can be limited to that; None limits nothing."""
+    """Raise UsageError, which begins with ``told``, unless a job can be limited to it; None limits nothing."""
     if capability is not None and capability not in _OF_CAPABILITY:
         raise UsageError(f"{told}: there is no CPU capability '{capability}'. Write {', '.join(CAPABILITIES)}.")
 
 
 def variables_of_capability(capability: str | None) -> dict[str, str]:
-    """Return the variables that limit torch, oneDNN and MKL to one instruction set; they are read as these load.
+    """Return the variables that limit torch, oneDNN and MKL to one instruction set; these read them when they load.
 
     >>> variables_of_capability("avx2")["ATEN_CPU_CAPABILITY"], variables_of_capability(None)
     ('avx2', {})
@@ -65,11 +65,11 @@ def variables_of_capability(capability: str | None) -> dict[str, str]:
 
 
 def check_supported(variables: Mapping[str, str], flags: Collection[str]) -> None:
-    """Raise UsageError if torch is set to use instructions that a CPU does not have: the first one would kill it.
+    """Raise UsageError if torch is set to use instructions that a CPU does not have, which would kill the process.
 
     Args:
         variables: of a process that will load torch.
-        flags: of the CPU, as in ``/proc/cpuinfo``; none if they are not known.
+        flags: of the CPU, as in ``/proc/cpuinfo``; empty if they are not known.
     """
     wanted = variables.get("ATEN_CPU_CAPABILITY", "").lower()
     missing = _NEEDED.get(wanted, frozenset()) - set(flags)
@@ -85,7 +85,7 @@ def level_of(flags: Collection[str], limit: str = "") -> str:
 
     Args:
         flags: of the CPU, as in ``/proc/cpuinfo``.
-        limit: what ``ONEDNN_MAX_CPU_ISA`` or ``MKL_ENABLE_INSTRUCTIONS`` says; "" for no limit.
+        limit: value of ``ONEDNN_MAX_CPU_ISA`` or ``MKL_ENABLE_INSTRUCTIONS``; "" for no limit.
 
     >>> level_of({"sse4_1", "avx", "avx2"}), level_of({"sse4_1", "avx", "avx2"}, "avx"), level_of(())
     ('AVX2', 'AVX', 'unknown')

@@ -1,4 +1,4 @@
-"""The exit codes by which a worker's process says why it ended, where its program has nothing to do with it."""
+"""The exit codes of a worker's process for ends that its program did not cause."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Frameworks: how the platform offers and calls them, and the launcher of each worker. Pure.
 
-A framework turns the command line of a training definition into the program of a job. The platform knows those of its
-own and those that plugins bring, all of them by this page alone.
+A framework turns the command line of a training definition into the program of a job. The platform has its own
+frameworks and those of plugins, and uses all of them by this interface alone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What runs the program of a job that is not simply a Python script.
+    """The launcher of a job whose program is not simply a Python script.
 
     Args:
-        module: of Legato; run as a script in each worker, with the program and its arguments.
-        script: the file of the program, from the working directory on, or absolute. None: it is not known which.
-        folder: of the working directory, into which uploaded code is copied; "": it is the working directory itself.
-        preloads: what the script imports may be loaded before the workers are forked.
-        environment: variables that it needs; those of the job go before them.
-        guest: what lives beside it in the driver's process. None: nothing.
-        most_workers: more are of no use to the program: it divides its work by this number. None: it does not matter.
+        module: a module of Legato, which runs as a script in each worker, with the program and its arguments.
+        script: path of the program's file, relative to the working directory or absolute. None: unknown.
+        folder: below the working directory, into which uploaded code is copied; "": the working directory itself.
+        preloads: the imports of the script may be loaded before the workers are forked.
+        environment: variables that it needs; variables of the job override them.
+        guest: the plugin that runs in the driver's process. None: no plugin.
+        most_workers: the program divides its work by this number, so more workers do not help. None: no such number.
     """
 
     module: str
@@ -45,16 +45,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a framework is asked for.
+    """What a framework gets to prepare a program.
 
     Args:
         words: of the command line.
         files: names of the files of the uploaded code. None: the program is in a directory on the machines.
         distributed: how many workers there are.
-        max_nodes: workers at most.
-        user: who runs it.
+        max_nodes: maximum number of workers.
+        user: name of the user who runs it.
         name: of the run.
-        data: directory of its data on the machines. None: it needs none.
+        data: directory of its data on the machines. None: the program needs no data.
     """
 
     words: tuple[str, ...]
@@ -70,8 +70,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """The program of a job.
 
     Args:
-        program: and its own arguments.
-        launcher: what runs it. None: it is a Python script.
+        program: with its arguments.
+        launcher: runs the program. None: the program is a Python script.
         labels: of the job.
     """
 
@@ -81,12 +81,12 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Framework(Protocol):
-    """What runs the programs of training definitions.
+    """Turns the command lines of training definitions into programs.
 
     Attributes:
         name: by which definitions name it.
-        title: for people.
-        description: what it runs, in one or two sentences.
+        title: shown to people.
+        description: the programs that it runs, in one or two sentences.
         distributed: how many workers it can have.
     """
 
@@ -103,17 +103,17 @@ class Framework(Protocol):
         """Return the program of a job.
 
         Raises:
-            BadField: the command cannot be run so; the message says what to write.
+            BadField: the framework cannot run the command; the message says what to write.
         """
         ...
 
 
 def drop_python(words: Sequence[str], instead: str) -> Sequence[str]:
-    """Return the words from the script on: a leading Python is left out, since one runs already.
+    """Return the words from the script on, without a leading Python, because the worker is a Python already.
 
     Args:
-        words: of a command, one at least.
-        instead: what to write where there is no script.
+        words: of a command, at least one.
+        instead: what to write if there is no script, for the message.
 
     Raises:
         BadField: there is no script.
@@ -128,7 +128,7 @@ def drop_python(words: Sequence[str], instead: str) -> Sequence[str]:
 
 
 def check_in_code(name: str, files: Collection[str], what: str = "script") -> None:
-    """Raise BadField unless a file is in uploaded code; the message says what is there, and what may be meant.
+    """Raise BadField unless a file is in uploaded code; the message names the files there, and a similar one.
 
     >>> check_in_code("a.py", ["b/a.py"])
     Traceback (most recent call last):

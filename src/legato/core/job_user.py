@@ -23,7 +23,7 @@ class JobUser(msgspec.Struct, frozen=True, kw_only=True):
     home: str
 
     def variables(self) -> dict[str, str]:
-        """Return the variables by which programs know their user.
+        """Return the environment variables by which programs find their user.
 
         >>> JobUser(uid=7, gid=7, name="ann", home="/homes/ann").variables()
         {'HOME': '/homes/ann', 'USER': 'ann', 'LOGNAME': 'ann'}

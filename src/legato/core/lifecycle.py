@@ -1,4 +1,4 @@
-"""The lives of a worker and of a job: their states, and the one table each of legal moves. Never decides to move."""
+"""The states of a worker and of a job, and for each a table of legal moves. Never decides to move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from legato.core.errors import TransitionError
 
 
 class WorkerPhase(enum.StrEnum):
-    """Where a worker stands, as its driver knows it."""
+    """The state of a worker, as its driver knows it."""
 
     STARTING = "starting"  # its process was asked for; it has not said Hello
     JOINING = "joining"  # it said Hello; the program is on its way to its join point
@@ -24,7 +24,7 @@ class WorkerPhase(enum.StrEnum):
 
 
 class JobState(enum.StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     ADOPTING = "adopting"  # a new driver waits for the running workers to report
     FORMING = "forming"  # no worker has the job's state; the first view is being put together
@@ -45,9 +45,9 @@ _J = JobState
 _DYING: Final = frozenset({_W.FENCED, _W.GONE})
 
 WORKER_MOVES: Final[Mapping[WorkerPhase, frozenset[WorkerPhase]]] = {
-    # Straight to warm, member or finished: a worker that a new driver adopts.
+    # Directly to warm, member or finished: a worker that a new driver adopts.
     _W.STARTING: frozenset({_W.JOINING, _W.WARM, _W.MEMBER, _W.FINISHED, _W.LEAVING, _W.FAILED}) | _DYING,
-    # Finished without ever being warm: a program that does not train.
+    # Finished without being warm before: a program that does not train.
     _W.JOINING: frozenset({_W.WARM, _W.FINISHED, _W.LEAVING, _W.FAILED}) | _DYING,
     _W.WARM: frozenset({_W.MEMBER, _W.LEAVING, _W.FAILED}) | _DYING,
     _W.MEMBER: frozenset({_W.LEAVING, _W.FINISHED, _W.FAILED}) | _DYING,
@@ -82,7 +82,7 @@ _S = TypeVar("_S", bound=enum.StrEnum)
 
 
 def check_move(who: str, table: Mapping[_S, frozenset[_S]], old: _S, new: _S, story: Iterable[str]) -> None:
-    """Raise TransitionError, with the story of ``who`` so far, unless the table has the move.
+    """Raise TransitionError, with the history of ``who``, unless the table has the move.
 
     >>> check_move("worker 3", WORKER_MOVES, WorkerPhase.WARM, WorkerPhase.MEMBER, [])
     """

@@ -16,13 +16,13 @@ _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job may use at most; None: no limit.
+    """The most that a job may use; None: no limit.
 
     Args:
-        memory_bytes: of each worker, with all processes that it starts.
+        memory_bytes: of each worker, including all processes that it starts.
         num_cpus: of each worker.
         num_processes: processes and threads of the whole job.
-        must_hold: a job whose limits cannot be enforced does not run. False: it runs without, with a message.
+        must_hold: a job whose limits cannot be enforced does not run. False: it runs without limits, with a message.
     """
 
     memory_bytes: int | None = None
@@ -41,10 +41,10 @@ def read_size(text: str, what: str) -> int:
 
     Args:
         text: ``8G``, ``500M``, ``1.5 GiB``.
-        what: it is, for the message.
+        what: name of the value, for the message.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the text cannot be read.
 
     >>> read_size("8G", "the memory"), read_size("1.5 MiB", "the memory")
     (8589934592, 1572864)
@@ -59,7 +59,7 @@ def read_cpus(text: str, what: str) -> float:
     """Read a number of CPU cores: ``2``, ``0.5`` or, in thousandths, ``500m``.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the text cannot be read.
 
     >>> read_cpus("2", "the cores"), read_cpus("250m", "the cores")
     (2.0, 0.25)
@@ -81,7 +81,7 @@ def render_size(num_bytes: int) -> str:
 
 
 def check_limits(memory_bytes: int | None, num_cpus: float | None, told: str) -> None:
-    """Raise UsageError unless a worker can live within these. ``told``: begins the message."""
+    """Raise UsageError unless a worker can run within these limits. ``told``: the beginning of the message."""
     if memory_bytes is not None and memory_bytes < MIN_MEMORY_BYTES:
         raise UsageError(
             f"{told}: memory_bytes={memory_bytes} is below {MIN_MEMORY_BYTES}, which no worker can start with. Give "

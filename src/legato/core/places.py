@@ -1,7 +1,7 @@
-"""Paths that are stored in files, and must hold after their folder was moved. Pure.
+"""Paths that are stored in files, and must stay valid after their folder was moved. Pure.
 
-What keeps paths keeps beside them where the folders were, such as the home; who reads them later moves the paths to
-where these folders are now.
+Code that stores paths also stores the folders of that time, such as the home. Code that reads the paths later replaces
+these folders by the present ones.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# A path begins where no other one continues, and a folder's name ends where no longer name begins.
+# A match must not continue another path, and must not be the beginning of a longer name.
 _BEFORE = r"(?:(?<![\w./~-])|(?<=://))"
 _AFTER = r"(?![\w.~-])"
 
 
 def move_paths(value: Any, moves: Mapping[str, str]) -> Any:
-    """Return a plain value in which the paths below folders that were moved are those of today.
+    """Return a plain value in which paths below moved folders are replaced by the present paths.
 
     Args:
         value: text, or lists and mappings of such; other values stay as they are.
-        moves: old folder → new folder, both absolute. Those that have not moved are skipped.
+        moves: old folder → new folder, both absolute. Folders that have not moved are skipped.
 
     >>> move_paths({"data": "/old/data", "path": "/lib:/old/x", "n": 3, "other": "/older"}, {"/old": "/new"})
     {'data': '/new/data', 'path': '/lib:/new/x', 'n': 3, 'other': '/older'}
@@ -29,7 +29,7 @@ def move_paths(value: Any, moves: Mapping[str, str]) -> Any:
     moved.pop("", None)
     if not moved:
         return value
-    # The longest first: one folder may be inside of another one.
+    # The longest folder first, because one folder may be inside another.
     names = "|".join(re.escape(old) for old in sorted(moved, key=len, reverse=True))
     return _move(value, re.compile(f"{_BEFORE}(?:{names}){_AFTER}"), moved)
 

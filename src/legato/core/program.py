@@ -17,9 +17,9 @@ class Source(msgspec.Struct, frozen=True):
     """One file of a program.
 
     Args:
-        module: the name by which it is imported; "" of the script.
-        path: from the program's folder on.
-        content: as it was on the disk.
+        module: the name by which it is imported; "" for the script.
+        path: relative to the program's folder.
+        content: of the file when the job began.
     """
 
     module: str
@@ -35,7 +35,7 @@ class ProgramSnapshot(msgspec.Struct, frozen=True):
     """The script of a job and the modules beside it that it imports.
 
     Args:
-        folder: where the script lies, absolute.
+        folder: of the script, absolute.
         sources: the script first.
     """
 

@@ -1,9 +1,9 @@
-"""Which worker computes what, and in which order it is added up. Pure arithmetic on integers; never touches a tensor.
+"""Which rank computes which micro-batches, and the order of their sum. Pure arithmetic on integers.
 
-The sum over the micro-batches of a step is always taken along one binary tree over the leaves ``0 .. V-1``:
-node ``(start, level)`` covers the leaves ``start .. start + 2**level - 1`` and is *left child + right child*; a node
-whose right child covers no leaf is its left child. The tree depends on V alone, so the sum does not depend on how the
-leaves are dealt out to ranks.
+The sum over the micro-batches of a step is always taken along one binary tree over the leaves ``0 .. V-1``: node
+``(start, level)`` covers the leaves ``start .. start + 2**level - 1`` and is *left child + right child*; a node whose
+right child covers no leaf is its left child. The tree depends on V alone, so the sum does not depend on how the leaves
+are divided among ranks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Addition(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def split(num_items: int, num_ranks: int) -> tuple[Span, ...]:
-    """Deal ``num_items`` out to ``num_ranks`` as contiguous spans whose sizes differ by at most one.
+    """Divide ``num_items`` among ``num_ranks`` as contiguous spans whose sizes differ by at most one.
 
     >>> split(8, 3)
     (Span(start=0, stop=3), Span(start=3, stop=6), Span(start=6, stop=8))
@@ -74,7 +74,7 @@ def num_merges(span_start: int, leaf: int) -> int:
     """Count how many pending blocks leaf ``leaf`` completes when a span that began at ``span_start`` reaches it.
 
     A rank keeps its pending blocks as a stack. Leaf ``leaf`` is added to the topmost ``num_merges`` blocks, which
-    become one; with 0 it starts a block of its own.
+    become one; with 0 it starts a new block.
 
     >>> [num_merges(0, leaf) for leaf in range(8)]
     [0, 1, 0, 2, 0, 1, 0, 3]
@@ -86,7 +86,7 @@ def num_merges(span_start: int, leaf: int) -> int:
 
 @lru_cache(maxsize=4096)
 def fold_plan(terms: tuple[Block, ...]) -> tuple[Addition, ...]:
-    """Say which additions turn the given blocks, in leaf order, into the root of the tree at position 0.
+    """Return the additions that turn the given blocks, in leaf order, into the root of the tree at position 0.
 
     The blocks must cover the leaves ``0 .. V-1`` without a gap.
 
@@ -116,7 +116,7 @@ def fold_plan(terms: tuple[Block, ...]) -> tuple[Addition, ...]:
 
 @lru_cache(maxsize=4096)
 def max_pending(num_micro_batches: int, num_ranks: int, rank: int) -> int:
-    """Return the most blocks a rank ever has pending, in full steps and in smaller last ones.
+    """Return the largest number of blocks that a rank has pending, in full steps and in smaller last ones.
 
     >>> max_pending(8, 1, 0), max_pending(8, 2, 1), max_pending(8, 3, 1)
     (3, 2, 2)

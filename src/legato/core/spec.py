@@ -19,11 +19,11 @@ _GUEST: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job brings along into its driver's process; see `legato.driver.plugin`.
+    """The plugin of a job, which runs in its driver's process; see `legato.driver.plugin`.
 
     Args:
-        entry: ``module:function`` of what makes the plugin.
-        options: for the plugin alone.
+        entry: ``module:function`` of the function that makes the plugin.
+        options: of the plugin.
     """
 
     entry: str
@@ -31,15 +31,15 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, whole: what to run, on how many workers, and how patient to be.
+    """The complete description of one job: what to run, on how many workers, and with which time limits.
 
     Args:
         name: letters, digits, ``.``, ``_`` and ``-``, at most 63 of them; a directory name and part of host names.
         program: the script and its arguments, as in ``sys.argv``.
         directory: working directory of the workers.
-        environment: variables of the workers, besides those of the process that starts them.
-        min_workers: with fewer the job holds its state and waits. 1: training never waits without need.
-        max_workers: it never has more.
+        environment: variables of the workers, in addition to those of the process that starts them.
+        min_workers: with fewer the job keeps its state and waits. 1: training never waits without need.
+        max_workers: the most workers that the job can have.
         num_workers: workers at the start; later changed by ``scale``.
         num_threads: threads per worker inside an operation, the same for all, because results depend on it.
             1: many workers share one machine.
@@ -47,13 +47,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             depend on it: ``default``, ``avx2`` or ``avx512``. None: what each machine has; workers that differ are
             refused.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only at the end, on stop and on hold.
-        checkpoint_dir: where checkpoints go. None: ``checkpoints`` in the job's directory.
+        checkpoint_dir: directory of checkpoints. None: ``checkpoints`` in the job's directory.
         keep: checkpoints kept; older ones are deleted. 3: one may be torn and one bad.
         resume: continue from the newest checkpoint if there is one.
-        heartbeat_interval_s: a sign of life this often, both ways. 0.25: far below the limit, and cheap.
+        heartbeat_interval_s: interval of heartbeats, both ways. 0.25: far below the limit, and cheap.
         heartbeat_limit_s: a worker that is silent for this long is fenced, unless its process computes or waits. 5:
             longer than pauses of a healthy machine.
-        away_limit_s: workers without a driver for this long save and end. 60: a driver restarts well within it.
+        away_limit_s: workers without a driver for this long save and end. 60: a driver restarts in much less time.
         grace_s: from the request to leave until the worker is killed. 10: one step and the exit.
         stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
         start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
@@ -78,7 +78,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         max_processes: processes and threads of the whole job. None: no limit.
         must_limit: where these cannot be enforced the job does not run. False: it does, and an event says so.
         log_max_bytes: of each worker's log; its oldest part is dropped beyond that. 1 GiB: weeks of ordinary output.
-        guest: what lives in the driver's process beside it. None: nothing.
+        guest: the plugin that runs in the driver's process. None: no plugin.
     """
 
     name: str
@@ -153,12 +153,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of the workers, with what limits them to one instruction set."""
+        """The environment of the workers, with the variables that limit them to one instruction set."""
         return {**self.environment, **variables_of_capability(self.cpu_capability)}
 
     @property
     def limits(self) -> Limits:
-        """What the job may use of its machines."""
+        """The limits of the job's use of its machines."""
         return Limits(
             memory_bytes=self.memory_bytes,
             num_cpus=self.num_cpus,
@@ -167,7 +167,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_same_job(self, other: JobSpec) -> bool:
-        """Whether workers of one can continue as workers of the other; how the job began does not matter."""
+        """Whether workers of one spec can continue as workers of the other; how the job began does not matter."""
         return msgspec.structs.replace(other, resume=self.resume) == self
 
     def check_num_workers(self, num_workers: int) -> None:
@@ -200,7 +200,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_name(name: str, what: str = "a job") -> None:
-    """Raise UsageError unless ``name`` can name a job, or something else that is named by the same rule."""
+    """Raise UsageError unless ``name`` can be the name of a job, or of another object with the same rule."""
     if not name:
         raise UsageError(f"Cannot name {what} '': the name is empty. Give one, for example 'mnist-1'.")
     if not _NAME.fullmatch(name):
@@ -211,10 +211,10 @@ def check_name(name: str, what: str = "a job") -> None:
 
 
 def parse_guest(text: str) -> GuestSpec:
-    """Read ``MODULE:FUNCTION``, and options of the plugin behind it.
+    """Read ``MODULE:FUNCTION`` and the options of the plugin after it.
 
     Raises:
-        UsageError: it is not that.
+        UsageError: the text has another form.
 
     >>> parse_guest("my.guest:make size=4").options
     {'size': '4'}
@@ -233,7 +233,7 @@ def parse_workers(text: str) -> tuple[int, int, int]:
     """Read ``4`` or ``1..4`` as the minimum, the maximum and the number of workers to start with.
 
     Raises:
-        LayoutError: it is neither, or the numbers do not fit together.
+        LayoutError: the text has neither form, or the numbers do not fit together.
 
     >>> parse_workers("4"), parse_workers("2..4")
     ((1, 4, 4), (2, 4, 4))

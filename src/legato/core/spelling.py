@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def find_near(said: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like what was said, whatever its capitals; None: none is much like it.
+    """Return the known name that is most similar to the given one, ignoring case; None if none is similar enough.
 
     >>> find_near("Mnsit", ["bert", "mnist"]), find_near("bret", ["mnist"])
     ('mnist', None)
@@ -19,7 +19,7 @@ def find_near(said: str, known: Iterable[str]) -> str | None:
 
 
 def ask_whether(said: str, known: Iterable[str]) -> str:
-    """Return ``Did you mean 'NAME'?`` with a space before it; nothing where no known name is near.
+    """Return ``Did you mean 'NAME'?`` with a space before it; "" if no known name is similar.
 
     >>> ask_whether("defalt", ["default", "night"]), ask_whether("day", ["default", "night"])
     (" Did you mean 'default'?", '')

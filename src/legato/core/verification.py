@@ -1,4 +1,4 @@
-"""What ``legato verify`` asks of workers, and what they record. Data only."""
+"""The requests of ``legato verify`` to workers, and their records. Data only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ VARIABLE: Final = "LEGATO_VERIFY"
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is to do, as JSON in the variable ``LEGATO_VERIFY``.
+    """The request to a worker, as JSON in the variable ``LEGATO_VERIFY``.
 
     Args:
-        directory: where it writes ``worker-N.jsonl``.
-        num_steps: after so many steps it waits to be ended.
-        sizes: step → it waits there until a membership of so many workers is prepared.
+        directory: in which the worker writes ``worker-N.jsonl``.
+        num_steps: after this number of steps the worker waits until it is ended.
+        sizes: step → number of workers: after the step the worker waits until a view of this size is prepared.
     """
 
     directory: str
@@ -27,9 +27,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's state after a step.
 
     Args:
-        step: committed steps.
-        num_workers: of its view when it wrote this.
-        sums: 64-bit checksums by name: of what the step gave (``loss``), and of each piece of the state.
+        step: number of committed steps.
+        num_workers: of its view when it wrote this record.
+        sums: 64-bit checksums by name: of the step's results (``loss``), and of each piece of the state.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Views: numbered memberships, and the pure rules by which one follows another. Never decides when."""
+"""Views: numbered memberships, and the pure rules for the next view. Never decides when a view changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """Who takes part, in rank order.
+    """A numbered membership: the workers that take part, in rank order.
 
     Args:
         number: grows with every view of a job; a message or a process group of a lower number is stale.
-        members: in rank order; rank 0 writes checkpoints and speaks for the job.
-        rendezvous: ``host:port`` of the store over which the members find one another.
+        members: in rank order; rank 0 writes checkpoints and acts for the job.
+        rendezvous: ``host:port`` of the store by which the members find one another.
     """
 
     number: int
@@ -42,7 +42,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def next_members(current: Iterable[Member], leaving: Collection[int], joining: Iterable[Member]) -> tuple[Member, ...]:
-    """Keep the incumbents' order, drop those who leave, append those who join in order of their number.
+    """Keep the order of the present members, drop the leaving ones, append the joining ones ordered by number.
 
     >>> a, b, c = (Member(n, "h") for n in (1, 2, 3))
     >>> [m.worker for m in next_members([b, a], {2}, [c])]
@@ -53,7 +53,7 @@ def next_members(current: Iterable[Member], leaving: Collection[int], joining: I
 
 
 def agreed_view(votes: Iterable[int], current: int) -> int | None:
-    """Return the view that every member voted to switch to, or None while they do not all name the same one.
+    """Return the view for which all members voted, or None if they voted for different views or for the current one.
 
     >>> agreed_view([5, 5], current=4), agreed_view([5, 6], current=4), agreed_view([4, 4], current=4)
     (5, None, None)

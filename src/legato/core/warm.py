@@ -1,8 +1,8 @@
 """The messages between a local engine and its warm parent, and their files on disk. Data only; sends nothing.
 
-They talk over a unix socket: every frame is a length of four bytes and one MessagePack-encoded message. The record is a
-small JSON file in the job's directory: the next process that opens the engine finds the warm parent and its workers by
-it.
+They communicate over a unix socket: every frame is a length of four bytes and one MessagePack-encoded message. The
+record is a small JSON file in the job's directory, by which the next process that opens the engine finds the warm
+parent and its workers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def mark_of(record_path: str) -> str:
 
 
 class Entry(msgspec.Struct):
-    """One worker in the record: it stays there until a driver has acknowledged its exit.
+    """One worker in the record, where it stays until a driver has acknowledged its exit.
 
     Args:
-        pid: its process, which leads a session and a process group of its own.
-        start_time: of the process, in clock ticks since boot: pid and start time together name one process.
-        exit_code: None while it runs.
+        pid: of its process, which leads its own session and process group.
+        start_time: of the process, in clock ticks since boot: pid and start time together identify one process.
+        exit_code: of the process; None while it runs.
         told: a driver has acknowledged that it was started.
     """
 
@@ -47,18 +47,18 @@ class Record(msgspec.Struct):
     """The file ``engine.json``.
 
     Args:
-        socket: path of the unix socket, in a private directory of its own.
-        start: ``fork`` or ``fresh``: how workers come to be.
+        socket: path of the unix socket, in its own private directory.
+        start: ``fork`` or ``fresh``: how workers are started.
         entry: ``module:function`` that a worker runs, with the program and its arguments as one list.
         preload: modules that the warm parent imports before it forks.
-        wished: modules that it also imports, unless forking would not be safe then.
-        idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
+        wished: modules that it also imports, unless they make forking unsafe.
+        idle_limit_s: the warm parent ends when it had neither a driver nor workers for this long.
         pid: of the warm parent; 0 until it runs.
         start_time: of the warm parent.
-        devices: of each slot; none if all are on the CPU, and as many as are asked for.
-        variables: tells the environment in which the warm parent was started from others.
-        boot: a name for the time since the machine started; start times of another one mean nothing.
-        workers: by number.
+        devices: of each slot; empty if all workers are on the CPU, with any number of slots.
+        variables: digest of the environment in which the warm parent was started.
+        boot: identifies the machine's last start; start times of another boot are invalid.
+        workers: entries by number of the worker.
     """
 
     socket: str
@@ -83,7 +83,7 @@ class Envelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class StartWorker(Envelope, frozen=True):
-    """Start a worker; fields as in `legato.engines.base.Launch`. Asked twice, it is started once."""
+    """Start a worker; fields as in `legato.engines.base.Launch`. After two requests it is started only once."""
 
     worker: int
     program: tuple[str, ...]
@@ -106,26 +106,26 @@ class AcknowledgeStarted(Envelope, frozen=True):
 
 
 class AcknowledgeExited(Envelope, frozen=True):
-    """The driver knows that the worker is gone; it may be forgotten."""
+    """The driver knows that the worker is gone; the record may drop it."""
 
     worker: int
 
 
 class EndAll(Envelope, frozen=True):
-    """The job is over: kill what runs, clean up, end."""
+    """The job is over: kill all workers, clean up, end."""
 
 
 # ---------------------------------------------------------------- warm parent → engine
 
 
 class State(Envelope, frozen=True):
-    """First message on every connection: worker → pid of those that run."""
+    """First message on every connection: worker → pid of the running workers."""
 
     running: dict[int, int]
 
 
 class Ready(Envelope, frozen=True):
-    """The store listens at ``rendezvous`` (``host:port``); it is another one if the old one died."""
+    """The store listens at ``rendezvous`` (``host:port``); the address changes if the store died."""
 
     rendezvous: str
 
@@ -165,12 +165,12 @@ def encode_frame(message: Envelope) -> bytes:
 
 
 def decode_engine_message(body: bytes) -> EngineMessage:
-    """Decode what an engine asks. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Decode a message of an engine. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _engine_decoder.decode(body)
 
 
 def decode_parent_message(body: bytes) -> ParentMessage:
-    """Decode what a warm parent reports. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Decode a message of a warm parent. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _parent_decoder.decode(body)
 
 
@@ -178,7 +178,7 @@ def take_frames(received: bytearray) -> list[bytes]:
     r"""Remove the complete frames from the front of ``received`` and return their bodies.
 
     Raises:
-        ValueError: a frame is too large. The other side may be a program of a user.
+        ValueError: a frame is too large. The sender may be a program of a user.
 
     >>> buffer = bytearray(b"\x00\x00\x00\x02hi\x00\x00")
     >>> take_frames(buffer), bytes(buffer)

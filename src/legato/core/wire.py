@@ -1,8 +1,8 @@
 """The messages between a driver, its workers and its clients. Data only; sends nothing.
 
 One websocket per worker and one per client; every frame is one MessagePack-encoded message. Every message between
-driver and worker carries ``view``, the number of the view its sender was in (0 before the first): a receiver drops what
-speaks of a view older than its own where that matters.
+driver and worker carries ``view``, the number of the view its sender was in (0 before the first): a receiver drops
+messages about a view older than its own where that matters.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Hello(Message, frozen=True):
         pid: its process id on ``host``.
         host: the address at which peers reach it.
         current: the view it is in, or None before its first.
-        phase: where it stands (a ``WorkerPhase`` value: joining, warm, member, finished).
-        num_rounds: rounds it has the result of.
+        phase: state of the worker (a ``WorkerPhase`` value: joining, warm, member, finished).
+        num_rounds: number of rounds whose result it has.
     """
 
     worker: int
@@ -45,12 +45,12 @@ class Hello(Message, frozen=True):
 
 
 class Warm(Message, frozen=True):
-    """The worker waits at its join point, imports done and model built; it may be proposed for a view.
+    """The worker waits at its join point with all imports done and its model built; it may be proposed for a view.
 
     Args:
         fingerprint: what must be equal in all workers: part name → digest.
-        num_micro_batches: of every full step; more workers than this cannot help. None: any number of workers helps.
-        shares_freely: each step is cut for as many workers as there are, so each of them up to that number helps.
+        num_micro_batches: of every full step; more workers than this do not help. None: any number of workers helps.
+        shares_freely: each step is divided among all workers, so each worker up to ``num_micro_batches`` helps.
     """
 
     fingerprint: dict[str, str]
@@ -72,10 +72,10 @@ class Unbuilt(Message, frozen=True):
 
 
 class Joined(Message, frozen=True):
-    """The worker is in view ``view`` and has the job's state. Incumbents say it too.
+    """The worker is in view ``view`` and has the job's state. Incumbents send it too.
 
     Args:
-        num_rounds: rounds it has the result of.
+        num_rounds: number of rounds whose result it has.
         pause_s: how long its training waited for this change.
     """
 
@@ -95,11 +95,11 @@ class Progress(Message, frozen=True):
 
     Args:
         epoch: of the last step, from 0.
-        loss: mean loss of the last step, None if the program does not tell it.
-        num_samples: samples of all these steps; 0 if they are nothing new: said again after a resume, or for the phase.
+        loss: mean loss of the last step, None if the program does not note it.
+        num_samples: samples of all these steps; 0 if the report is a repetition, after a resume or for the phase.
         resumed: the job continued from a checkpoint of ``last_step``.
         num_steps: all steps of the job if known, else None.
-        num_epochs: likewise.
+        num_epochs: all epochs of the job if known, else None.
         phase: ``train`` or ``evaluate``.
         differed_step: the step after which the workers were first found to hold different states; None: never.
     """
@@ -117,7 +117,7 @@ class Progress(Message, frozen=True):
 
 
 class Metrics(Message, frozen=True):
-    """What ``run.log`` was given. ``index`` counts the calls of a job, so that each call is recorded once."""
+    """The metrics of a call of ``run.log``. ``index`` counts the calls of a job, so that each is recorded once."""
 
     index: int
     step: int
@@ -133,20 +133,20 @@ class Saved(Message, frozen=True):
 
 
 class Unsaved(Message, frozen=True):
-    """No checkpoint of a step could be written; a `Note` beside it says why."""
+    """No checkpoint of a step could be written; another message, a `Note`, says why."""
 
     step: int
 
 
 class Note(Message, frozen=True):
-    """Something the user should see. ``level`` is ``info``, ``warning`` or ``error``."""
+    """A message for the user. ``level`` is ``info``, ``warning`` or ``error``."""
 
     level: str
     text: str
 
 
 class Differed(Message, frozen=True):
-    """The workers were found to hold different states after ``step``; all of them say so.
+    """The workers were found to hold different states after ``step``; all of them send this.
 
     Args:
         text: what differs and what usually causes it; several lines.
@@ -167,7 +167,7 @@ class Finished(Message, frozen=True):
     """The user's program ran to its end.
 
     Args:
-        trained: it began a run, or is meant to do without one.
+        trained: the program began a run, or declared that it does without one.
     """
 
     num_rounds: int
@@ -179,7 +179,7 @@ class Failed(Message, frozen=True):
 
     Args:
         error: the last line of the traceback.
-        traceback: whole.
+        traceback: the complete traceback.
         exit_code: what the process exits with next.
         mismatch: True if only this worker is wrong (it runs another program or data set than the others).
     """
@@ -194,10 +194,10 @@ class Heartbeat(Message, frozen=True):
     """Both ways: the sender is alive.
 
     Args:
-        num_rounds: of a worker: rounds it has the result of.
-        num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, stand in its
-            records; these need not be kept.
-        is_waiting: of a worker: its program waits for other workers or for the driver. None: it is of an earlier
+        num_rounds: of a worker: number of rounds whose result it has.
+        num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, are in its records;
+            workers need not keep these.
+        is_waiting: of a worker: its program waits for other workers or for the driver. None: the worker runs an earlier
             release, whose heartbeats do not say that.
         is_independent: of a worker: its program works without Legato's training, such as a plain command.
     """
@@ -216,10 +216,10 @@ class Welcome(Message, frozen=True):
 
     Args:
         heartbeat_interval_s: send a heartbeat this often.
-        away_limit_s: without any word from a driver for this long, save a checkpoint and exit.
-        collective_limit_s: workers of an earlier release give up a collective after this long, and read no message
-            without it; others wait for as long as the driver lets them.
-        checkpoint_dir: where checkpoints go, None for no checkpoints.
+        away_limit_s: without a message from a driver for this long, save a checkpoint and exit.
+        collective_limit_s: workers of an earlier release give up a collective after this long, and cannot read a
+            message without this field; others wait until the driver ends their wait.
+        checkpoint_dir: directory of checkpoints, None for no checkpoints.
         checkpoint_every: ``100steps``, ``2epochs``, ``60s`` or None for the final one only.
         keep: how many checkpoints to keep.
         resume: start from the newest checkpoint in ``checkpoint_dir`` if there is one.
@@ -291,7 +291,7 @@ DriverMessage = Welcome | Prepare | Recover | Hold | Stop | Refused | Heartbeat
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of what a client (``legato status|scale|stop``) asks of a driver."""
+    """Base of the requests of a client (``legato status|scale|stop``) to a driver."""
 
 
 class StatusRequest(Request, frozen=True):
@@ -306,12 +306,12 @@ class ScaleRequest(Request, frozen=True):
 
 
 class AssignRequest(Request, frozen=True):
-    """Say which slots the job has from now on: all of them. Asked again with the same slots, nothing changes.
+    """Set all slots of the job from now on. A repeated request with the same slots changes nothing.
 
     Args:
         slots: at least ``min_workers``, at most ``max_workers``.
-        min_workers: from now on; None: as before.
-        max_workers: likewise.
+        min_workers: new minimum; None: as before.
+        max_workers: new maximum; None: as before.
     """
 
     slots: tuple[int, ...]
@@ -352,12 +352,12 @@ _reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
 
 
 def sendable(message: _M) -> _M:
-    """Return a message as it can be sent, whatever texts a program has put into it.
+    """Return a message in a form that can be sent, whatever texts of a program it contains.
 
-    What no encoding knows is written as escapes, and of a long text the middle is left out.
+    Characters that cannot be encoded become escapes, and the middle of a long text is left out.
 
     Raises:
-        ProgramError: it is larger than a frame even so.
+        ProgramError: the message is still larger than a frame.
     """
     values = {name: getattr(message, name) for name in message.__struct_fields__}
     changes = {name: new for name, value in values.items() if (new := _repaired(value)) is not value}
@@ -390,17 +390,17 @@ def encode(message: Message | Request | Reply) -> bytes:
 
 
 def decode_worker_message(frame: bytes) -> WorkerMessage:
-    """Decode what a worker sent. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Decode a message of a worker. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _worker_decoder.decode(frame)
 
 
 def decode_driver_message(frame: bytes) -> DriverMessage:
-    """Decode what a driver sent to a worker. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Decode a message of a driver to a worker. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _driver_decoder.decode(frame)
 
 
 def decode_request(frame: bytes) -> ClientRequest:
-    """Decode what a client asks. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Decode a client's request. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _request_decoder.decode(frame)
 
 
