@@ -11,7 +11,7 @@ _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
 _YEAR_S: Final = 365 * _DAY_S
 
-# Steps that people divide time by, in seconds.
+# Intervals by which people divide time, in seconds.
 _STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30),
     *(_MINUTE_S * number for number in (1, 2, 5, 10, 15, 30)),
@@ -21,7 +21,7 @@ _STEPS_S: Final = (
 
 
 def choose_ticks(begin: float, end: float, most: int) -> list[float]:
-    """Return round moments between two, at most ``most`` of them.
+    """Return at most ``most`` round moments between two moments, in seconds.
 
     >>> choose_ticks(10, 130, 5)
     [30.0, 60.0, 90.0, 120.0]
@@ -37,7 +37,7 @@ def choose_ticks(begin: float, end: float, most: int) -> list[float]:
 
 
 def tell_elapsed(seconds: float) -> str:
-    """Write seconds since the beginning.
+    """Return seconds since the beginning as text.
 
     >>> tell_elapsed(0.5), tell_elapsed(90), tell_elapsed(7_205), tell_elapsed(200_000)
     ('0:00.5', '1:30', '2:00:05', '2d 7:33:20')
@@ -53,7 +53,7 @@ def tell_elapsed(seconds: float) -> str:
 
 
 def tell_moment(moment: float, length_s: float) -> str:
-    """Write seconds since 1970 as a time of day, in UTC; with the day if the axis is longer than one.
+    """Return seconds since 1970 as a time of day, in UTC; with the date if the axis is longer than a day.
 
     >>> tell_moment(1_700_000_000, 60), tell_moment(1_700_000_000, 200_000)
     ('22:13:20', '14 Nov 22:13')

@@ -1,4 +1,4 @@
-"""The colour of each job: distinguishable for colour-blind users, and with textures where colours run out."""
+"""The colour of each job: distinguishable for colour-blind users, and with textures if there are too few colours."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def contrast(one: str, other: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever is read more easily on a colour."""
+    """Return black or white: the one with more contrast on a colour."""
     return max(INKS, key=lambda ink: contrast(ink, colour))
 
 
 def assign_styles(spans: Iterable[tuple[str, float, float]]) -> dict[str, Style]:
-    """Give every job a style; two that are there at the same time have the same one only if there are too many.
+    """Give every job a style; two jobs at the same time have the same style only if there are too many jobs.
 
     Args:
-        spans: of each job its id, and from when until when it is to be seen.
+        spans: for each job: its id, and the moments from which and until which it is visible.
 
     >>> styles = assign_styles([("a", 0, 5), ("b", 3, 9)])
     >>> styles["a"] == styles["b"]
@@ -56,7 +56,7 @@ def assign_styles(spans: Iterable[tuple[str, float, float]]) -> dict[str, Style]
     turn = 0
     for job, begin, end in sorted(spans, key=lambda span: (span[1], span[0])):
         order = [(turn + step) % len(STYLES) for step in range(len(STYLES))]
-        # The next one in turn that is free; if none is, the one that is free first.
+        # The next free style in order; if none is free, the one that becomes free first.
         chosen = next((number for number in order if until[number] <= begin), None)
         if chosen is None:
             chosen = min(order, key=lambda number: until[number])

@@ -1,4 +1,4 @@
-"""Writes a picture into a file, in the format that its name asks for."""
+"""Writes a picture into a file, in the format that the file's name has."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FORMATS: Final = (".svg", ".png")
 
 
 def check_path(path: Path) -> None:
-    """Check that a picture can be written there, before anything takes long.
+    """Check that a picture can be written to a path, before a long computation.
 
     Raises:
-        UsageError: the name has no known format, its folder is not there, or the library for PNG is missing.
+        UsageError: the name has no known format, the folder does not exist, or the library for PNG is missing.
     """
     told = f"Cannot draw '{path}'"
     if path.suffix.lower() not in FORMATS:

@@ -1,4 +1,4 @@
-"""What all panels of a timeline share: the axis of time, the colours and names of jobs. Draws nothing."""
+"""The common parts of a timeline's panels: the time axis, the colours and names of jobs. Draws nothing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Frame:
     """The frame of a picture.
 
     Args:
-        panels: all of them.
-        names: what people call a job, by its id.
-        begin: where the axis begins. None: at the first moment in the data.
-        end: where it ends. None: at the last one.
+        panels: all panels of the picture.
+        names: the displayed name of each job, by its id.
+        begin: moment at which the axis begins. None: the first moment in the data.
+        end: moment at which the axis ends. None: the last moment in the data.
         by_the_clock: moments are seconds since 1970.
     """
 
@@ -65,35 +65,35 @@ class Frame:
         return spans
 
     def clip(self, holding: Holding) -> tuple[float, float] | None:
-        """Return from when until when a holding is seen; None if it is not."""
+        """Return the part of a holding's time that is on the axis; None if there is none."""
         since = max(holding.since, self.begin)
         until = self.end if holding.until is None else min(holding.until, self.end)
         return (since, until) if since < until else None
 
     def x_of(self, moment: float) -> float:
-        """Return where a moment is."""
+        """Return the x position of a moment, in pixels."""
         return self.left + (moment - self.begin) / (self.end - self.begin) * (WIDTH - RIGHT - self.left)
 
     def name(self, job: str | None) -> str:
-        """Return what people call a job."""
+        """Return the displayed name of a job."""
         return self._names.get(job, job) if job else "jobs of others"
 
     def style(self, job: str | None) -> Style:
-        """Return the style of a job that is seen."""
+        """Return the style of a visible job."""
         return self._styles[job] if job else EMPTY
 
     def place(self, job: str | None) -> int:
-        """Return the place of a job that is seen among all, in the order in which they began."""
+        """Return the index of a visible job among all visible jobs, in the order in which they began."""
         return self._places[job or _SOMEBODY]
 
     def tell_time(self, moment: float) -> str:
-        """Write a moment."""
+        """Return a moment as text."""
         if self._by_the_clock:
             return tell_moment(moment, self.end - self.begin)
         return tell_elapsed(moment - self.begin)
 
     def ticks(self) -> list[float]:
-        """Return the moments of the axis that have a number."""
+        """Return the moments of the axis that have a label."""
         most = max(int((WIDTH - RIGHT - self.left) / _TICK_GAP), 1)
         if self._by_the_clock:
             return choose_ticks(self.begin, self.end, most)

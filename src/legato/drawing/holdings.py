@@ -9,13 +9,13 @@ import msgspec
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot in the hands of a job.
+    """The time in which a job has a slot.
 
     Args:
         slot: its name, such as ``node-1/cuda:0``.
         job: its id. None: a job that the reader may not see.
-        since: moment.
-        until: moment. None: still.
+        since: moment at which it begins.
+        until: moment at which it ends. None: the job still has the slot.
     """
 
     slot: str
@@ -25,10 +25,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something that happened, with its reason.
+    """An event, with its reason.
 
     Args:
-        time: moment.
+        time: moment of the event.
         told: one sentence, for people.
     """
 
@@ -42,9 +42,9 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         holdings: in any order; those of one slot do not overlap.
         slots: all of the pool, so that never used slots are drawn too. Empty: the used slots.
-        marks: in any order; the first few are numbered in the panel and told below it.
-        title: what it is called, such as the name of a policy. Empty: nothing.
-        told: what there is to say about all of it, in one line beside the title.
+        marks: in any order; the first few are numbered in the panel and explained below it.
+        title: of the panel, such as the name of a policy. Empty: no title.
+        told: a line about the whole panel, beside the title.
     """
 
     holdings: Sequence[Holding]
@@ -60,6 +60,6 @@ def list_slots(panel: Panel) -> list[str]:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    # Every other part is a number; nothing but digits of ASCII is one.
+    # Every second part is a number; only ASCII digits count.
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]

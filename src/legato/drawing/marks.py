@@ -1,4 +1,4 @@
-"""Numbers for events: above a panel where there is room, and in order below it. Draws nothing."""
+"""Numbers of events: above a panel where there is space, and in order below it. Draws nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GAP: Final = 7.0
 
 
 class Label(NamedTuple):
-    """The numbers of marks that are too near to one another to have a line each."""
+    """The numbers of one mark, or of several that are too close to one another for a line each."""
 
     x: float
     first: int
@@ -20,20 +20,20 @@ class Label(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stands above the line."""
+        """The text above the line."""
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
     @property
     def ends_at(self) -> float:
-        """How far its text reaches."""
+        """The x position at which the text ends, in pixels."""
         return self.x + measure(self.text, LABEL_SIZE) / 2
 
 
 def place_labels(places: Sequence[float]) -> list[Label]:
-    """Return the labels of marks, numbered from 1; those that would touch become one.
+    """Return the labels of marks, numbered from 1; labels that would touch are joined.
 
     Args:
-        places: where the marks are, in order, in pixels.
+        places: x positions of the marks, in order, in pixels.
 
     >>> [(label.x, label.text) for label in place_labels([10, 12, 100])]
     [(10, '1-2'), (100, '3')]

@@ -1,4 +1,4 @@
-"""One pool over time: a row for each slot, or of a large pool how many slots each job has. Returns shapes."""
+"""Draws one pool over time: a row for each slot; for a large pool the slots of each job. Returns shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOOT: Final = 0.36  # of its size: from the middle of a line of text to its foo
 
 
 def draw_panel(panel: Panel, frame: Frame, top: float) -> tuple[list[Shape], float]:
-    """Return the shapes of a panel, and where it ends."""
+    """Return the shapes of a panel, and the y position of its lower end."""
     shapes: list[Shape] = []
     y = top
     if panel.title or panel.told:
@@ -65,7 +65,7 @@ def _draw_axis(frame: Frame, top: float, bottom: float) -> Iterator[Shape]:
 
 
 def _tell_marks(marks: Sequence[Mark], frame: Frame, foot: float) -> Iterator[Shape]:
-    """Tell in order what happened, and how much of it is left out."""
+    """Return the lines that explain the marks in order, and how many marks are left out."""
     for index, mark in enumerate(marks[:MAX_TOLD]):
         y = foot + _LINE * index
         yield Words((MARGIN + 20, y), str(index + 1), anchor="end", bold=True)
@@ -106,7 +106,7 @@ def _draw_rows(panel: Panel, slots: Sequence[str], frame: Frame, top: float, hei
             x, width = frame.x_of(seen[0]), frame.x_of(seen[1]) - frame.x_of(seen[0])
             style = frame.style(holding.job)
             yield make_bar(x, middle - height / 2 + 1, width, height - 2, style, _describe(holding, seen, frame))
-            # What the row above says at the same place is not said again.
+            # A text that the row above has at the same place is not repeated.
             is_said = any(other.job == holding.job and _begins_within(holding, other) for other in above)
             name = shorten(frame.name(holding.job), _NAME_SIZE, width - 8) if height >= _ROW_WITH_NAME else ""
             if is_said or len(name) > 2:
@@ -119,11 +119,11 @@ def _begins_within(holding: Holding, other: Holding) -> bool:
     return other.since <= holding.since and (other.until is None or holding.since < other.until)
 
 
-# ---------------------------------------------------------------- jobs upon one another
+# ---------------------------------------------------------------- stacked jobs
 
 
 def count_slots(panel: Panel, frame: Frame) -> tuple[list[float], list[dict[str | None, int]]]:
-    """Return the moments at which a number of slots changes, and those that each job has from each of them on."""
+    """Return the moments at which a number of slots changes, and each job's number of slots from each of them on."""
     changes: dict[float, dict[str | None, int]] = {frame.begin: {}, frame.end: {}}
     for holding in panel.holdings:
         seen = frame.clip(holding)
@@ -169,7 +169,7 @@ def _draw_layers(
     bottom: float,
     scale: float,
 ) -> Iterator[Shape]:
-    """Draw a job wherever it has slots: one area for each time without a gap."""
+    """Draw the areas of a job: one for each time in which it has slots without a gap."""
     upper: list[tuple[float, float]] = []
     lower: list[tuple[float, float]] = []
     for (since, until), now, foot in zip(pairwise(moments), counts, feet, strict=False):

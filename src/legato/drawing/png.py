@@ -1,4 +1,4 @@
-"""Pictures as PNG, by matplotlib, which is an extra: it has its own fonts, and needs nothing of the system.
+"""Pictures as PNG, by matplotlib, an optional library: it has its own fonts and needs no library of the system.
 
 Other libraries turn SVG into PNG, but they need a library of the system (CairoSVG) or leave words out where the
 system has no fonts (resvg).
@@ -25,10 +25,10 @@ _HATCHES: Final = ("", "////", "\\\\\\\\")
 
 
 def check_library() -> None:
-    """Check that pictures can be made into PNG here.
+    """Check that this installation can write PNG files.
 
     Raises:
-        UsageError: the library is not installed; what to install.
+        UsageError: the library is not installed; the message says what to install.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
@@ -38,7 +38,7 @@ def check_library() -> None:
 
 
 def to_png(picture: Picture) -> bytes:
-    """Return a picture as a PNG file, light, two dots per pixel. Letters that are missing in DejaVu Sans become boxes.
+    """Return a picture as a PNG file, light, two dots per pixel. Characters missing in DejaVu Sans become boxes.
 
     Raises:
         UsageError: the library is not installed.

@@ -1,4 +1,4 @@
-"""The few shapes of which pictures consist, and how wide words are. Knows no file format and nothing of jobs."""
+"""The shapes of which pictures consist, and the width of texts. Knows no file format and nothing of jobs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final, Literal
 
 import msgspec
 
-# What a colour is for; which one that is depends on whether the picture is light or dark.
+# The purpose of a colour; the colour itself depends on whether the picture is light or dark.
 Role = Literal["ground", "ink", "dim", "grid"]
 
 LIGHT: Final[dict[str, str]] = {"ground": "#ffffff", "ink": "#1f2933", "dim": "#52606d", "grid": "#d9e2ec"}
 DARK: Final[dict[str, str]] = {"ground": "#161b22", "ink": "#e6edf3", "dim": "#9da7b3", "grid": "#30363d"}
 
-# No file of text may have these; XML cannot even refer to them.
+# Text files must not have these characters; XML cannot even refer to them.
 _UNSPEAKABLE: Final = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-# Without asking a font: sans-serif letters are this wide on average, in their size; wide ones are squares.
+# An estimate without a font: the average width of sans-serif letters, relative to their size; wide ones are squares.
 _LETTER_WIDTH: Final = 0.58
 _WIDE_LETTER_WIDTH: Final = 1.0
 
@@ -61,7 +61,7 @@ class Words(msgspec.Struct, frozen=True):
         text: what it says; any characters.
         size: in pixels.
         anchor: what of it is at ``at``.
-        role: its colour's; or a colour as ``#rrggbb`` where it is on a filled area.
+        role: of its colour; or a colour as ``#rrggbb`` if the text is on a filled area.
     """
 
     at: tuple[float, float]
@@ -76,11 +76,11 @@ Shape = Area | Line | Words
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture, made of shapes that are drawn one upon the other.
+    """A picture: shapes that are drawn in order, later ones over earlier ones.
 
     Args:
-        width: in pixels, as the height.
-        title: for those who cannot see it, with ``told``: what it shows.
+        width: in pixels; the height too.
+        title: with ``told`` the description of the picture for users who cannot see it.
     """
 
     width: float
@@ -116,13 +116,13 @@ def measure(text: str, size: float) -> float:
 
 
 def shorten(text: str, size: float, width: float, *, is_sentence: bool = False) -> str:
-    """Return a text that fits into a width; what is left out is in its middle, because names differ at their ends.
+    """Return a text that fits into a width. The middle is left out, because names differ at their ends.
 
     Args:
         text: a name.
         size: of its letters, in pixels.
         width: in pixels.
-        is_sentence: it is one, and its end is left out.
+        is_sentence: the text is a sentence, of which the end is left out instead.
 
     >>> shorten("experiment-with-a-long-name-17", 10, 100)
     'experime…-name-17'

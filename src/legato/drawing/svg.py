@@ -1,4 +1,4 @@
-"""Pictures as SVG: text, small, readable on a light and on a dark ground. Writes no file."""
+"""Pictures as SVG: as text, small, readable on a light and on a dark background. Writes no file."""
 
 from __future__ import annotations
 

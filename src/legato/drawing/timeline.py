@@ -1,8 +1,8 @@
-"""Slots of jobs over time, as a picture: for the simulation and for the real platform alike. Reads and writes nothing.
+"""Slots of jobs over time, as a picture: for the simulation and for the real platform. Reads and writes no file.
 
-`draw_timeline` takes plain records, so that what ``GET /allocations`` answers can be drawn as it comes. Up to 48 slots
-have a row each; of a larger pool the picture shows how many slots each job has, one job upon the other. Several pools,
-or several runs of one, are drawn below one another on one axis of time.
+`draw_timeline` takes plain records, so the answer of ``GET /allocations`` can be drawn directly. Up to 48 slots have a
+row each; for a larger pool the picture shows how many slots each job has, as stacked areas. Several pools, or several
+runs of one, are drawn below one another on one axis of time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def draw_timeline(
     end: float | None = None,
     by_the_clock: bool = False,
 ) -> Picture:
-    """Draw who had which slots when. `legato.drawing.files.write_picture` writes it as SVG or PNG.
+    """Draw which job had which slots when. `legato.drawing.files.write_picture` writes the picture as SVG or PNG.
 
     Args:
         panels: at least one; drawn below one another, a job with the same colour in all of them.
         title: of the picture.
-        names: what people call a job, by its id; of those that are not there the id is shown.
-        begin: moment at which the axis begins. None: at the first one in the data.
-        end: moment at which it ends; what is still held is drawn until then. None: at the last one in the data.
+        names: the displayed name of each job, by its id; jobs without a name are shown by their ids.
+        begin: moment at which the axis begins. None: the first moment in the data.
+        end: moment at which the axis ends; slots that are still held are drawn until then. None: the last moment in the
+            data.
         by_the_clock: moments are seconds since 1970 and shown as times in UTC; otherwise as seconds since ``begin``.
 
     >>> from legato.drawing.holdings import Holding
@@ -62,7 +63,7 @@ def draw_timeline(
 
 
 def _lay_out_legend(frame: Frame) -> Iterator[list[tuple[float, str | None, str]]]:
-    """Yield the rows of the legend: where each job stands and what it is called; what does not fit is counted."""
+    """Yield the rows of the legend: the position and name of each job; jobs that do not fit are counted."""
     room = WIDTH - MARGIN
     row: list[tuple[float, str | None, str]] = []
     x, num_rows = MARGIN, 1
