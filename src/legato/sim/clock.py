@@ -1,7 +1,7 @@
-"""Virtual time for asyncio: each sleeper wakes at the right moment, and no real time passes. Knows no jobs.
+"""Virtual time for asyncio: each task wakes at its moment, and no real time passes. Knows no jobs.
 
-When nothing is left to do at a moment, the clock jumps to the next one at which a task wants to wake. So hours pass
-in milliseconds, and the same program runs the same way every time.
+When no task is ready at a moment, the clock jumps to the next moment at which a task wakes. So hours pass in
+milliseconds, and the same program runs the same way every time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Skipping(selectors.DefaultSelector):
-    """Looks for input as before, but lets the clock jump where it would wait."""
+    """A selector that looks for input as usual, but lets the clock jump instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose seconds take no time. It begins at 0."""
+    """An event loop in virtual time, which begins at 0 seconds."""
 
     def __init__(self) -> None:
         self._skipping = _Skipping()
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        """Return the virtual moment."""
+        """Return the virtual time in seconds."""
         return self._skipping.now
 
 
@@ -56,5 +56,5 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def now() -> float:
-    """Return the moment on the clock of the running loop."""
+    """Return the time of the running loop, in seconds."""
     return asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
 """Simulated drivers on the running loop's clock, for `legato.control.drivers.drivers`. They start no process.
 
-They behave as real ones do in all that the platform can see: what takes time takes time, they die and hang when told
-to, and workers outlive their driver. And they watch what no real one could: `clashes` tells of every slot in which two
-jobs had a worker at once.
+They behave like real drivers in all that the platform can see: actions take time, drivers die and hang on request, and
+workers outlive their driver. They also check what no real driver could: `clashes` lists every slot in which two jobs
+had a worker at the same time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class MadeUpDrivers:
     """See `legato.control.drivers.drivers.Drivers`.
 
     Args:
-        costs: of having workers.
-        on_news: called whenever a report would be a different one, but for the steps.
+        costs: times that workers and drivers need besides the steps.
+        on_news: called whenever the content of a report changes, except for the steps.
     """
 
     def __init__(self, costs: Costs, *, on_news: Callable[[], None] = lambda: None) -> None:
@@ -57,7 +57,7 @@ class MadeUpDrivers:
         self.lives[order.job] = Life(order, Load.from_program(order.spec.program), saved, self)
 
     async def kill(self, job: str, attempt: int) -> None:
-        """Have a driver die."""
+        """Kill a driver."""
         life = self._find(job, attempt)
         if life is not None:
             life.die()
@@ -69,7 +69,7 @@ class MadeUpDrivers:
             life.give_up(reason)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
-        """Tell a driver its slots."""
+        """Give a driver its slots."""
         life = self._find(job, attempt)
         if life is None or life.state is not DriverState.RUNNING:
             return False
@@ -86,7 +86,7 @@ class MadeUpDrivers:
         return True
 
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
-        """Report as things are at this moment."""
+        """Return the present reports."""
         found = {}
         for job, attempt in attempts.items():
             life = self._find(job, attempt)
@@ -95,55 +95,55 @@ class MadeUpDrivers:
         return found
 
     async def close(self) -> None:
-        """Let go of them; they continue."""
+        """Do nothing: the drivers continue."""
 
     def _find(self, job: str, attempt: int) -> Life | None:
         life = self.lives.get(job)
         return life if life is not None and life.order.attempt == attempt else None
 
-    # ------------------------------------------------------------ mischief
+    # ------------------------------------------------------------ faults
 
     def kill_driver(self, job: str) -> None:
-        """Have a job's driver die; its workers train on for a while."""
+        """Kill a job's driver; its workers continue to train for a while."""
         self.lives[job].die()
 
     def refuse(self, job: str, num_starts: int) -> None:
-        """Have the next starts of a job's driver fail."""
+        """Make the next starts of a job's driver fail."""
         self._refused[job] = num_starts
 
     def hang(self, job: str) -> None:
-        """Have a job's driver answer nothing any more, while everything continues."""
+        """Make a job's driver stop answering, while its workers continue."""
         self.lives[job].hang()
 
     def wake(self, job: str) -> None:
-        """Have a driver that hangs answer again."""
+        """Make a hanging driver answer again."""
         self.lives[job].wake()
 
     def fail(self, job: str, reason: str) -> None:
-        """Have a job's program raise."""
+        """Make a job's program raise an error."""
         self.lives[job].fail(reason)
 
-    # ------------------------------------------------------------ what lives here
+    # ------------------------------------------------------------ called by the simulated attempts
 
     @property
     def occupied(self) -> Mapping[str, Life]:
-        """In which slots there are workers, and whose."""
+        """The slots with workers, and their jobs."""
         return self._occupied
 
     def enter(self, slot: str, life: Life) -> None:
-        """Note that a worker begins to live in a slot."""
+        """Record that a worker has started in a slot."""
         other = self._occupied.get(slot)
         if other is not None and other is not life:
             self.clashes.append(f"{slot}: {life.title} entered while {other.title} was there")
         self._occupied[slot] = life
 
     def leave(self, slot: str, life: Life) -> None:
-        """Note that a worker is gone."""
+        """Record that a worker is gone."""
         if self._occupied.get(slot) is life:
             del self._occupied[slot]
 
     def end(self, life: Life, outcome: Outcome) -> None:
-        """Note how an attempt ended."""
+        """Record how an attempt ended."""
         if outcome.outcome == "succeeded":
             saved = life.saved
             saved.num_successes += 1
@@ -152,6 +152,6 @@ class MadeUpDrivers:
 
 
 def _check_bounds(job: str, num_workers: int, low: int, high: int) -> None:
-    """Raise UsageError where a real driver would let the job fail."""
+    """Raise UsageError in cases in which a real driver would let the job fail."""
     if not 1 <= low <= num_workers <= high:
         raise UsageError(f"Cannot run job '{job}': num_workers={num_workers} is outside {low}..{high}.")

@@ -10,14 +10,14 @@ from legato.system.decoding import decode
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """What it costs to have workers, besides their steps.
+    """The times that workers and drivers need besides the steps, in seconds.
 
     Args:
         driver_s: from the start of a driver until it answers.
         start_s: from the start of a worker's process until it takes part. 3: an import of torch, and a warm-up.
-        resize_s: all workers pause for that long whenever their number changes.
+        resize_s: all workers pause for this time whenever their number changes.
         drain_s: from the request to leave until the process is gone.
-        checkpoint_s: to write one, when a job is asked to end.
+        checkpoint_s: to write a checkpoint, when a job is asked to end.
         away_limit_s: workers without a driver for this long save and end.
     """
 
@@ -30,16 +30,16 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one job computes.
+    """The computation of one job.
 
     Args:
-        num_steps: after these it has succeeded.
+        num_steps: after this number of steps the job has succeeded.
         step_s: seconds of one step on one worker.
-        num_micro_batches: of one step: with V of them W workers take ceil(V / W) rounds. None: any number of workers
-            divides it.
-        overhead_s: seconds that a step takes longer on more than one worker.
-        fail_at: it fails at these steps, each once.
-        checkpoint_every: steps. None: its state is saved only when it is paused or stopped.
+        num_micro_batches: of one step: with V micro-batches W workers need ceil(V / W) turns. None: a step can be
+            divided among any number of workers.
+        overhead_s: additional seconds of a step on more than one worker.
+        fail_at: the job fails at these steps, once at each.
+        checkpoint_every: in steps. None: the state is saved only when the job is paused or stopped.
     """
 
     num_steps: int
@@ -50,7 +50,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint_every: int | None = None
 
     def seconds_per_step(self, num_workers: int) -> float:
-        """Return how long a step takes.
+        """Return how long a step takes, in seconds.
 
         >>> load = Load(num_steps=1, step_s=8.0, num_micro_batches=4)
         >>> [load.seconds_per_step(number) for number in (1, 2, 3, 4, 5)]
@@ -60,17 +60,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.step_s / self.num_useful(num_workers) + overhead_s
 
     def num_useful(self, num_workers: int) -> float:
-        """Return by how much that many workers are faster than one, as far as that depends on the micro-batches."""
+        """Return the speed of that many workers relative to one worker, as far as it depends on the micro-batches."""
         total = self.num_micro_batches
         if total is None:
             return float(num_workers)
         return total / -(-total // num_workers)
 
     def to_program(self) -> tuple[str, ...]:
-        """Return the command line of the program that computes this."""
+        """Return the command line of a program with this load."""
         return ("made-up.py", msgspec.json.encode(self).decode())
 
     @classmethod
     def from_program(cls, program: Sequence[str]) -> Load:
-        """Read what a command line says."""
+        """Read the load from a command line."""
         return decode(program[1], cls)

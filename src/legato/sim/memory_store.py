@@ -1,7 +1,8 @@
 """The platform's store in memory, for the control loop and for simulated users. Never decides anything.
 
-It keeps the same promises as the store: every change of the loop whole or not at all, nothing written by a loop whose
-lease another one has, no second owner of a slot, no move that `legato.control.stages` does not have.
+It keeps the same promises as the real store: every change of the loop is written completely or not at all, a loop whose
+lease another one has taken over writes nothing, a slot has one owner at most, and jobs only make the moves of
+`legato.control.stages`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class MemoryLoopStore:
 
     Args:
         slots: the pool; names like ``node-1/0``.
-        clock: seconds.
-        queues: those that were described; a queue that only jobs name has weight 1.
-        on_news: called after whatever a user did.
+        clock: returns seconds.
+        queues: with their settings; a queue that only jobs name has weight 1.
+        on_news: called after each action of a user.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class MemoryLoopStore:
         return self.lease
 
     def read_facts(self) -> Facts:
-        """Return what there is now."""
+        """Return the present facts."""
         held: dict[str, int] = {}
         for allocation in self.open.values():
             held[allocation.job] = held.get(allocation.job, 0) + 1
@@ -86,7 +87,7 @@ class MemoryLoopStore:
         )
 
     def read_spec(self, job: str) -> dict[str, Any]:
-        """Return what a job runs."""
+        """Return the spec of a job."""
         return self._specs[job]
 
     def read_held_s(self, job: str, now: float) -> float:
@@ -100,7 +101,7 @@ class MemoryLoopStore:
         return sum(ended - begun for begun, ended in spans.values())
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
-        """Write changes, each whole or not at all; what raises has written nothing."""
+        """Write changes, each completely or not at all; after an error nothing is written."""
         if self.lease is None or self.lease.fence != fence:
             raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost.")
         assert len({change.job for change in changes}) == len(changes), "one change for each job"
@@ -120,7 +121,7 @@ class MemoryLoopStore:
     # ------------------------------------------------------------ users
 
     def submit(self, new: NewJob, owner: str) -> Job:
-        """Take a job into the queue."""
+        """Put a job into its queue."""
         now = self._clock()
         job = Job(
             id=f"j-{len(self.jobs):010d}",
@@ -156,15 +157,15 @@ class MemoryLoopStore:
         return job
 
     def pause(self, job: str) -> None:
-        """Have a job free its slots until it is resumed."""
+        """Pause a job: it frees its slots until it is resumed."""
         self._ask(Action.PAUSE, job)
 
     def resume(self, job: str) -> None:
-        """Have a paused job continue."""
+        """Let a paused job continue."""
         self._ask(Action.RESUME, job)
 
     def stop(self, job: str, *, now: bool = False) -> None:
-        """Have a job end; ``now``: without a checkpoint, also where it is being stopped with one."""
+        """Stop a job; ``now``: without a checkpoint, also if it is already being stopped with one."""
         found = self.get(job)
         if found.stage is Stage.STOPPING:
             self._put(_replace(found, stop_now=found.stop_now or now))
@@ -173,7 +174,7 @@ class MemoryLoopStore:
             self._ask(Action.STOP, job, stop_now=now)
 
     def patch(self, job: str, patch: JobPatch) -> None:
-        """Change what a user wants of a job."""
+        """Change the settings of a job."""
         found = self.get(job)
         is_asked = {
             Action.RESIZE: (patch.min_workers, patch.max_workers) != (None, None),
@@ -194,22 +195,22 @@ class MemoryLoopStore:
         self._on_news()
 
     def break_slot(self, slot: str, reason: str) -> None:
-        """Have a slot be unusable until it is repaired."""
+        """Make a slot unusable until `mend_slot` is called."""
         self.slots[slot] = _replace(self.slots[slot], unusable_since=self._clock(), unusable_reason=reason)
         self._on_news()
 
     def mend_slot(self, slot: str) -> None:
-        """Have a slot be usable again."""
+        """Make a slot usable again."""
         self.slots[slot] = _replace(self.slots[slot], unusable_since=None, unusable_reason=None)
         self._on_news()
 
     @property
     def num_going_on(self) -> int:
-        """How many jobs have not ended."""
+        """The number of jobs that have not ended."""
         return len(self._going_on)
 
     def get(self, job: str) -> Job:
-        """Return a job as it is now."""
+        """Return the present state of a job."""
         if job not in self.jobs:
             raise NotFound(f"There is no job '{job}'.")
         return self.jobs[job]
@@ -229,7 +230,7 @@ class MemoryLoopStore:
 
 
 class _Page:
-    """What one write changes, until it is kept."""
+    """The changes of one write, until they are kept."""
 
     def __init__(self, store: MemoryLoopStore, now: float) -> None:
         self._store = store
@@ -292,10 +293,10 @@ class _Page:
 
 
 def moved(job: Job, stage: Stage, reason: str, now: float, **values: Any) -> Job:
-    """Return a job after a move, with what belongs to it.
+    """Return a job after a move, with all fields that the move changes.
 
     Raises:
-        TransitionError: there is no such move.
+        TransitionError: the move is illegal.
     """
     check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, ())
     values |= {"stage": stage, "reason": reason, "version": job.version + 1, "staged_at": now}

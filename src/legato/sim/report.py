@@ -1,7 +1,8 @@
-"""Results of a workload: times, allocation and resizes as numbers, and slots over time. Simulates nothing.
+"""The results of a workload: times, allocation and resizes as numbers, and slots over time. Simulates nothing.
 
 Times are seconds. A job's time runs from its submission: it *waits* until it has slots for the first time, and is
-*complete* when it has succeeded. What it would take alone, with all slots that help it, is what it is compared with.
+*complete* when it has succeeded. Its completion time is compared with the time that it would take alone, with all slots
+that help it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from legato.sim.workload import PlannedJob
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How values are spread; percentiles by nearest rank. None where there are no values."""
+    """Statistics of values; percentiles by nearest rank. None if there are no values."""
 
     mean: float | None
     p50: float | None
@@ -46,15 +47,15 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one job.
+    """The result of one job.
 
     Args:
-        stage: where it was in the end; ``succeeded``, or the run was over before.
-        reason: why it was there.
-        waiting_s: until it had slots for the first time. None: it never had any.
+        stage: at the end; ``succeeded``, or another one if the simulation ended before.
+        reason: of the stage.
+        waiting_s: until it had slots for the first time. None: it never had slots.
         completion_s: until it had succeeded. None: it has not.
-        slowdown: ``completion_s`` by the time that it would have taken alone.
-        slot_s: seconds of slots that it had.
+        slowdown: ``completion_s`` divided by the time that it would have taken alone.
+        slot_s: slot-seconds that it had.
         num_resizes: how often the number of its workers changed while it trained.
         num_pauses: how often the policy took all of its slots.
     """
@@ -75,16 +76,16 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a workload under one policy.
+    """The result of a workload under one policy.
 
     Args:
         policy: the name of the scheme.
         num_jobs: submitted.
-        num_unfinished: jobs of those that have not succeeded; they count in nothing that is about completion.
+        num_unfinished: jobs that have not succeeded; they are not part of the statistics of completion.
         makespan_s: from the first submission to the last end.
-        allocation: seconds of slots that jobs had, by those that there were in the makespan.
+        allocation: slot-seconds that jobs had, divided by those of the pool in the makespan.
         useful_allocation: the same, counting only time in which workers trained and helped.
-        resizes_per_job: mean, as of pauses.
+        resizes_per_job: mean number per job; ``pauses_per_job`` likewise.
         jobs: in order of submission.
     """
 
@@ -106,7 +107,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def time_alone(load: Load, sizes: Iterable[int], costs: Costs) -> float:
-    """Return how long a job takes that has the pool for itself, on the best number of workers.
+    """Return how many seconds a job takes alone in the pool, on the best number of workers.
 
     >>> time_alone(Load(num_steps=100, step_s=2.0), range(1, 5), Costs(driver_s=1, start_s=2))
     53.0
@@ -115,12 +116,12 @@ def time_alone(load: Load, sizes: Iterable[int], costs: Costs) -> float:
 
 
 def make_report(world: World, plans: Sequence[PlannedJob], scheme: Scheme) -> Report:
-    """Say in numbers what became of a workload.
+    """Return the results of a workload as numbers.
 
     Args:
         world: after the simulation.
         plans: of the workload, in order of submission, before the scheme has changed anything.
-        scheme: under which.
+        scheme: under which the workload ran.
     """
     jobs = [world.store.jobs[job] for job in sorted(world.store.jobs)]
     begin = min((job.submitted_at for job in jobs), default=0.0)
@@ -172,7 +173,7 @@ def _report_one(job: Job, plan: PlannedJob, world: World, slot_s: float) -> JobR
 
 
 def compare(reports: Sequence[Report]) -> list[dict[str, float | None]]:
-    """Return each report's figures by those of the first one; None where that is 0 or there is none.
+    """Return each report's figures divided by those of the first report; None if that is 0 or missing.
 
     >>> from legato.sim.schemes import SCHEMES
     >>> report = make_report(simulate([], Setting()), [], SCHEMES["fair"])
@@ -209,7 +210,7 @@ def list_figures(report: Report) -> dict[str, float | None]:
 
 
 def make_panel(world: World, report: Report) -> Panel:
-    """Say who had which slots when, and what happened, to be drawn by `legato.drawing.timeline`."""
+    """Return which job had which slots when, and the events, as a panel for `legato.drawing.timeline`."""
     holdings = [
         Holding(slot=allocation.slot, job=allocation.job, since=allocation.since, until=allocation.until)
         for allocation in [*world.store.closed, *world.store.open.values()]
@@ -228,7 +229,7 @@ def make_panel(world: World, report: Report) -> Panel:
 
 
 def list_names(world: World) -> dict[str, str]:
-    """Return what people call the jobs, by their ids."""
+    """Return the displayed names of the jobs, by their ids."""
     return {job.id: f"{job.owner}/{job.name}" for job in world.store.jobs.values()}
 
 
@@ -242,7 +243,7 @@ def _list_ends(world: World) -> list[Mark]:
 
 
 def _list_changes(world: World) -> list[Mark]:
-    """Tell of the decisions that changed what a job has, and of the first on one that had to wait."""
+    """List the decisions that changed the slots of a job, and the first decision on each job that had to wait."""
     names, slots, marks = list_names(world), dict[str, int](), []
     for decision in world.store.decisions:
         if slots.get(decision.job) != decision.num_slots:
@@ -255,7 +256,7 @@ def _list_changes(world: World) -> list[Mark]:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload after its simulation under one scheme: in numbers, to be drawn, and what people call its jobs."""
+    """A workload after its simulation under one scheme: its report, its panel, and the names of its jobs."""
 
     report: Report
     panel: Panel
@@ -275,8 +276,8 @@ def run_scheme(
     Args:
         plans: of the workload, in order of submission.
         setting: the platform; the policy of its rules is the scheme's.
-        scheme: how to share the pool.
-        limit_s: what has not ended by then is left as it is.
+        scheme: the way to share the pool.
+        limit_s: virtual seconds after which the simulation ends, also with unfinished jobs.
         on_progress: see `simulate`.
     """
     applied, setting = scheme.apply(plans, setting)

@@ -1,4 +1,4 @@
-"""Ways to share the pool that can be compared: the policies, and a stand-in for platforms without elastic jobs."""
+"""Ways to share the pool that can be compared: the policies, and a model of platforms without elastic jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     """One way to share the pool.
 
     Args:
-        name: as it is asked for.
-        policy: who comes first.
-        all_static: every job has its maximum or nothing.
+        name: on the command line.
+        policy: by which slots are divided.
+        all_static: every job has its maximum of workers or none.
     """
 
     name: str
@@ -29,9 +29,9 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     all_static: bool = False
 
     def apply(self, plans: Iterable[PlannedJob], setting: Setting) -> tuple[list[PlannedJob], Setting]:
-        """Return what a workload and a platform are under this scheme.
+        """Return a workload and a platform, adapted to this scheme.
 
-        Where all jobs are static, one that asks for more than there is asks for all that there is.
+        If all jobs are static, a job that asks for more slots than the pool has asks for all slots of the pool.
         """
         setting = _replace(setting, rules=_replace(setting.rules, policy=self.policy))
         if not self.all_static:
@@ -49,7 +49,7 @@ def parse_schemes(text: str) -> tuple[Scheme, ...]:
     """Read the names of schemes, separated by commas.
 
     Raises:
-        UsageError: there is no such scheme, or one is named twice.
+        UsageError: a scheme is unknown or named twice.
 
     >>> [scheme.name for scheme in parse_schemes("fair, gang")]
     ['fair', 'gang']
@@ -70,10 +70,10 @@ def find_limit(plan: PlannedJob, setting: Setting) -> int:
 
 
 def check_fits(plans: Iterable[PlannedJob], setting: Setting) -> None:
-    """Check that every job can start some day.
+    """Check that every job can start at some time.
 
     Raises:
-        UsageError: which job cannot, and what to change.
+        UsageError: a job cannot start; the message says which one, and what to change.
     """
     for plan in plans:
         least, limit = plan.min_workers if plan.is_elastic else plan.max_workers, find_limit(plan, setting)

@@ -14,16 +14,16 @@ from legato.sim.load import Costs, Load
 
 @dataclass(slots=True)
 class Saved:
-    """What of a job outlives its attempts.
+    """The part of a job that outlives its attempts.
 
     Args:
         step: of its newest checkpoint.
-        failed_at: failures on request that have happened.
-        num_successes: how often it was run to its end; more than once would be wrong.
+        failed_at: the requested failures that have happened.
+        num_successes: how often it ran to its end; more than once would be an error.
         num_resizes: how often the number of its workers changed while it trained.
         num_failures: how often its program raised.
-        useful_s: seconds of slots in which it trained, as far as they made it faster.
-        trained: when it trained with how many, one line for each change.
+        useful_s: slot-seconds in which it trained, counting only slots that made it faster.
+        trained: when it trained with how many workers, one entry for each change.
     """
 
     step: float = 0.0
@@ -36,7 +36,7 @@ class Saved:
 
 
 class Phase(enum.Enum):
-    """Where a made-up worker stands."""
+    """The state of a simulated worker."""
 
     STARTING = "starting"
     MEMBER = "member"
@@ -45,7 +45,7 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A made-up process in one slot."""
+    """A simulated process in one slot."""
 
     number: int
     slot: str
@@ -53,31 +53,31 @@ class Worker:
 
 
 class House(Protocol):
-    """Where lives are lived: who has which slot, and what is news."""
+    """What an attempt reports to: it records the workers in slots, and news."""
 
     costs: Costs
 
     def on_news(self) -> None:
-        """Hear that a report would be a different one."""
+        """Called when the content of a report has changed."""
 
     def enter(self, slot: str, life: Life) -> None:
-        """Note a worker in a slot."""
+        """Record a worker in a slot."""
 
     def leave(self, slot: str, life: Life) -> None:
-        """Note that it is gone."""
+        """Record that a worker is gone."""
 
     def end(self, life: Life, outcome: Outcome) -> None:
-        """Note the outcome."""
+        """Record the outcome."""
 
 
 class Life:
     """One attempt.
 
     Args:
-        order: as given.
-        load: what it computes.
-        saved: what outlives the attempt.
-        house: where it lives.
+        order: with which the attempt was started.
+        load: the computation of the job.
+        saved: the part of the job that outlives the attempt.
+        house: to which the attempt reports.
     """
 
     def __init__(self, order: DriverOrder, load: Load, saved: Saved, house: House) -> None:
@@ -103,16 +103,16 @@ class Life:
 
     @property
     def title(self) -> str:
-        """How to call it where something is wrong."""
+        """The name of the attempt for error messages."""
         return f"attempt {self.order.attempt} of {self.order.job}"
 
     @property
     def members(self) -> list[Worker]:
-        """Those that compute."""
+        """The workers that compute."""
         return [worker for worker in self._workers if worker.phase is Phase.MEMBER]
 
     def report(self) -> DriverReport:
-        """Return what the platform sees."""
+        """Return the report that the platform sees."""
         attempt = self.order.attempt
         if self.state is DriverState.ENDED:
             return DriverReport(
@@ -147,10 +147,10 @@ class Life:
             ],
         }
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ requests
 
     def assign(self, said: Assignment) -> None:
-        """Have these slots from now on."""
+        """Use these slots from now on."""
         self._catch_up()
         self._bounds, self._assigned = (said.min_workers, said.max_workers), said.slots
         self._fill()
@@ -162,7 +162,7 @@ class Life:
             self._begin_end(outcome, 0.0 if now else self._house.costs.checkpoint_s, saves=not now)
 
     def fail(self, reason: str) -> None:
-        """Have the program raise."""
+        """Make the program raise an error."""
         if self._ending is None and self.state is not DriverState.ENDED:
             self.saved.num_failures += 1
             self._begin_end(Outcome("failed", 1, reason), 0.0)
@@ -173,14 +173,14 @@ class Life:
             return
         self._catch_up()
         if self._ending is not None and self._ending.outcome == "stopped":
-            # It is not stored; the caller repeats it.
+            # The request is not stored; the caller repeats it.
             self._ending = None
         self.state = DriverState.GONE
         self._away = self._loop.call_later(self._house.costs.away_limit_s, self._give_up)
         self._house.on_news()
 
     def hang(self) -> None:
-        """Answer nothing."""
+        """Stop answering."""
         if self.state is DriverState.RUNNING:
             self.state = DriverState.SILENT
 
@@ -191,7 +191,7 @@ class Life:
             self._fill()
 
     def start_again(self) -> None:
-        """Start the driver again if it died; it adopts the workers that live."""
+        """Start the driver again if it died; it adopts the running workers."""
         if self.state is DriverState.GONE:
             if self._away is not None:
                 self._away.cancel()
@@ -199,7 +199,7 @@ class Life:
             self._loop.call_later(self._house.costs.driver_s, self._answer)
 
     def give_up(self, reason: str) -> None:
-        """Kill the workers, if they have no driver, and have the attempt fail."""
+        """Kill the workers if they have no driver, and let the attempt fail."""
         if self.state is not DriverState.GONE:
             return
         if self._away is not None:
@@ -222,7 +222,7 @@ class Life:
             self._fill()
 
     def _catch_up(self) -> None:
-        """Compute what the members have done since the last look."""
+        """Compute what the members have done since the last call."""
         moment = self._loop.time()
         begun = max(self._at, min(self._paused_until, moment))
         self._at = moment
@@ -237,11 +237,11 @@ class Life:
             self.saved.step = max(self.saved.step, self.step // every * every)
 
     def _fill(self) -> None:
-        """Have a worker in every slot that is assigned and dismiss the others."""
+        """Start a worker in every assigned slot that has none, and dismiss the workers in other slots."""
         self._catch_up()
         if self._ending is None:
             if not self.members:
-                # No worker has the state any more.
+                # No remaining worker has the state.
                 self.step = self.saved.step
             for slot in sorted(self._assigned - {worker.slot for worker in self._workers}):
                 self._num_workers_ever += 1
@@ -256,7 +256,7 @@ class Life:
         unwanted = [worker for worker in self._workers if worker.slot not in self._assigned]
         staying = [worker for worker in self.members if worker not in unwanted]
         coming = [worker for worker in self._workers if worker.phase is Phase.STARTING and worker not in unwanted]
-        # Who has the state hands it on before it goes.
+        # A worker with the state sends it to another one before it leaves.
         keep = max(self._bounds[0] - len(staying), 0) if coming else 0
         for worker in unwanted:
             if worker.phase is Phase.MEMBER and keep:
@@ -285,11 +285,11 @@ class Life:
         self._workers.remove(worker)
         self._house.leave(worker.slot, self)
         if self.state is DriverState.RUNNING:
-            # Another one starts in its slot if that was given back to the job meanwhile.
+            # Another worker starts in its slot if the slot was assigned to the job again meanwhile.
             self._fill()
 
     def _settle(self) -> None:
-        """See what comes next, after anything has changed."""
+        """Find the next event after a change."""
         self._note_members()
         if self._ending is not None and not self._workers and self.state is DriverState.RUNNING:
             self._outcome, self.state = self._ending, DriverState.ENDED
@@ -322,10 +322,10 @@ class Life:
         return min([*due, self.load.num_steps])
 
     def _reach(self) -> None:
-        """Arrive at the step at which it fails or is done."""
+        """Handle the step at which the job fails or is done."""
         stop = self._next_stop()
         self._catch_up()
-        # What is left of a division is not worth a step.
+        # The rounding error of a division is no step.
         self.step = float(max(stop, int(self.step)))
         if stop < self.load.num_steps:
             self.saved.failed_at.add(stop)
@@ -346,7 +346,7 @@ class Life:
         self._settle()
 
     def _give_up(self) -> None:
-        """Save and end the workers that have had no driver for too long."""
+        """Save, and end the workers, after too long a time without a driver."""
         self._catch_up()
         self.saved.step = max(self.saved.step, self.step)
         for worker in list(self._workers):

@@ -1,7 +1,7 @@
 """A whole platform in virtual time: the real policies and control loop over simulated drivers and a store in memory.
 
 `World` holds the parts; `simulate` submits a workload to it and waits until every job has ended. A round of the loop
-comes a second after news at the latest, as on the real platform; rounds in which nothing could be new are left out.
+follows news within a second, as on the real platform; rounds without news are skipped.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NEAR: Final = 1e-6  # of an interval: what is left of a division
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """The platform that is made up.
+    """The simulated platform.
 
     Args:
         num_slots: of the pool, on nodes of ``slots_per_node``.
         rules: of the policy.
-        costs: of having workers.
-        queues: those that are described.
+        costs: times that workers and drivers need besides the steps.
+        queues: with their settings.
         interval_s: between rounds of the loop, when there is news.
-        quiet_s: between them when there is none.
+        quiet_s: between rounds of the loop, when there is no news.
     """
 
     num_slots: int = 8
@@ -57,10 +57,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """The parts of a platform on the running loop's clock. Its loop turns once `run` is awaited.
+    """The parts of a platform on the running loop's clock. Its control loop runs while `run` is awaited.
 
     Args:
-        setting: what it is like.
+        setting: describes the platform.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -72,7 +72,7 @@ class World:
         self._loops: list[ControlLoop] = []
 
     def make_loop(self, owner: str = "the loop", **changes: Any) -> ControlLoop:
-        """Return a control loop that remembers nothing yet; ``changes`` are further arguments of `ControlLoop`."""
+        """Return a new control loop; ``changes`` are further arguments of `ControlLoop`."""
         whole: dict[str, Any] = {"wall_clock": clock.now, "in_thread": at_once, "code": _CODE, **changes}
         drivers = whole.pop("drivers", self.drivers)
         store = whole.pop("store", self.store)
@@ -96,7 +96,7 @@ class World:
         return self.store.submit(new, plan.owner)
 
     async def run(self, loop: ControlLoop) -> None:
-        """Turn a control loop until cancelled."""
+        """Run a control loop until cancelled."""
         interval_s = self.setting.interval_s
         while True:
             self._news.clear()
@@ -127,7 +127,7 @@ class World:
 
 
 async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call what would block elsewhere; here it does not."""
+    """Call a function directly that would block on a real platform."""
     return function(*arguments)
 
 
@@ -138,15 +138,15 @@ def simulate(
     limit_s: float = float("inf"),
     on_progress: Callable[[int, float], None] = lambda _ended, _now: None,
 ) -> World:
-    """Run a workload to its end and return the world as it is then.
+    """Run a workload to its end and return the world in its final state.
 
-    Jobs that can never start, because no other job is left that could make room for them, stay in their queue.
+    Jobs that can never start, because no running job is left that could free slots, stay in their queue.
 
     Args:
         plans: of the workload.
         setting: the platform.
-        limit_s: what has not ended by then is left as it is.
-        on_progress: told now and then how many jobs have ended, and the virtual moment.
+        limit_s: virtual seconds after which the simulation ends, also with unfinished jobs.
+        on_progress: called repeatedly with the number of ended jobs and the virtual time.
     """
     return clock.run(_simulate(sorted(plans, key=lambda plan: plan.submitted_at), setting, limit_s, on_progress))
 

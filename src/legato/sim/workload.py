@@ -16,11 +16,11 @@ from legato.sim.load import Load
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One job of a workload: as a user would submit it, when, and what it will turn out to compute.
+    """One job of a workload: its submission, the time of the submission, and its computation.
 
     Args:
         submitted_at: seconds from the beginning.
-        line: of the file that it was read from.
+        line: number of its line in the file.
     """
 
     name: str
@@ -57,7 +57,7 @@ _WHOLE: Final[_Reader] = (_whole, "a whole number")
 _SECONDS: Final[_Reader] = (_seconds, "seconds, 0 or more")
 _TEXT: Final[_Reader] = (str, "text")
 
-# The columns of a workload, and how each is read.
+# The columns of a workload, and the reader of each.
 COLUMNS: Final[dict[str, _Reader]] = {
     "name": _TEXT,
     "owner": _TEXT,
@@ -79,7 +79,7 @@ def read_workload(path: Path) -> list[PlannedJob]:
     """Read a workload from a CSV file whose first line names its columns.
 
     Raises:
-        UsageError: what is wrong, in which line, and what to write instead.
+        UsageError: the file is invalid; the message says in which line, why, and what to write instead.
     """
     told = f"Cannot read workload '{path}'"
     try:
@@ -176,13 +176,13 @@ def _read_load(values: dict[str, Any], where: str) -> Load:
 
 
 def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_workers: int = 8) -> list[PlannedJob]:
-    """Draw a workload: many short jobs and a few long ones, most of them elastic, submitted at random moments.
+    """Draw a random workload: many short jobs and a few long ones, most of them elastic, at random times.
 
     Args:
         seed: the same seed draws the same jobs.
-        num_jobs: how many.
-        mean_gap_s: between two submissions.
-        max_workers: of the widest.
+        num_jobs: number of jobs.
+        mean_gap_s: mean time between two submissions.
+        max_workers: the largest maximum number of workers of a job.
 
     >>> [plan.name for plan in draw_workload(1, 2)]
     ['job-0', 'job-1']
