@@ -1,1 +1,1 @@
-"""The command line: `main` reads it; `local` runs jobs here, `platform` asks a server, `terminal` shows."""
+"""The command line: `main` reads commands, `local` runs jobs here, `platform` asks a server, `terminal` prints."""

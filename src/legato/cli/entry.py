@@ -16,12 +16,12 @@ class Entry(NamedTuple):
     """A command.
 
     Args:
-        name: as it is typed.
-        run: does it; its parameters are its arguments and options.
+        name: as the user types it.
+        run: the function of the command; its parameters are the arguments and options.
         example: shown below its help.
-        short: what it does, in the list of all commands. None: as its help begins.
-        takes_all: what follows its first argument is handed on, whatever it looks like.
-        reads_below_zero: it refuses numbers such as -1 itself; else they would be taken for options.
+        short: its description in the list of all commands. None: the first line of its help.
+        takes_all: all words after its first argument are passed on, also those that look like options.
+        reads_below_zero: the command itself refuses numbers such as -1, which would otherwise be read as options.
     """
 
     name: str
@@ -44,8 +44,8 @@ def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
 @functools.cache  # the list of all commands asks for each command of a room
 def load_room(module: str) -> Mapping[str, Any]:
     """Load the module of some commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
-    # With httpx comes its own command line, and with that three libraries which nothing here needs. It does without, as
-    # where those are not installed.
+    # httpx would load its own command line and three libraries that Legato does not need. Without these libraries it
+    # works as well.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     room = importlib.import_module(module)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -59,7 +59,7 @@ def load_room(module: str) -> Mapping[str, Any]:
 
 
 def make_group(name: str, short: str, example: str) -> typer.Typer:
-    """Return a group of commands, such as ``legato queues …``; arguments as of `Entry`."""
+    """Return a group of commands, such as ``legato queues …``; arguments as in `Entry`."""
     return typer.Typer(
         name=name,
         short_help=short,

@@ -35,7 +35,7 @@ from legato.core.version import __version__
 
 EXIT_USAGE: Final = 2
 
-# Where commands are, in the order in which they are listed: each room is loaded when one of its commands is called.
+# The modules of the commands, in the order of the list: each is loaded when one of its commands is called.
 ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.cli.platform.either": ("status", "attach", "logs", "scale", "stop"),
     "legato.cli.platform.submit": ("submit", "plan", "clone"),
@@ -89,7 +89,8 @@ class _Commands(typer.core.TyperGroup):
             typer.echo(f"legato: {text}", err=True)
             raise typer.Exit(EXIT_USAGE) from error
         except typer.BadParameter as error:
-            # Of our readers only: the library's own, such as a missing argument, say more than their message.
+            # Only for errors of Legato's readers: those of the library, such as a missing argument, have more than a
+            # message.
             if type(error) is not typer.BadParameter:
                 raise
             typer.echo(f"legato: {_tell_refusal(error)}", err=True)
@@ -99,7 +100,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 def _tell_refusal(error: typer.BadParameter) -> str:
-    """Say what cannot be read; the library's own readers name neither the option nor what to write."""
+    """Print which value cannot be read; the library's readers name neither the option nor a valid value."""
     if error.message.startswith("Cannot ") or error.param is None:
         return error.message
     name = error.param.opts[0] if error.param.opts[0].startswith("-") else (error.param.metavar or error.param.name)

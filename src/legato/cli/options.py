@@ -1,7 +1,7 @@
 """The options and arguments of the command line: their names, and how to read their values. Starts nothing.
 
-The library's messages name its types ("unable to parse string as an integer"). The readers here say what to write
-instead.
+The library's messages name its types ("unable to parse string as an integer"). The errors of these readers name a valid
+value.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def read_whole(what: str, example: int, *, highest: int | None = None) -> Callab
     """Return a reader of whole numbers.
 
     Args:
-        what: is read, for the refusal: ``the number of workers``.
-        example: of what may be written.
-        highest: what is above this, or below 0, is refused; None for no limits.
+        what: name of the value, for the error: ``the number of workers``.
+        example: of a valid value.
+        highest: values above this, or below 0, are refused; None for no limits.
     """
 
     def read(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Compares runs of one program step by step, by what their workers recorded. Pure, except for reading files."""
+"""Compares runs of one program step by step, by the records of their workers. Pure, except for reading files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NUM_SHOWN: Final = 6
 
 
 class Moment(NamedTuple):
-    """What the workers of one run held after a step.
+    """The states of one run's workers after a step.
 
     Args:
-        num_workers: that computed the step; those that join behind it hold its state too.
-        held: worker → checksums by name.
+        num_workers: number of workers that computed the step; workers that join after it have its state too.
+        held: number of the worker → checksums by name.
     """
 
     num_workers: int
@@ -27,25 +27,25 @@ class Moment(NamedTuple):
 
     @property
     def differing(self) -> list[str]:
-        """The names of what the workers do not hold alike."""
+        """The names of the pieces that differ between the workers."""
         return _differing(list(self.held.values()))
 
     @property
     def sums(self) -> dict[str, int]:
-        """What the worker of the lowest number held."""
+        """The checksums of the worker with the lowest number."""
         return self.held[min(self.held)]
 
 
 class Finding(NamedTuple):
-    """Where two runs part, or the workers of one.
+    """The first difference between two runs, or between the workers of one run.
 
     Args:
         kind: ``repeat``: two runs with one worker; ``workers``: the workers of one run among themselves; ``number``:
             a run with one worker and one with several.
         step: the first step after which they differ.
-        names: of what differs.
-        num_workers: that trained then.
-        changed: the number of workers is another one than after the step before.
+        names: of the pieces that differ.
+        num_workers: number of workers in that step.
+        changed: the number of workers differs from that of the step before.
     """
 
     kind: str
@@ -59,7 +59,7 @@ Run = Mapping[int, Moment]
 
 
 def read_run(directory: Path) -> dict[int, Moment]:
-    """Return what the workers of a run wrote down, by step; a line that was cut off is left out."""
+    """Return the records of a run's workers, by step; an incomplete last line is left out."""
     moments: dict[int, Moment] = {}
     for path in sorted(directory.glob("worker-*.jsonl")):
         worker = int(path.stem.partition("-")[2])
@@ -75,11 +75,11 @@ def read_run(directory: Path) -> dict[int, Moment]:
 
 
 def compare(first: Run, again: Run, several: Run) -> Finding | None:
-    """Return the first thing that is wrong, None if all three runs are the same.
+    """Return the first difference, None if all three runs are the same.
 
     Args:
         first: with one worker.
-        again: likewise.
+        again: with one worker, again.
         several: with several workers.
     """
     for step in sorted(first.keys() & again.keys()):
@@ -97,7 +97,7 @@ def compare(first: Run, again: Run, several: Run) -> Finding | None:
 
 
 def describe(finding: Finding) -> str:
-    """Say where runs part, and what usually does that."""
+    """Return a text for users: where runs differ, and the usual causes."""
     names, more = finding.names[:_NUM_SHOWN], len(finding.names) - _NUM_SHOWN
     what = ", ".join(names) + (f" and {more} more" if more > 0 else "")
     there = "at the start" if finding.step == 0 else f"at step {finding.step}"

@@ -1,4 +1,4 @@
-"""A job's driver in the foreground of a terminal: shows progress, handles Ctrl-C, survives the terminal, summarizes.
+"""Runs a job's driver in the foreground: shows progress and a summary, handles Ctrl-C, survives a closed terminal.
 
 Decides nothing.
 """
@@ -28,7 +28,7 @@ from legato.engines.local import LocalEngine
 _READ_LOGS_EVERY_S: Final = 0.15
 _LET_GO_LIMIT_S: Final = 10.0
 _NUM_PATIENT_INTERRUPTS: Final = 2
-# The driver's last event says what the summary below it says.
+# The summary repeats the driver's last event.
 _LAST_WORDS: Final = ("the job succeeded", "the job ended without", "the job failed", "the job was stopped")
 
 
@@ -37,10 +37,10 @@ class Foreground:
 
     Args:
         directory: of the job.
-        screen: where things are shown.
+        screen: shows events and progress.
 
     Attributes:
-        left_running: workers were left behind when the driver ended before the job did.
+        left_running: workers still run, because the driver ended before the job.
     """
 
     def __init__(self, directory: JobDirectory, screen: Screen) -> None:
@@ -65,7 +65,7 @@ class Foreground:
         if event.kind == "saved":
             self._saved = event.reason
         unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
-        # A single sentence is in the reason already.
+        # If the text is one sentence, the reason has it already.
         unheard = unheard and (event.detail or "").strip() not in event.reason
         self._show_output()
         if not event.reason.startswith(_LAST_WORDS):
@@ -92,7 +92,8 @@ class Foreground:
 
         Raises:
             LegatoError: the job cannot be run here.
-            asyncio.CancelledError: interrupted before there was anything to stop, or once too often.
+            asyncio.CancelledError: interrupted before there was a job to stop, or more often than the stop of the job
+                needs.
         """
         running = asyncio.ensure_future(driver.run())
         with self._interrupts(driver, running):
@@ -127,7 +128,7 @@ class Foreground:
         )
 
     async def _let_go(self, engine: LocalEngine) -> None:
-        """End what the engine has started, unless workers run: those train on and can be adopted."""
+        """End the engine's processes, unless workers run: these continue to train and can be adopted."""
         if not engine.is_open:
             return
         try:
@@ -145,7 +146,7 @@ class Foreground:
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
             loop.add_signal_handler(number, self._interrupt, driver, running, number)
-        # After `nohup` it is ignored, and stays so: the output goes to a file then.
+        # `nohup` makes the process ignore the signal, and this stays so: the output goes to a file then.
         hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         if hears_hangup:
             loop.add_signal_handler(signal.SIGHUP, _leave_terminal, [fd for fd in (0, 1, 2) if os.isatty(fd)])
@@ -180,7 +181,7 @@ class Foreground:
     def _show_output(self, *, whole: bool = False) -> None:
         if self._main is None:
             return
-        # A burst is shown whole at the end, and piece by piece before, so that the driver is not kept waiting.
+        # Before the end much output is shown piece by piece, so that the driver does not wait; at the end all of it.
         while text := self._logs.read(self._main, whole=whole):
             self._screen.show_output(text)
             if not whole:

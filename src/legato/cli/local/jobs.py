@@ -19,13 +19,13 @@ _WATCH_EVERY_S: Final = 1.0
 
 
 def is_there(name: str) -> bool:
-    """Return whether there is a job of this name, running or not."""
+    """Return whether this machine has a job of this name, running or not."""
     directory = JobDirectory.of(name)
     return directory.is_locked() or directory.read_journal() is not None
 
 
 def is_meant_first(name: str) -> bool:
-    """Return whether a name without more means the job of this machine: it runs here, or began in this directory."""
+    """Return whether a name alone means the job of this machine: it runs here, or began in this directory."""
     directory = JobDirectory.of(name)
     if directory.is_locked():
         return True
@@ -119,7 +119,7 @@ def show_status(name: str | None, output: Output, *, again: bool) -> None:
 
 
 def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None = None) -> None:
-    """Show what the workers of a job wrote; with ``tail`` so many lines of each from its end, without ``follow``."""
+    """Show the logs of a job's workers; ``tail``: only that many last lines of each, without ``follow``."""
     from legato.cli.local.watching import read_logs
     from legato.driver import client
 
@@ -127,7 +127,7 @@ def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None =
     if not directory.logs.is_dir():
         client.find_job(name)  # raises, and says which jobs there are
     found = read_logs(directory, worker, follow=follow)
-    # Only a newline ends a line, as in what the server tells: a progress bar is one.
+    # Only a newline ends a line, as in the server's answers: a progress bar is one line.
     lines = (
         (number, line.removesuffix("\r")) for number, text in found for line in text.removesuffix("\n").split("\n")
     )
@@ -137,7 +137,7 @@ def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None =
 
 
 def _keep_last(lines: Iterable[tuple[int, str]], tail: int) -> Sequence[tuple[int, str]]:
-    """Return the last lines of each worker, in the order in which they came.
+    """Return the last lines of each worker, in the original order.
 
     >>> _keep_last([(0, "a"), (1, "b"), (0, "c"), (0, "d")], 2)
     [(1, 'b'), (0, 'c'), (0, 'd')]

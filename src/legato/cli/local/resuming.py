@@ -1,4 +1,4 @@
-"""How a job resumes after its end: whether it should, and by which command. Reads the job's files, starts nothing."""
+"""Finds whether an ended job can resume, and by which command. Reads the job's files; starts nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legato.driver.journal import JobDirectory
 
 
 def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
-    """Tell whether a job's directory holds what another script of the same name left, such as its checkpoints."""
+    """Return whether a job's directory has files of another script of the same name, such as checkpoints."""
     last = directory.read_journal()
     return last is not None and last.spec.program[0] != str(script.absolute())
 
@@ -20,7 +20,7 @@ def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
 def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
     """Whether the last run under this name had the same program, did not succeed, and can be resumed.
 
-    That is a checkpoint, or what the job's plugin keeps.
+    It can be resumed from a checkpoint, or from the state of the job's plugin.
     """
     last = directory.read_journal()
     if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
@@ -29,9 +29,9 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
 
 
 def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
-    """Return the spec of a job that continues with what its last run was given and this one was not.
+    """Return the spec of a job with the settings of its last run that this run does not have.
 
-    That is its plugin, its variables and its CPU capability.
+    These settings are its plugin, its variables and its CPU capability.
 
     Without its plugin a job of ElasticDL would have no process that hands out its tasks.
     """
@@ -57,7 +57,7 @@ def way_on(directory: JobDirectory) -> str | None:
 
 
 def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command that continues with a job, as it is typed in the job's directory."""
+    """Return the command that continues a job, as the user types it in the job's directory."""
     options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
     defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))
     for option, field in (
@@ -74,7 +74,7 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
         value = getattr(spec, field)
         options += [option, str(value)] if value != defaults[field] else []
     program, *handed = spec.program
-    # As it would be typed in the job's directory, which is mostly where the user is.
+    # Relative to the job's directory, which is usually the user's present directory.
     path = Path(program)
     typed = path.relative_to(spec.directory) if path.is_relative_to(spec.directory) else path
     return ("legato", "run", "--name", spec.name, "--resume", *options, str(typed), *handed)
@@ -89,5 +89,5 @@ def _is_here(directory: str) -> bool:
     try:
         return Path.cwd() == Path(directory)
     except FileNotFoundError:
-        # The directory in which we were started is gone.
+        # The directory in which this command was started is gone.
         return False

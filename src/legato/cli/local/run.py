@@ -23,7 +23,7 @@ EXIT_INTERRUPTED: Final = 130
 
 @contextlib.contextmanager
 def open_screen(*, plain: bool = False) -> Iterator[Screen]:
-    """Show a job where output goes, and leave the terminal as it was."""
+    """Open the screen for a job on the standard output, and restore the terminal at the end."""
     from legato.cli.terminal.display import make_screen
 
     screen = make_screen(sys.stdout, sys.stderr, plain=plain)
@@ -34,7 +34,7 @@ def open_screen(*, plain: bool = False) -> Iterator[Screen]:
 
 
 def check_port(port: int) -> None:
-    """Raise UsageError unless one can listen on a port."""
+    """Raise UsageError unless a process can listen on a port."""
     import socket
 
     if port == 0:
@@ -70,14 +70,14 @@ def drive(
     start: Start = Start.fork,
     plain: bool = False,
 ) -> int:
-    """Be the driver of a job until it ends, and return the exit code.
+    """Run the driver of a job until the job ends, and return the exit code.
 
     Args:
         directory: of the job.
-        spec: of a job that begins. None: an orphaned one, which is taken over.
-        devices: of its slots. None: all that there are.
+        spec: of a new job. None: adopt an orphaned job.
+        devices: of its slots. None: all devices of this machine.
         port: on which to listen; 0 for any free one.
-        start: how worker processes come to be.
+        start: how worker processes are started.
         plain: write plain lines also on a terminal.
     """
     import asyncio

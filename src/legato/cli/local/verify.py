@@ -75,7 +75,7 @@ def verify(
             reached = max(runs[-1], default=0)
             if reached < min(steps, _MIN_STEPS):
                 raise _not_compared(f"The program trained {reached} steps; at least {_MIN_STEPS} are needed.")
-            # A program that ends earlier is compared as far as it goes.
+            # A program that ends earlier is compared up to its end.
             steps = min(steps, reached)
     finding = compare(*runs)
     if finding is not None:
@@ -96,7 +96,7 @@ def _not_compared(why: str) -> typer.Exit:
 
 
 class _Run(NamedTuple):
-    """One run: its title, its steps, the changes of its number of workers, and what is killed."""
+    """One run: its title, its steps, the changes of its number of workers, and the kills."""
 
     title: str
     num_steps: int
@@ -109,7 +109,8 @@ def _plan(name: str, num_steps: int) -> _Run:
         title = f"{num_steps} steps with one worker" if name == "one" else "the same again"
         return _Run(title, num_steps)
     joins, leaves, joins_again, dies = (max(1, num_steps * part // 20) for part in (3, 8, 12, 16))
-    # A view that is agreed on in one step is in force after the next one, and until then no other one is proposed.
+    # A view that the workers agree on in one step is in force after the next step; until then no other view is
+    # proposed.
     joins_again = max(joins_again, leaves + 2)
     dies = max(dies, joins_again + 2)
     title = (
@@ -130,7 +131,7 @@ def _temporary_directory() -> Iterator[Path]:
 def _run(
     directory: Path, command: tuple[str, ...], plan: _Run, num_threads: int, devices: tuple[str, ...]
 ) -> dict[int, Moment]:
-    """Run some steps of a program as a job in a directory, and return what its workers wrote down."""
+    """Run some steps of a program as a job in a directory, and return the records of its workers."""
     import msgspec
 
     from legato.core.spec import JobSpec
@@ -157,7 +158,7 @@ def _run(
     except UsageError:
         raise
     except (LegatoError, OSError) as error:
-        # Exit code 1 would say that the results differ.
+        # Exit code 1 would mean that the results differ.
         raise _not_compared(str(error)) from error
     if outcome == "failed" or watcher.lost_slot:
         typer.echo(watcher.errors.rstrip(), err=True)
@@ -199,13 +200,13 @@ async def _conduct(spec: JobSpec, directory: Path, plan: _Run, devices: tuple[st
 
 
 class _Watcher:
-    """The driver's observer: shows changes of the workers, and notes how far the job is and what went wrong.
+    """The driver's observer: shows changes of the workers, and records the progress and the errors.
 
     Attributes:
-        step: the last one that is known to be committed.
-        errors: what events said of errors.
-        lost_slot: a worker could not take part, and no other one is started in its slot. Steps at which as many
-            workers as planned are needed would be waited for without end.
+        step: the last step that is known to be committed.
+        errors: the messages of error events.
+        lost_slot: a worker could not take part, and no other worker is started in its slot. So the run would wait
+            without end for a step with the planned number of workers.
     """
 
     def __init__(self) -> None:
@@ -214,9 +215,9 @@ class _Watcher:
         self.lost_slot = False
 
     def on_event(self, event: Any) -> None:
-        """Show an event that changes who trains."""
+        """Show an event that changes the workers that train."""
         if event.kind in ("scaled", "died", "recovered"):
-            # The driver hears of steps some time after they were made: it cannot say in which step a worker died.
+            # The driver learns of a step some time after it: it cannot say in which step a worker died.
             when = f"after step {self.step}: " if event.kind == "scaled" else ""
             typer.echo(f"legato:   {when}{event.reason}", err=True)
         elif event.kind == "differed":
@@ -225,7 +226,7 @@ class _Watcher:
             self.errors += f"{event.detail or event.reason}\n"
 
     def on_status(self, status: dict[str, Any]) -> None:
-        """Note how far the job is, and whether it lost a slot."""
+        """Record the job's progress, and whether it lost a slot."""
         self.step = max(self.step, status["step"] or 0)
         self.lost_slot |= bool(status["slots"]["given_up"])
 

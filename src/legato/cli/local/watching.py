@@ -1,4 +1,4 @@
-"""Jobs seen from outside: watch one, list all, read logs. Asks drivers and reads files; changes nothing."""
+"""Watches one job, lists all jobs, and reads logs. Asks drivers and reads files; changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_S: Final = 5.0  # a driver that ends does not answer any more; it most
 
 
 def statuses(home: Path | None = None) -> list[dict[str, Any]]:
-    """Return the status of every job on this machine: by its driver, or what is known without one."""
+    """Return the status of every job on this machine: from its driver, or from its files if it has none."""
     return [found for directory in iterate_jobs(home) if (found := _status_or_none(directory.path.name, home))]
 
 
@@ -46,7 +46,7 @@ def _status_or_none(name: str, home: Path | None) -> dict[str, Any] | None:
     try:
         return status_of(name, home)
     except JobNotFound:
-        # It ended between two looks, or is just beginning.
+        # It ended between two requests, or is just beginning.
         return _last_status(name, home)
 
 
@@ -58,8 +58,8 @@ def _last_status(name: str, home: Path | None) -> dict[str, Any] | None:
 def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None:
     """Show a running job until it ends; None if its driver is gone and the job is not over.
 
-    The lock alone says whether there is a driver: one that ends closes its door long before it writes the outcome, and
-    one that is stopped may continue.
+    The lock alone shows whether there is a driver: a driver that ends stops answering long before it writes the
+    outcome, and a stopped one may continue.
     """
     directory = JobDirectory.of(name, home)
     logs = LogFollower(directory.logs)
@@ -96,22 +96,22 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
     if main is not None:
         screen.show_output(logs.read(main, whole=True))
     if was_starting and not has_status:
-        # It ended before it began; what is in the journal is of a run before.
+        # It ended before it began; the journal is that of an earlier run.
         return None
     journal = directory.read_journal()
     return journal.outcome if journal is not None else None
 
 
 def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> Iterator[tuple[int, str]]:
-    """Yield (worker, lines) of one worker's log, or of all: what is there in order of time, as far as that was noted.
+    """Yield (worker, lines) of one worker's log, or of all: the existing lines by time, where times were recorded.
 
     Args:
         directory: of the job.
-        worker: whose log, None for all.
+        worker: number of the worker; None for all.
         follow: continue while the job runs.
 
     Raises:
-        JobNotFound: there is no such log.
+        JobNotFound: the log does not exist.
     """
     logs = LogFollower(directory.logs, from_start=True)
     known = list(logs.sizes())
@@ -122,7 +122,7 @@ def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> I
         while text := logs.read(stretch.worker, upto=stretch.end):
             yield stretch.worker, text
     while True:
-        # Asked before the last look, so that nothing is missed that was written before the end.
+        # Ask before the last read, so that no line is missed that was written before the end.
         going_on = follow and directory.is_locked()
         for number in logs.sizes() if worker is None else [worker]:
             yield from _read_whole(logs, number, at_end=not going_on)
@@ -136,7 +136,7 @@ def _read_marks(directory: JobDirectory) -> tuple[Stretch, ...]:
         with (directory.logs / MARKS_FILE).open("rb") as file:
             return read_marks(file)
     except OSError:
-        # Without them logs are shown one after the other.
+        # Without times the logs are shown one after the other.
         return ()
 
 
@@ -146,6 +146,6 @@ def _read_whole(logs: LogFollower, number: int, *, at_end: bool) -> Iterator[tup
 
 
 def repeat(show: Callable[[], bool], every_s: float) -> None:
-    """Call ``show`` until it says that there is nothing more to come."""
+    """Call ``show`` until it returns that nothing more will come."""
     while show():
         time.sleep(every_s)

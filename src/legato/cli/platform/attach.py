@@ -35,8 +35,8 @@ def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
 
     Args:
         job: of the platform.
-        tail: lines to begin with, from the end of the log. None: all.
-        is_new: it was submitted a moment ago, so all its events are shown.
+        tail: number of lines from the end of the log with which to begin. None: all.
+        is_new: the job was submitted a moment ago, so all its events are shown.
     """
     try:
         _show(job, tail=tail, is_new=is_new)
@@ -65,10 +65,10 @@ def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
 
 
 class Speaker:
-    """Knows which worker speaks for the job: the lowest number in the newest view, which is its rank 0.
+    """Finds the worker whose output is shown: the lowest number in the newest view, which is its rank 0.
 
     Args:
-        read: returns what the job's driver wrote down after an event.
+        read: returns the entries of the driver's journal after an event.
         clock: monotonic seconds.
     """
 
@@ -87,7 +87,7 @@ class Speaker:
         self._have_spoken: set[int] = set(self._current())
 
     def speaks(self, worker: int) -> bool:
-        """Return whether what a worker wrote is shown."""
+        """Return whether the output of a worker is shown."""
         if worker not in self._seen or self._clock() >= self._next_look:
             self._look()
             self._seen.add(worker)
@@ -109,7 +109,7 @@ class Speaker:
                 continue
             elif event.kind == "started":
                 if self._is_over:
-                    # The next life.
+                    # The next attempt.
                     self._is_over, self._started, self._members, self._view = False, set(), set(), 0
                 self._started.add(event.worker)
             elif event.kind == "joined" and event.view is not None and event.view >= self._view:
@@ -176,7 +176,7 @@ def _pump(read: Callable[[], Iterable[Any]], told: queue.SimpleQueue[Any]) -> No
 
 
 def render_event(event: Event) -> str:
-    """Say on a line what happened to a job."""
+    """Return an event of a job as a line."""
     detail = event.detail or {}
     label = {"stage": str(detail.get("to", "stage")), "decision": "decided"}.get(event.kind, event.kind)
     return f"{render_clock(event.time, time.time())} {label:<9} {clean(event.reason)}"
@@ -205,7 +205,7 @@ class _ProgressLine:
 
 
 def render_progress(progress: Progress) -> str:
-    """Say on a line how far a job is."""
+    """Return a job's progress as a line."""
     is_training = progress.num_workers > 0
     parts = [
         None if progress.reached is None else f"step {progress.reached}",

@@ -1,4 +1,4 @@
-"""Completions for a shell. Quick and silent: after any error it offers nothing."""
+"""Completions for a shell. Fast and silent: after an error it offers nothing."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ _lines: Final[list[Line]] = []
 
 
 def open_line(server: Server, *, is_watching: bool = False) -> Line:
-    """Return a line to a server; it is closed when the command ends.
+    """Return a connection to a server; it is closed when the command ends.
 
     Args:
-        server: where it is.
-        is_watching: the caller repeats its requests, and itself shows that there was no answer.
+        server: address of the server.
+        is_watching: the caller repeats its requests, and itself shows if there was no answer.
     """
     from legato.client.connection import Line
 
@@ -51,7 +51,7 @@ def _tell_outage(is_silent: bool) -> None:
 
 
 def close_lines() -> None:
-    """Close what the command has opened."""
+    """Close the connections that the command has opened."""
     while _lines:
         _lines.pop().close()
 
@@ -60,12 +60,12 @@ def open_client(said: str | None = None, *, is_watching: bool = False) -> Client
     """Return a client of the server that a command uses.
 
     Args:
-        said: a name or an address. None: as `legato.client.servers.find_server` has it.
-        is_watching: as of `open_line`.
+        said: a name or an address. None: the server that `legato.client.servers.find_server` returns.
+        is_watching: as in `open_line`.
 
     Raises:
         Unauthenticated: no server is known, or no token for it.
-        NotFound: there is no server of that name.
+        NotFound: no server has that name.
     """
     from legato.client.client import Client
     from legato.client.connection import need_token
@@ -86,10 +86,10 @@ def is_server_known() -> bool:
 
 
 def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job:
-    """Return a job of the platform; arguments as of `open_client`.
+    """Return a job of the platform; arguments as in `open_client`.
 
     Raises:
-        NotFound: there is none; names one that may be meant.
+        NotFound: there is no such job; the message suggests a similar name.
     """
     try:
         client = open_client(server, is_watching=is_watching)
@@ -106,7 +106,7 @@ def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job
 
 
 def _tell_local(name: str) -> str:
-    """Say that this machine has a job of that name, with a space before it; "" if it has none."""
+    """Return a sentence that this machine has a job of that name, with a space before it; "" if it has none."""
     from legato.cli.local import jobs
 
     if not jobs.is_there(name):

@@ -34,7 +34,7 @@ ENTRIES: Final = (Entry("console", console, "legato console", short="Open the we
 
 
 def _has_screen(environment: Mapping[str, str], system: str = sys.platform) -> bool:
-    """Return whether the user of this terminal would see a browser that is opened here; a text browser does not count.
+    """Return whether the user of this terminal would see a browser that opens here; text browsers do not count.
 
     >>> [_has_screen({"DISPLAY": ":0"} | more, "linux") for more in ({}, {"SSH_CONNECTION": "1"})]
     [True, False]

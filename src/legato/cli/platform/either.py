@@ -1,7 +1,8 @@
 """Commands for jobs of this machine and of a platform. This module decides which of the two a command means.
 
-A name means the job of this machine if that runs, or began in the present directory; else the platform's, if one is
-known. ``--local`` and ``--server`` say it clearly. An id always means the platform's.
+A name means the job of this machine if that job runs, or began in the present directory; otherwise the job of the
+platform, if a platform is known. ``--local`` and ``--server`` decide explicitly. An id always means a job of the
+platform.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class LogLevel(enum.StrEnum):
 
 
 def find(name: str, *, local: bool, server: str | None, is_watching: bool = False) -> Job | None:
-    """Return the job of a platform that is meant, None if a job of this machine is.
+    """Return the job of a platform that a command means, None if it means a job of this machine.
 
     Raises:
-        UsageError: both are said, or neither has it.
+        UsageError: both options are given, or neither has the job.
     """
     if local and server is not None:
         raise UsageError("--local and --server exclude each other: a job is either of this machine or of a platform.")

@@ -87,9 +87,9 @@ def events(
 
 
 def _list_with_warnings(job: Job, after: int | None) -> list[Event | TrainingEvent]:
-    """Return a job's events, and among them what its driver warned of, such as a worker's death.
+    """Return a job's events together with its driver's warnings, such as that of a worker's death.
 
-    The numbers of the two are not of one sequence: after a number there are events only.
+    The two have separate numbers, so with a number to start after there are only events.
     """
     warned = job.training_events() if after is None else ()
     told: list[Event | TrainingEvent] = [
@@ -100,7 +100,7 @@ def _list_with_warnings(job: Job, after: int | None) -> list[Event | TrainingEve
 
 
 def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | TrainingEvent]:
-    """Yield a job's events as they come, and among them what its driver warns of."""
+    """Yield a job's events and its driver's warnings as they come."""
     came: queue.Queue[Event | Exception | None] = queue.Queue()
 
     def follow() -> None:
@@ -126,7 +126,7 @@ def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | Train
         try:
             event = came.get(timeout=_ASK_EVERY_S)
         except queue.Empty:
-            # All that the server knew by now is shown.
+            # All that the server has reported so far is shown.
             yield from _take_until(waiting, math.inf)
             continue
         if isinstance(event, Exception):
@@ -247,13 +247,13 @@ ENTRIES: Final = (
 def _find_events(*, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:
     client = open_client(server)
     if after is None:
-        # The sequence has no gaps, so this is where the last hundred begin.
+        # The numbers have no gaps, so the last hundred begin here.
         after = max(client.last_event() - _NUM_EVENTS, 0) if not follow else None
     return client.events(follow, after="now" if after is None else after)
 
 
 def _render_all(events: Iterable[Event | TrainingEvent], *, with_job: bool) -> Iterator[str]:
-    """Render events, each reason once: one decision causes several events with the same reason."""
+    """Render events, with each reason once: one decision causes several events with the same reason."""
     from legato.api.jobs import TrainingEvent
 
     before = None
@@ -276,7 +276,7 @@ def _render(event: Event, reason: str, *, with_job: bool) -> str:
 
 
 def _name_what(event: Event) -> str:
-    """Say between which stages a job went, or which slots it is about; "" for other events."""
+    """Return the stages between which a job moved, or the slots of an event; "" for other events."""
     detail = event.detail or {}
     if event.kind == "stage":
         return " → ".join(str(stage) for stage in (detail.get("from"), detail.get("to")) if stage)
@@ -291,7 +291,7 @@ def _render_training(event: TrainingEvent) -> str:
 
 
 def _as_record(event: Event | TrainingEvent, job: str | None) -> dict[str, Any]:
-    """Return an event for programs; what a driver warned of has no number among those of the platform."""
+    """Return an event for programs; a driver's warning has no number, because it is no event of the platform."""
     import msgspec
 
     from legato.api.jobs import Event

@@ -1,6 +1,6 @@
-"""Reads a submission from the command line: a script with its arguments, or a file that describes the job; and flags.
+"""Reads a submission from the command line: options, and a script with arguments or a file that describes the job.
 
-Reads that file. What the fields may be is the server's to say.
+The server checks the values of the fields.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_flags(
     """Return the fields of a submission that flags set; flags that were not given are left out.
 
     Raises:
-        UsageError: one of them cannot be read.
+        UsageError: a value cannot be read.
     """
     low, high = read_bounds(workers, min_workers, max_workers)
     said = {
@@ -110,12 +110,12 @@ def read_wanted(
     Args:
         target: a script, or a file that describes a job.
         arguments: of the script; after those of the file.
-        said: fields that flags say.
-        code: the folder to upload. None: it is not said.
-        directory: on the machines, in which the script lies. None: it is not said.
+        said: fields that flags set.
+        code: the folder to upload. None: not given.
+        directory: of the script on the machines. None: not given.
 
     Raises:
-        UsageError: the file cannot be read, or has a field that a job has not.
+        UsageError: the file cannot be read, or has a field that jobs do not have.
     """
     if not is_file(target):
         return Wanted(target, tuple(arguments), dict(said), code, directory)
@@ -126,7 +126,7 @@ def read_wanted(
     if code is None and directory is None:
         code, directory = there["code"], there["directory"]
         if directory is None:
-            # As the file itself would be read: from the folder in which it lies.
+            # Paths in the file are relative to its folder.
             code = str(file.parent / code) if code is not None else str(file.parent)
     merged = _with_bounds(file, fields, said)
     for name in _TEXTS:
@@ -154,7 +154,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     from legato.client.submission import JobOptions
 
     try:
-        # Of bytes the library would say that they are in a "<byte string>".
+        # With bytes the library's error would name a "<byte string>".
         found = msgspec.yaml.decode(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"Cannot submit '{file}': there is no such file. Check the spelling.") from None

@@ -252,9 +252,9 @@ def show_job(job: Job, output: Output, *, again: bool) -> None:
 
 
 def exit_code_of(job: JobRecord) -> int:
-    """Return with which code to exit for a job that has ended: its program's, if it is known.
+    """Return the exit code for an ended job: that of its program, if it is known.
 
-    A job that was stopped while it did not run has none: its results will never come.
+    A job that was stopped while it did not run has no exit code; then it is 1, because the job has no result.
 
     >>> from types import SimpleNamespace as Job
     >>> [exit_code_of(Job(stage=stage, exit_code=code)) for stage, code in (("stopped", 0), ("stopped", None))]
@@ -266,7 +266,7 @@ def exit_code_of(job: JobRecord) -> int:
 
 
 def tell_stage(job: JobRecord) -> str:
-    """Say in which stage a job is and why.
+    """Return the stage of a job and its reason, as a text.
 
     >>> from types import SimpleNamespace as Job
     >>> tell_stage(Job(stage="stopped", reason="'anna' asked to stop it"))
@@ -280,7 +280,7 @@ def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple
     """Return the given minimum and maximum of workers: ``4`` is the maximum alone, ``1..4`` is both.
 
     Raises:
-        UsageError: they were said twice, or do not fit together.
+        UsageError: they were given twice, or do not fit together.
     """
     from legato.core.spec import parse_workers
 
@@ -293,7 +293,7 @@ def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple
 
 
 def _check_queue(client: Client, name: str) -> None:
-    """Raise NotFound if no jobs are found because there is no such queue."""
+    """Raise NotFound if no jobs are found because the queue does not exist."""
     known = [queue.name for queue in client.queues()]
     if name not in known:
         raise NotFound(

@@ -122,7 +122,7 @@ def logout(
         except Unauthenticated:
             ended = ", and its token had ended already"
         except LegatoError as error:
-            # Log out all the same; the token expires later.
+            # Log out nevertheless; the token expires later.
             typer.echo(f"legato: the token could not be revoked: {error}", err=True)
     left = known.without(name)
     write_known(left, file)
@@ -187,7 +187,7 @@ def _find_url(said: str | None, known: KnownServers) -> str:
 
 
 def _find_here() -> str | None:
-    """Return where the platform of this machine answers, None if none runs."""
+    """Return the address of this machine's platform, None if none runs."""
     import msgspec
 
     from legato.driver.journal import find_jobs_directory
@@ -200,7 +200,7 @@ def _find_here() -> str | None:
 
 
 def _free_name(url: str, known: KnownServers) -> str:
-    """Return the host as a name, ``here`` for this machine, with a number where that is taken."""
+    """Return the host as a name, ``here`` for this machine, with a number if that name is taken."""
     from legato.client.servers import is_loopback
 
     host = "here" if is_loopback(url) else (urlsplit(url).hostname or "").replace(":", "-").strip("-.")

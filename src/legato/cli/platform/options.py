@@ -217,7 +217,7 @@ CollectiveOption = Annotated[
 
 @contextlib.contextmanager
 def naming_overwrite() -> Iterator[None]:
-    """Let the refusal to overwrite name the option that allows it."""
+    """Add the option that allows overwriting to the error that refuses it."""
     from legato.client.downloads import FileIsThere
 
     try:

@@ -1,6 +1,6 @@
 """Commands on users, tokens and the audit log. A secret is shown once, and never read from an argument.
 
-A password or token that is typed as an argument stands in the history of the shell and in the list of processes.
+The history of the shell and the list of processes would show a password or token that is typed as an argument.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def read_secret(what: str) -> str:
     """Read a secret from standard input: its first line.
 
     Raises:
-        UsageError: there is none.
+        UsageError: standard input has no line.
     """
     found = sys.stdin.readline().rstrip("\r\n")
     if not found:
@@ -201,12 +201,12 @@ def ask_secret(question: str, instead: str, *, twice: bool = False) -> str:
     """Ask for a secret at the terminal, without showing it.
 
     Args:
-        question: what is asked for.
-        instead: the option for where there is no terminal.
-        twice: ask again, so that it is not mistyped.
+        question: shown to the user.
+        instead: the option to use without a terminal, for the error.
+        twice: ask twice and compare, against typing errors.
 
     Raises:
-        UsageError: there is no terminal, or what was typed is empty or not the same.
+        UsageError: there is no terminal, the input is empty, or the two inputs differ.
     """
     if not sys.stdin.isatty():
         raise UsageError(f"Cannot ask for the {question.lower()}: there is no terminal. Use {instead}.")

@@ -107,7 +107,7 @@ def usage(
 
 
 def _draw_timeline(client: Client, path: Path, since: float, until: float) -> None:
-    """Draw who had which slots between two times; jobs that are too many or too old are called by their ids."""
+    """Draw which job had which slots between two times; if jobs are too many or too old, show their ids."""
     from legato.drawing.files import write_picture
     from legato.drawing.holdings import Holding, Panel
     from legato.drawing.timeline import draw_timeline
@@ -216,7 +216,7 @@ def plan_queue(
         found = client.queue(queue)
         wanted: dict[str, Any] = {"weight": found.weight, "floor": found.floor, "ceiling": found.ceiling}
     except NotFound:
-        wanted = {}  # it would be made
+        wanted = {}  # the queue would be created
     said = {"weight": weight, "floor": floor, "ceiling": _read_ceiling(ceiling)}
     wanted |= {key: value for key, value in said.items() if value is not None}
     if ceiling == "none":

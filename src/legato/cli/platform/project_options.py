@@ -1,4 +1,4 @@
-"""What commands on projects, training definitions and experiments share: their arguments and options."""
+"""The common arguments and options of commands on projects, training definitions and experiments."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ NodesOption = Annotated[
 
 
 def check_said(what: str, name: str, *said: object) -> None:
-    """Raise UsageError if a change says nothing: all of it is None."""
+    """Raise UsageError if a change has no value: all fields are None."""
     if all(value is None for value in said):
         raise UsageError(f"Cannot change {what} '{name}': no change is given. See --help for the options.")

@@ -324,7 +324,7 @@ ENTRIES: Final = (
 
 
 def _read_nodes(nodes: str | None, distributed: str | None, framework: str | None) -> dict[str, Any]:
-    """Return how many nodes a definition has; where only their number is said, what that means."""
+    """Return the numbers of nodes of a definition; if only one number is given, with the rule for the others."""
     if distributed is not None and distributed not in _KINDS:
         raise UsageError(f"Cannot read '{distributed}' as a distributed type. Write single, static or elastic.")
     low, high, _ = (1, 1, 1) if nodes is None else parse_workers(nodes)

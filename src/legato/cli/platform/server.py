@@ -316,7 +316,7 @@ def find_plugins(settings: Settings) -> list[ServerPlugin]:
 
 
 def _bring_elasticdl(_: Settings) -> ServerPlugin:
-    """Return a plugin that answers nothing of its own: the platform runs its programs."""
+    """Return a plugin without requests of its own: it only brings the framework that runs its programs."""
     from starlette.applications import Starlette
 
     from legato.compat.elasticdl.framework import NAME, ElasticPrograms

@@ -53,7 +53,7 @@ def moves(
 
 
 class By(enum.StrEnum):
-    """Whose slots are one line."""
+    """The grouping of slots into lines."""
 
     JOB = "job"
     OWNER = "owner"
@@ -116,7 +116,7 @@ def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None
 
 
 def sum_held(line: HeldSlots, until: float) -> float:
-    """Return how many slots were held for how long, in seconds of slots.
+    """Return how many slots were held for how long, in slot-seconds.
 
     >>> from types import SimpleNamespace as Line
     >>> sum_held(Line(times=(0.0, 10.0), slots=(4, 2)), 15.0)
@@ -127,7 +127,7 @@ def sum_held(line: HeldSlots, until: float) -> float:
 
 
 def sample_held(line: HeldSlots, since: float, until: float, number: int = 24) -> list[float]:
-    """Return how many slots were held at as many moments, evenly spread between two times.
+    """Return how many slots were held at the given number of moments, evenly distributed between two times.
 
     >>> from types import SimpleNamespace as Line
     >>> sample_held(Line(times=(2.0, 10.0), slots=(4, 2)), 0.0, 12.0, 4)

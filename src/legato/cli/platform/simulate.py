@@ -168,7 +168,7 @@ ENTRIES: Final = (
     ),
 )
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the request
 
 
 def _read_queue(text: str) -> Queue:
@@ -198,7 +198,7 @@ def _read_queue(text: str) -> Queue:
 def _find_plans(
     workload: Path | None, random: int | None, seed: int, mean_gap_s: float, num_slots: int, save: Path | None
 ) -> tuple[list[PlannedJob], str]:
-    """Return the jobs, and what to call them."""
+    """Return the jobs, and the name of the workload."""
     from legato.sim.workload import draw_workload, read_workload, write_workload
 
     if (workload is None) == (random is None):
@@ -226,7 +226,7 @@ def _find_plans(
 
 @contextlib.contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Let the control loop log only problems, and not between the results."""
+    """Let the control loop log only problems, so that its log does not mix with the results."""
     import structlog
 
     before = structlog.get_config()
@@ -255,7 +255,7 @@ def _run_all(
 
 @contextlib.contextmanager
 def _progress(name: str, num_jobs: int) -> Iterator[Callable[[int, float], None]]:
-    """Show on a terminal how far a simulation is, and nothing elsewhere."""
+    """Show the progress of a simulation on a terminal; show nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -303,7 +303,7 @@ def _render_all(reports: Sequence[Report], *, with_jobs: bool) -> Any:
     return Group(*parts)
 
 
-# The figures of a report: what people call them, and how they are written.
+# The figures of a report: their displayed names and formats.
 _FIGURES: Final = {
     "mean_completion_s": ("completion, mean", "time"),
     "p50_completion_s": ("completion, median", "time"),
@@ -321,7 +321,7 @@ _FIGURES: Final = {
 
 
 def _render_figures(reports: Sequence[Report]) -> Table:
-    """Draw a row for each figure; beside those of the first policy, how many times as much it is under the others."""
+    """Draw a row for each figure: the values of the first policy, and for the others their ratio to these."""
     from rich.table import Table
 
     from legato.sim.report import compare, list_figures

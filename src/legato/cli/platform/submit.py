@@ -167,7 +167,7 @@ def submit(
 def _warn_of_own_options(context: typer.Context, target: str, handed: Sequence[str]) -> None:
     """Warn of an option of Legato that goes to the program, because it comes after the program's name."""
     own = {name for option in context.command.params for name in option.opts if name.startswith("-")}
-    # A script may well have short options of its own; a file that describes a job mostly says its arguments itself.
+    # A script may have its own short options; a file that describes a job usually has the arguments itself.
     meant = own if is_file(target) else {name for name in own if name.startswith("--")}
     found = next((word for word in handed if word.partition("=")[0] in meant), None)
     if found is not None:
@@ -179,7 +179,7 @@ def _warn_of_own_options(context: typer.Context, target: str, handed: Sequence[s
 
 
 def _find_shortage(client: Client, options: Mapping[str, Any]) -> str | None:
-    """Say that a job needs more slots at once than it can get at present; None if it does not."""
+    """Return a message if a job needs more slots at once than it can get at present; None if it does not."""
     most = options.get("max_workers", 1)
     needed = options.get("min_workers", 1) if options.get("is_elastic", True) else most
     if not isinstance(needed, int) or needed <= 1:
@@ -292,7 +292,7 @@ def clone(
         keep=keep,
     )
     found = find_job(job, server)
-    # What is said is beside what the job has, or in its place.
+    # Given fields are added to the fields of the job, or replace them.
     if label:
         said["labels"] = {**found.record.labels, **said["labels"]}
     if parameter:

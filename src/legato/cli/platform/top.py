@@ -60,7 +60,7 @@ def top(
             try:
                 drawn = draw_once(client, height=console.height)
             except Unavailable as error:
-                # It comes back, or the user ends this.
+                # The server returns, or the user ends this command.
                 live.update(silence.draw_over(drawn, error), refresh=True)
             else:
                 silence.end()
@@ -73,11 +73,11 @@ ENTRIES: Final = (Entry("top", top, "legato top", short="Watch the pool live."),
 
 
 def draw_once(client: Client, *, height: int | None) -> RenderableType:
-    """Ask for all that is shown, and draw it.
+    """Request all data, and draw it.
 
     Args:
         client: of the platform.
-        height: lines there are. None: as many as it takes.
+        height: number of lines of the screen. None: no limit.
     """
     from legato.cli.terminal.top_view import draw_top
 
@@ -91,7 +91,7 @@ def _in_order(jobs: Sequence[JobRecord]) -> Sequence[JobRecord]:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """Yield a function that waits so many seconds for a key, and returns it or nothing."""
+    """Yield a function that waits a number of seconds for a key, and returns the key or ""."""
     if not sys.stdin.isatty():
         yield time.sleep
         return

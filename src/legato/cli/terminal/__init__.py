@@ -1,1 +1,1 @@
-"""What the command line prints: lines, tables and live displays. Asks no server."""
+"""The output of the command line: lines, tables and live displays. Asks no server."""

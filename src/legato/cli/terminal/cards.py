@@ -26,8 +26,8 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
     """Draw all details of a job.
 
     Args:
-        job: as it is.
-        spec: what it runs.
+        job: to describe.
+        spec: of the job.
         now: seconds since 1970.
     """
     head = Text.assemble((clean(f"{job.owner}/{job.name}"), "bold"), "  ", (job.stage, style_stage(job)), f"  {job.id}")
@@ -40,11 +40,11 @@ def draw_explanation(
     """Draw why a job has its slots, and what the user can do.
 
     Args:
-        job: as it is.
-        told: by the server.
-        called: how the job was named: its own name may mean a newer one.
+        job: to describe.
+        told: the explanation of the server.
+        called: how the user named the job: its own name may mean a newer job.
         now: seconds since 1970.
-        losses: of workers, the newest first.
+        losses: of workers, with the newest first.
     """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
     if told.because:
@@ -72,7 +72,7 @@ def draw_explanation(
 
 
 def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
-    """Suggest commands, None if there is nothing to do; arguments as of `draw_explanation`."""
+    """Suggest commands, None if there is nothing to do; arguments as in `draw_explanation`."""
     match job.stage:
         case "paused":
             return f"To resume it: legato resume {called}"
@@ -96,11 +96,11 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
 
 
 def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -> RenderableType:
-    """Draw all that is known of a project, a training definition or an experiment: a line for each field.
+    """Draw all fields of a project, a training definition or an experiment, a line for each.
 
     Args:
-        record: what it is.
-        more: lines that come last, or in the place of fields of these names.
+        record: of the project, the definition or the experiment.
+        more: additional lines at the end; they replace fields with the same names.
     """
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     told = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
@@ -108,7 +108,7 @@ def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -
 
 
 def draw_plan(plan: Plan) -> RenderableType:
-    """Draw what would happen if a job were submitted."""
+    """Draw what would happen after the submission of a job."""
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
     if plan.slots:
         in_the_end = count_slots(plan.slots)

@@ -109,11 +109,11 @@ def slot_columns(now: float, names: Mapping[str, str]) -> Sequence[Column[Slot]]
 
 
 def usage_columns(total_slot_s: float, *, is_all: bool) -> Sequence[Column[Usage]]:
-    """Return the columns of who had how much.
+    """Return the columns of the usage of slots.
 
     Args:
-        total_slot_s: of all that are shown together.
-        is_all: all users; else others are missing, so that no part of the whole is known.
+        total_slot_s: sum of all shown lines.
+        is_all: all users are shown. False: others are missing, so shares of the whole are unknown.
     """
     part = "OF ALL" if is_all else "OF YOURS"
     return (
@@ -225,7 +225,7 @@ AUDIT_COLUMNS: Final[Sequence[Column[AuditEntry]]] = (
 
 
 def render_labels(labels: Mapping[str, str]) -> str:
-    """Write labels as they are typed.
+    """Return labels as the user types them.
 
     >>> render_labels({"team": "vision", "run": "1"})
     'team=vision,run=1'
@@ -234,7 +234,7 @@ def render_labels(labels: Mapping[str, str]) -> str:
 
 
 def render_detail(detail: Mapping[str, Any] | None) -> str:
-    """Write the details of a record on one line.
+    """Return the details of a record as one line.
 
     >>> render_detail({"role": "user", "is_disabled": True, "members": ["anna", "ben"], "labels": {"team": "a"}})
     'role: user, is_disabled: yes, members: anna ben, labels: team=a'
@@ -243,7 +243,7 @@ def render_detail(detail: Mapping[str, Any] | None) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Write a value without the marks of any language."""
+    """Return a value as text without quotes or brackets."""
     match value:
         case bool():
             return "yes" if value else "no"

@@ -38,7 +38,7 @@ WAITS_AT_START: Final = "importing torch"  # what takes the time until a driver 
 
 
 class Screen(Protocol):
-    """Shows what comes."""
+    """Shows events, progress and output."""
 
     def show_event(self, event: Event) -> None:
         """Show one event."""
@@ -63,8 +63,8 @@ class PlainScreen:
     """One line per event and a progress line now and then, without control codes; warnings and errors to ``problems``.
 
     Args:
-        out: where lines go.
-        problems: where warnings and errors go.
+        out: to which lines are written.
+        problems: to which warnings and errors are written.
         clock: monotonic seconds.
     """
 
@@ -80,7 +80,7 @@ class PlainScreen:
         self._last_metrics: str | None = None
 
     def show_event(self, event: Event) -> None:
-        """Write one line. Of checkpoints only one in a while: the last one is named at the end."""
+        """Write one line. Checkpoints are shown only at intervals: the summary names the last one."""
         if event["kind"] in _PRELUDE:
             return
         if event["kind"] == "saved":
@@ -92,7 +92,7 @@ class PlainScreen:
         self._write(stream, f"legato: {render_event_line(event)}\n")
 
     def show_status(self, status: Status) -> None:
-        """Write a progress line if the last one is old and something moved."""
+        """Write a progress line if the last one is old and the progress has changed."""
         now = self._clock()
         self._show_metrics(now, status)
         self._pace.note(now, status.get("step"))
@@ -122,7 +122,7 @@ class PlainScreen:
         """Do nothing: every line was flushed."""
 
     def _show_metrics(self, now: float, status: Status) -> None:
-        # A program may log at every step; what it logged last is always shown.
+        # A program may log at every step; the last values are always shown.
         line = render_metrics(status)
         if line in (None, self._last_metrics) or (now < self._next_metrics and status.get("state") not in _ENDED):
             return
@@ -140,7 +140,7 @@ class LiveScreen:
 
     Args:
         console: the terminal.
-        problems: where warnings and errors go if it is not the terminal.
+        problems: to which warnings and errors are written if it is not the terminal.
         clock: monotonic seconds.
     """
 
@@ -152,7 +152,7 @@ class LiveScreen:
         self._events: deque[Event] = deque(maxlen=_NUM_LIVE_EVENTS)
         self._status: Status = {}
         self._begun_at = clock()
-        # Drawn when a status comes, four times a second; a thread of its own would draw while we print.
+        # Drawn when a status comes, four times a second; a separate thread would draw while this one prints.
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
         self._live.update(Text("starting …", style="dim"), refresh=True)
@@ -190,7 +190,7 @@ class LiveScreen:
         self._console.print(Text(text.rstrip("\n"), style="yellow" if problem else ""), soft_wrap=True)
 
     def close(self) -> None:
-        """Take the region away."""
+        """Remove the region."""
         self._live.stop()
 
     def _draw(self) -> None:
@@ -200,7 +200,7 @@ class LiveScreen:
 
 
 def make_screen(out: IO[str], problems: IO[str], *, plain: bool = False) -> Screen:
-    """Return the screen that suits where output goes."""
+    """Return the screen for the standard output: live on a terminal, plain elsewhere."""
     console = Console(file=out)
     if plain or not console.is_terminal or console.is_dumb_terminal:
         return PlainScreen(out, problems)
@@ -208,10 +208,10 @@ def make_screen(out: IO[str], problems: IO[str], *, plain: bool = False) -> Scre
 
 
 class LogFollower:
-    """Reads what workers append to their logs: that of the main worker, or of any that is asked for.
+    """Reads new lines of workers' logs: of the main worker, or of a given one.
 
     Args:
-        directory: where the logs are; what is there now is of the past and is not shown.
+        directory: of the logs; their present content is old and is not shown.
     """
 
     def __init__(self, directory: Path, *, from_start: bool = False) -> None:
@@ -225,7 +225,7 @@ class LogFollower:
             self._offsets = self.sizes()
 
     def sizes(self) -> dict[int, int]:
-        """Return worker → size in bytes of all logs."""
+        """Return the size of each log in bytes, by the number of its worker."""
         found = {}
         for path in self._directory.glob("worker-*.log"):
             number = path.stem.removeprefix("worker-")
@@ -234,16 +234,16 @@ class LogFollower:
         return dict(sorted(found.items()))
 
     def pass_over(self, worker: int) -> None:
-        """Skip what a worker has written until now."""
+        """Skip the present content of a worker's log."""
         self._offsets[worker] = self.sizes().get(worker, 0)
 
     def read(self, worker: int, *, whole: bool = False, upto: int | None = None) -> str:
-        """Return the complete lines that are new; with ``whole`` a last incomplete one too.
+        """Return the new complete lines; with ``whole`` an incomplete last one too.
 
         Args:
-            worker: whose log.
-            whole: nothing more is to come.
-            upto: the byte at which to stop. None: at the end.
+            worker: number of the worker.
+            whole: the log will not grow any more.
+            upto: the byte at which to stop. None: the end of the log.
         """
         try:
             with (self._directory / f"worker-{worker}.log").open("rb") as file:
@@ -264,14 +264,14 @@ class LogFollower:
             self._skip = ""
         start = -1 if whole else text.find(_TRACEBACK)
         if start >= 0 and num_reads < _NUM_HELD_READS:
-            # The driver is about to tell the same as an error, and that is where it is to be shown.
+            # The driver is about to report the same text as an error, which is shown instead.
             self._held[worker] = (num_reads + 1, text[start:])
             text = text[:start]
         self._shown = (self._shown + text)[-_MAX_REMEMBERED:]
         return text
 
     def tell_once(self, text: str) -> bool:
-        """Return whether ``text`` was not among the lines read so far; if it comes later, it is left out there."""
+        """Return whether ``text`` was not among the lines read so far; if it comes later, `read` leaves it out."""
         if text.strip() in self._shown:
             return False
         self._skip = text
@@ -279,7 +279,7 @@ class LogFollower:
 
 
 def main_worker(status: Mapping[str, Any]) -> int | None:
-    """Return the worker that speaks for the job: rank 0, or the first one while there are no ranks."""
+    """Return the worker whose output is shown: rank 0, or the first one while there are no ranks."""
     workers = status.get("workers") or ()
     by_rank = {worker["rank"]: worker["worker"] for worker in workers if worker.get("rank") is not None}
     if by_rank:

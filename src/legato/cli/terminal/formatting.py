@@ -1,4 +1,4 @@
-"""Formats numbers of slots, ages, durations and texts of others. Pure."""
+"""Formats numbers of slots, ages, durations and texts from other users. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITING: Final = ("queued", "starting", "running", "pausing", "stopping")
 
 
 def clean(text: object) -> str:
-    r"""Return a text on one line without what could move the cursor: others wrote it.
+    r"""Return another user's text on one line, without characters that could move the cursor.
 
     >>> clean("a\x1b[31mb\nc")
     'a?[31mb c'
@@ -37,7 +37,7 @@ def count_slots(number: int) -> str:
 
 
 def render_gpus(job: JobRecord) -> str:
-    """Say how many slots a job has, and may have: ``2 of 1..4``; and how many help, if that is fewer.
+    """Return how many slots a job has, and may have: ``2 of 1..4``; and how many help, if these are fewer.
 
     >>> from types import SimpleNamespace as Some
     >>> job = Some(num_slots=2, min_workers=1, max_workers=4, is_elastic=True, progress=Some(num_micro_batches=2))
@@ -53,7 +53,7 @@ def render_gpus(job: JobRecord) -> str:
 
 
 def tell_when(job: JobRecord) -> str:
-    """Say when a job's new bounds take effect, with a space before it; "" if that is at once.
+    """Return when a job's new bounds take effect, with a space before it; "" if they take effect at once.
 
     >>> from types import SimpleNamespace as Job
     >>> tell_when(Job(stage="starting")), tell_when(Job(stage="running"))
@@ -63,7 +63,7 @@ def tell_when(job: JobRecord) -> str:
 
 
 def tell_waiting(job: JobRecord) -> str | None:
-    """Say why a job produces no output, and what to type; None for a job that may produce some.
+    """Return why a job produces no output, and what to type; None for a job that may produce output.
 
     >>> from types import SimpleNamespace as Job
     >>> reason = "'anna' asked to pause it."
@@ -86,7 +86,7 @@ def render_reason(job: JobRecord) -> str:
 
 
 def render_age(seconds: float) -> str:
-    """Write how long ago something was, in one unit or two.
+    """Return an age in one unit or two.
 
     >>> [render_age(seconds) for seconds in (5, 83, 7384, 100000, 9e6)]
     ['5s', '1m23s', '2h03m', '1d03h', '104d']
@@ -103,14 +103,14 @@ def render_age(seconds: float) -> str:
 
 
 def render_time(unix_s: float | None) -> str:
-    """Write a moment in the time of this place; nothing for None."""
+    """Return a time in the local time zone; "" for None."""
     if unix_s is None:
         return ""
     return dt.datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def render_clock(unix_s: float, now: float) -> str:
-    """Write a moment of today as a time of day, another one with its date."""
+    """Return a time of today as a time of day; another one with its date."""
     moment = dt.datetime.fromtimestamp(unix_s).astimezone()
     today = dt.datetime.fromtimestamp(now).astimezone().date()
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
@@ -130,7 +130,7 @@ def render_bytes(number: int) -> str:
 
 
 def render_sparkline(values: list[float]) -> str:
-    """Draw how a number went, in at most 24 characters.
+    """Draw the course of a number, in at most 24 characters.
 
     >>> render_sparkline([0.0, 1.0, 2.0, 3.0])
     '▁▃▆█'
@@ -145,10 +145,10 @@ def render_sparkline(values: list[float]) -> str:
 
 
 def read_duration(text: str, what: str) -> float:
-    """Read ``90s``, ``30m``, ``1.5h`` or ``7d``; return seconds. A number alone would be taken for any of them.
+    """Read ``90s``, ``30m``, ``1.5h`` or ``7d``; return seconds. A number without a unit is ambiguous, so refused.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text has another form.
 
     >>> read_duration("90s", "a time"), read_duration("1.5h", "a time")
     (90.0, 5400.0)
@@ -164,7 +164,7 @@ def read_moment(text: str, now: float, what: str) -> float:
     """Read ``7d`` (so long ago), ``2026-03-01`` or ``2026-03-01T12:00``; return seconds since 1970.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: the text has another form.
     """
     if re.match(r"\d{4}-\d", text):
         try:
@@ -178,7 +178,7 @@ def read_label(text: str) -> tuple[str, str | None]:
     """Read ``KEY=VALUE``, or ``KEY=`` for a label to remove.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text has another form.
 
     >>> read_label("team=vision"), read_label("team=")
     (('team', 'vision'), ('team', None))
@@ -190,10 +190,10 @@ def read_label(text: str) -> tuple[str, str | None]:
 
 
 def read_parameter(text: str) -> tuple[str, str | bool | int | float]:
-    """Read ``NAME=VALUE``, the value as a number, ``true`` or ``false`` where it is one; a bare ``NAME`` is true.
+    """Read ``NAME=VALUE``, the value as a number or a boolean if it is one; ``NAME`` alone means true.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text has another form.
 
     >>> [read_parameter(text) for text in ("epochs=3", "rate=1e-3", "wide", "quiet=false", "title=3 a")]
     [('epochs', 3), ('rate', 0.001), ('wide', True), ('quiet', False), ('title', '3 a')]
@@ -212,7 +212,7 @@ def read_variable(text: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text has another form.
     """
     name, equals, value = text.partition("=")
     if not name or not equals:

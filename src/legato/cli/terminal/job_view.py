@@ -1,4 +1,4 @@
-"""The view of a job for people: a status becomes a line, a table or a live region. Pure; prints nothing."""
+"""Draws a job's status for people: as a line, a table or a live region. Pure; prints nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-# The library for drawing is loaded only by commands that draw: most only write.
+# The library for drawing is loaded only by commands that draw; most commands only write lines.
 
 Status = Mapping[str, Any]
 Event = Mapping[str, Any]
@@ -44,13 +44,13 @@ _PACE_WINDOW_S: Final = 30.0
 
 
 class Pace:
-    """How many steps a second a job makes, over the last half minute."""
+    """A job's steps per second, over the last half minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, step: int | None) -> None:
-        """Take in where the job is. A step that is lower than the last one starts the measurement again."""
+        """Record the job's step. A step that is lower than the last one starts the measurement again."""
         if step is None:
             return
         if self._seen and step < self._seen[-1][1]:
@@ -67,7 +67,7 @@ class Pace:
         return (last - first) / (ended - begun) if ended > begun and last > first else None
 
     def remaining_s(self, status: Status) -> float | None:
-        """Return how long the rest takes at this pace, None if unknown."""
+        """Return how many seconds the rest takes at this pace, None if unknown."""
         step, num_steps, pace = status.get("step"), status.get("num_steps"), self.steps_per_s
         return (num_steps - step) / pace if step is not None and num_steps and pace else None
 
@@ -76,7 +76,7 @@ class Pace:
 
 
 def render_duration(seconds: float) -> str:
-    """Write a duration as people read it.
+    """Return a duration as text for people.
 
     >>> render_duration(7.25), render_duration(83), render_duration(7384)
     ('7.2 s', '1:23', '2:03:04')
@@ -89,7 +89,7 @@ def render_duration(seconds: float) -> str:
 
 
 def render_number(value: float) -> str:
-    """Write a number with four digits, more if it is a large one; never with an exponent where none is needed.
+    """Return a number with four digits, or more if it is large; with an exponent only if that is necessary.
 
     >>> render_number(0.123456), render_number(812.36), render_number(10230.4), render_number(1e-7)
     ('0.1235', '812.4', '10230', '1e-07')
@@ -98,7 +98,7 @@ def render_number(value: float) -> str:
 
 
 def render_metrics(status: Status) -> str | None:
-    """Say what the program logged last, None if nothing.
+    """Return the metrics that the program logged last as text, None if there are none.
 
     >>> render_metrics({"metrics": {"step": 63, "epoch": 0, "values": {"accuracy": 0.961}}})
     'step 63 · accuracy 0.961'
@@ -111,7 +111,7 @@ def render_metrics(status: Status) -> str | None:
 
 
 def render_progress_line(status: Status, remaining_s: float | None = None) -> str:
-    """Say on one line where a job is.
+    """Return a job's progress as one line.
 
     >>> render_progress_line({"state": "training", "step": 5, "num_steps": 20, "num_workers": 2, "num_wanted": 3})
     'step 5/20 (25 %) · workers 2/3'
@@ -140,7 +140,7 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
 
 
 def render_coming(status: Status) -> str | None:
-    """Say which workers are on their way and for how long; None if none is.
+    """Return which workers are starting or joining, and for how long; None if there are none.
 
     >>> render_coming({"workers": [{"worker": 1, "phase": "starting", "phase_s": 3.21}]})
     'worker 1 starting, 3.2 s'
@@ -152,13 +152,13 @@ def render_coming(status: Status) -> str | None:
 
 
 def render_event_line(event: Event) -> str:
-    """Say on one line what happened and why; the reason as it is in ``events.jsonl``.
+    """Return an event as one line, with its reason as it is in ``events.jsonl``.
 
     >>> render_event_line({"time": None, "kind": "died", "reason": "worker 2 died: killed by SIGKILL", "step": 7})
     'died       worker 2 died: killed by SIGKILL (step 7)'
     """
     line = f"{event['kind']:<10} {event['reason']}"
-    # A checkpoint is of an earlier step than the one at which it is done, and says so itself.
+    # A checkpoint is of an earlier step than the present one; its text names that step.
     if event.get("step") is not None and event["kind"] != "saved":
         line += f" (step {event['step']})"
     return f"{_clock_time(event['time'])} {line}" if event.get("time") is not None else line
@@ -185,7 +185,7 @@ def _count_workers(status: Status) -> str:
 
 
 def render_live(status: Status, events: Sequence[Event], remaining_s: float | None = None) -> RenderableType:
-    """Draw a running job: progress, workers, what happened last."""
+    """Draw a running job: progress, workers, the last events."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -201,7 +201,7 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
     )
     bar = Table.grid(padding=(0, 1))
     step, num_steps = status.get("step") or 0, status.get("num_steps")
-    # Without an end in sight the bar says only that something moves.
+    # If the number of steps is unknown, the bar shows only that the job is active.
     bar.add_row(
         ProgressBar(total=num_steps or 1, completed=step if num_steps else 0, width=24),
         Text(render_progress_line({**status, "state": None}, remaining_s), no_wrap=True, overflow="ellipsis"),
@@ -218,7 +218,7 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
 
 
 def render_worker_bar(num_there: int, num_wanted: int) -> str:
-    """Draw how many of the wanted workers are there.
+    """Draw how many of the wanted workers take part.
 
     >>> render_worker_bar(2, 4)
     '■■□□ 2/4'
@@ -270,7 +270,7 @@ def render_status(status: Status) -> RenderableType:
     head = Text.assemble(line, f"  {told}") if told else line
     if not status.get("go_on_with"):
         return head
-    # One line however long, so that it can be copied.
+    # On one line of any length, so that the user can copy it.
     return Group(head, Text(f"go on with:  {status['go_on_with']}", no_wrap=True, overflow="ignore"))
 
 
@@ -308,16 +308,16 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What is known of a run when it is over.
+    """The facts about a run when it is over.
 
     Args:
         outcome: ``succeeded``, ``failed`` or ``stopped``.
         from_step: the step from which it continued: 0, or that of a checkpoint; None if nothing was trained.
         elapsed_s: of this driver.
         counts: how many events of each kind there were.
-        saved: what the last event of kind ``saved`` said, None if there was none.
-        go_on_with: the command that continues, None if there is nothing to continue from or to.
-        checkpoint_every: as asked for.
+        saved: the last event of kind ``saved``, None if there was none.
+        go_on_with: the command that resumes the job, None if the job cannot resume.
+        checkpoint_every: as the user set it.
     """
 
     name: str
@@ -336,7 +336,7 @@ class Ending:
 
 
 def render_summary(ending: Ending) -> str:
-    """Say how a job ended and where its things are."""
+    """Return how a job ended and where its files are."""
     num_deaths = sum(ending.counts[kind] for kind in _DEATHS)
     num_resizes = sum(ending.counts[kind] for kind in _RESIZES)
     rows = [

@@ -1,7 +1,7 @@
 """Writes results: as a table for people, or as JSON, YAML or CSV for programs. Sends no requests.
 
-What programs read has the names of `docs/rest.md` and every field; what people read is chosen, and has no control
-characters in it, because others may have written it.
+Output for programs has every field, with the names of `docs/rest.md`. Output for people has chosen fields, and no
+control characters, because other users may have written the texts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def make_table(
     is_folded: bool = True,
     below: str | None = None,
 ) -> Table[R]:
-    """Return records as a table; arguments as of `Table`, and ``is_wide``: with the columns that are wide too."""
+    """Return records as a table; arguments as in `Table`; ``is_wide``: with the wide columns too."""
     if is_wide:
         # With wide output all columns are shown, however narrow the terminal.
         return Table([column._replace(gives_way=0) for column in columns], records, is_folded, below)
@@ -61,12 +61,12 @@ def make_table(
 
 
 def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) -> None:
-    """Write what was found.
+    """Write a result.
 
     Args:
         found: a record or a list of records, for programs.
         output: how.
-        draw: makes what people see; called only for them.
+        draw: returns the form for people; called only for them.
     """
     with leaving_off():
         if not output.is_for_people:
@@ -86,7 +86,7 @@ def write_list(found: Sequence[R], output: Output, columns: Sequence[Column[R]],
         found: the records.
         output: how.
         columns: of the table.
-        empty: what people see in place of a table without rows. None: the table.
+        empty: text for people instead of a table without rows. None: the table.
     """
 
     def draw() -> Table[R] | str:
@@ -96,7 +96,7 @@ def write_list(found: Sequence[R], output: Output, columns: Sequence[Column[R]],
 
 
 def print_drawn(drawn: RenderableType) -> None:
-    """Print to standard output what was drawn."""
+    """Print a drawing to the standard output."""
     if isinstance(drawn, Table) and not _may_be_terminal():
         typer.echo(drawn.render_plain())
         return
@@ -104,14 +104,14 @@ def print_drawn(drawn: RenderableType) -> None:
     if console.is_terminal:
         console.print(drawn)
         return
-    # A pipe has no width: lines that another program reads are neither folded nor filled up.
+    # A pipe has no width: lines for another program are neither wrapped nor padded.
     with console.capture() as capture:
         console.print(drawn)
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def make_console() -> Console:
-    """Return the console of standard output; wide where it is not a terminal."""
+    """Return the console of the standard output; very wide if that is no terminal."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False)
@@ -119,7 +119,7 @@ def make_console() -> Console:
 
 
 def _may_be_terminal() -> bool:
-    # The library has the last word; to ask it takes longer than all else here.
+    # Ask the library last, because its check takes longer than all others here.
     return sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
@@ -140,7 +140,7 @@ def render_for_programs(found: Any, output: Output, *, is_one_line: bool = False
 
 
 def _render_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line with the names of the columns and one for each record; nothing where there is no record."""
+    """Return a line with the names of the columns and one for each record; "" if there is no record."""
     flat = [dict(_flatten(row)) for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     if not columns:
@@ -165,12 +165,12 @@ def _flatten(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Output, *, again: bool) -> None:
-    """Look once and write what was found, or ``again`` and again until it is over or Ctrl-C.
+    """Get a result and write it: once, or with ``again`` repeatedly until it is final or until Ctrl-C.
 
     Args:
-        look: returns what was found, how people see it, and whether more is to come.
-        output: how. Programs get a line (or document) per look.
-        again: look every second.
+        look: returns the result, its form for people, and whether more results will come.
+        output: format. Programs get a line (or document) per result.
+        again: get a result every second.
     """
     if not again:
         found, drawn, _ = look()
@@ -205,7 +205,7 @@ def leaving_off() -> Iterator[None]:
     """Let the user stop watching by Ctrl-C, or by closing the pipe as ``head`` does: neither is an error."""
     try:
         yield
-        # What is still held back meets a pipe that was closed here, not at the end of the process.
+        # Flush here: so a closed pipe raises its error here, not at the end of the process.
         sys.stdout.flush()
     except KeyboardInterrupt:
         pass
@@ -242,9 +242,9 @@ def _watch_live(look: Callable[[], tuple[Any, RenderableType | str, bool]], cons
 
 
 class Silence:
-    """Says since when a server that is looked at again and again has not answered; what it said last stays to be seen.
+    """Shows since when a server has not answered repeated requests; its last answer stays visible.
 
-    The first look of all must be answered: what never was heard may be an address that is wrong.
+    The first request must have an answer: otherwise the address may be wrong.
     """
 
     def __init__(self) -> None:
@@ -252,10 +252,10 @@ class Silence:
         self._since: float | None = None
 
     def begin(self, error: Unavailable) -> str | None:
-        """Return what there is to say of a look that had no answer; None: it was said already.
+        """Return the message about a request without an answer; None if it was returned already.
 
         Raises:
-            Unavailable: there never was an answer.
+            Unavailable: no request had an answer so far.
         """
         if not self._has_heard:
             raise error
@@ -265,7 +265,7 @@ class Silence:
         return self._tell(error, self._since)
 
     def draw_over(self, drawn: RenderableType, error: Unavailable) -> RenderableType:
-        """Return what was drawn last, below a line that says that it is old; raises as `begin`."""
+        """Return the last drawing, below a line that says that it is old; raises the errors of `begin`."""
         from rich.console import Group
         from rich.text import Text
 
@@ -274,7 +274,7 @@ class Silence:
         return Group(Text(self._tell(error, self._since), style="red"), drawn)
 
     def end(self) -> None:
-        """Note an answer."""
+        """Record an answer."""
         self._has_heard, self._since = True, None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A table for people: a terminal gets one for its width, a pipe a line for each row. Pure."""
+"""A table for people: fitted to the width of a terminal, or with one line per row for a pipe. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Column(NamedTuple, Generic[R]):
 
     Args:
         title: in capitals.
-        read: makes the text of a cell.
-        style: of a cell, by its record. None: as usual.
-        is_wide: left out unless asked for.
-        is_number: stands to the right.
+        read: returns the text of a cell, from the record.
+        style: returns the style of a cell, from the record. None: the default style.
+        is_wide: shown only in wide output.
+        is_number: aligned to the right.
         gives_way: left out where a terminal is too narrow, those with the highest number first. 0: never.
     """
 
@@ -43,10 +43,10 @@ class Table(Generic[R]):
     """Records, a row each.
 
     Args:
-        columns: those that are shown.
-        records: in order.
-        is_folded: the last column takes several lines where it is too long for one; else it is cut off.
-        below: a line under the table. None: there is none.
+        columns: to show.
+        records: in the order of the rows.
+        is_folded: the last column is wrapped if it is too long for one line. False: it is cut off.
+        below: a line under the table. None: no line.
     """
 
     columns: Sequence[Column[R]]
@@ -55,11 +55,11 @@ class Table(Generic[R]):
     below: str | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield the table for a terminal, with the columns for which there is room."""
+        """Yield the table for a terminal, with the columns that fit."""
         yield self._draw(self._choose_columns(options.max_width))
 
     def _choose_columns(self, max_width: int) -> Sequence[Column[R]]:
-        """Return the columns that are shown: the last one, which says why, has room before those that give way."""
+        """Return the columns to show: the last one, with the reason, has precedence over columns that give way."""
         rows = [[column.title for column in self.columns], *map(self._read, self.records)]
         widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
         widths[-1] = min(widths[-1], _LAST_FOLDED_WIDTH if self.is_folded else _LAST_CUT_WIDTH)
@@ -78,7 +78,7 @@ class Table(Generic[R]):
 
         grid = Grid(box=None, padding=(0, _GAP_WIDTH, 0, 0), header_style="dim", pad_edge=False)
         for column in columns:
-            # Where there is no room for all, it is the last one that gives way.
+            # If not all columns fit, the last one becomes narrower.
             is_last = column is columns[-1]
             grid.add_column(
                 column.title,
@@ -86,7 +86,7 @@ class Table(Generic[R]):
                 no_wrap=not is_last,
                 overflow="fold" if is_last else "ellipsis",
             )
-        # Else as the column has it.
+        # Otherwise the style of the column.
         no_wrap = None if self.is_folded else True
         overflow: Literal["ellipsis"] | None = None if self.is_folded else "ellipsis"
         for record in self.records:
@@ -96,7 +96,7 @@ class Table(Generic[R]):
         return grid if self.below is None else Group(grid, Text(self.below, style="dim"))
 
     def render_plain(self) -> str:
-        r"""Return the table as it is outside of a terminal: nothing is folded, cut off or coloured.
+        r"""Return the table for a pipe: without wrapping, cuts or colours.
 
         >>> columns = [Column("NAME", str.lower), Column("SIZE", len, is_number=True)]
         >>> Table(columns, ["A", "BCD"], is_folded=True, below="and more").render_plain()
@@ -119,7 +119,7 @@ class Table(Generic[R]):
 
 
 def _width(text: str) -> int:
-    """Return how many places a text takes; some characters take two, others none."""
+    """Return the width of a text in terminal cells; some characters take two, others none."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

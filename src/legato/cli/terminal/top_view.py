@@ -1,4 +1,4 @@
-"""The view of the pool: a bar per node, a mark per GPU in the colour of its job, and the jobs below. Pure."""
+"""Draws the pool: a bar per node with a mark per GPU in the colour of its job, and the jobs below. Pure."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def draw_top(
     """Draw the pool and its jobs.
 
     Args:
-        pool: in numbers.
-        slots: all of them.
+        pool: its numbers.
+        slots: all slots of the pool.
         jobs: those that hold or want slots, in the order in which they are shown.
         now: seconds since 1970.
-        height: lines there are. None: as many as it takes.
+        height: number of lines of the screen. None: no limit.
     """
     letters = choose_letters(jobs)
     bars = draw_bars(slots, letters)
@@ -66,7 +66,7 @@ def draw_top(
 def choose_letters(jobs: Sequence[JobRecord]) -> Mapping[str, tuple[str, str]]:
     """Return the mark and the colour of each job that holds slots, by id.
 
-    The same job has the same ones as long as jobs come and go behind it.
+    A job keeps its mark and colour while only later jobs come and go.
     """
     holding = sorted(job.id for job in jobs if job.num_slots)
     return {
@@ -99,7 +99,7 @@ def _mark(slot: Slot, letters: Mapping[str, tuple[str, str]]) -> tuple[str, str]
     if slot.is_free:
         return _FREE, "dim"
     letter, colour = letters.get(slot.job or "", (_HIDDEN, ""))
-    # Small: its worker is on the way out.
+    # A small letter: the worker is leaving the slot.
     return (letter.lower() if slot.release_asked_at is not None else letter), colour
 
 
