@@ -95,6 +95,11 @@ def _ended_before(before: float) -> ColumnElement[bool]:
 
 def _purge_uploads(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection = transaction.connection
+    for users in (jobs, definitions):
+        # Such a row is damaged, and any upload may be the one that it named.
+        lost = users.c.code.is_not(None) & ~exists().where(code_uploads.c.sha256 == users.c.code)
+        if connection.execute(select(exists().where(lost))).scalar_one():
+            return ()
     of_job = exists().where(jobs.c.code == code_uploads.c.sha256)
     named = of_job | exists().where(definitions.c.code == code_uploads.c.sha256)
     # Locks the uploads: a submission that uses one is either complete, or does not find it.
