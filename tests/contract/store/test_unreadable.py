@@ -289,6 +289,35 @@ def test_retention_takes_no_job_whose_stage_is_not_known(store: Store) -> None:
     assert purged.jobs == () and store.jobs.get(job.id).reason.startswith("its row")
 
 
+def test_retention_keeps_all_code_while_a_job_does_not_say_which_code_it_has(store: Store) -> None:
+    if not store._database.is_sqlite:
+        pytest.skip("PostgreSQL has no job with code that does not exist")
+    sha256, unused = "a" * 64, "b" * 64
+    for each in (sha256, unused):
+        store.uploads.note(each, 10, ANN, NOW)
+    job = store.jobs.submit(make_job(code=sha256), ANN, NOW).job
+    lease = store.loop.take_lease("loop", NOW, 1e9)
+    assert lease is not None
+
+    def purge() -> tuple[str, ...]:
+        later = NOW + 100
+        return store.retention.purge(lease.fence, later, jobs_before=None, uploads_before=later, keys_before=0).uploads
+
+    with damaged(store, jobs, job.id, "code", "'rotten'"):
+        assert purge() == ()
+    assert purge() == (unused,)
+
+
+def test_a_job_that_cannot_be_read_is_not_cloned(store: Store) -> None:
+    job = store.jobs.submit(make_job(labels={"team": "x"}), ANN, NOW).job
+    store.jobs.check_may_clone(job.id)
+    bad = damage_of(store, jobs, "labels")
+    assert bad is not None
+    refused = pytest.raises(UnreadableRow, match=f"Cannot clone job '{job.name}': its row .*'labels'")
+    with damaged(store, jobs, job.id, "labels", bad), refused:
+        store.jobs.check_may_clone(job.id)
+
+
 def test_a_damaged_queue_holds_back_its_jobs_alone(store: Store) -> None:
     async def story() -> None:
         platform = Platform(store)

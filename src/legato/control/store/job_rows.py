@@ -43,8 +43,13 @@ def show_jobs(connection: Connection, statement: Select[Any]) -> tuple[Job, ...]
     )
 
 
-def read_job(connection: Connection, statement: Select[Any]) -> Job | None:
-    """Run a query of `select_jobs` for one job that is about to be changed. None: there is none.
+def read_job(connection: Connection, statement: Select[Any], doing: str = "change") -> Job | None:
+    """Run a query of `select_jobs` for one job. None: there is none.
+
+    Args:
+        connection: to the store.
+        statement: the query.
+        doing: to the job, as a verb.
 
     Raises:
         UnreadableRow: it cannot be read.
@@ -52,7 +57,7 @@ def read_job(connection: Connection, statement: Select[Any]) -> Job | None:
     for found in read_each(connection, statement, Job):
         if isinstance(found, Job):
             return found
-        raise UnreadableRow(f"Cannot change job '{found.record.name or found.record.id}': its {found.why}.")
+        raise UnreadableRow(f"Cannot {doing} job '{found.record.name or found.record.id}': its {found.why}.")
     return None
 
 

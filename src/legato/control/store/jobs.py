@@ -303,9 +303,15 @@ class Jobs:
 
         Raises:
             NotFound: there is no such job.
+            UnreadableRow: the spec cannot be read.
         """
         with self._database.reading() as connection:
             return read_spec(connection, job)
+
+    def check_may_clone(self, job: str) -> None:
+        """Raise UnreadableRow if a column of the job cannot be read: a clone would have an empty value there."""
+        with self._database.reading() as connection:
+            read_job(connection, select_jobs().where(jobs.c.id == job), "clone")
 
     def read_attempts(self, job: str) -> tuple[Attempt, ...]:
         """Return the job's attempts, the first one first."""

@@ -83,6 +83,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     if before:
         return show_job(before[0])
     found = here.store.jobs.find(job, asker)
+    here.store.jobs.check_may_clone(found.id)
     spec = here.store.jobs.read_spec(found.id)
     origin = _find_origin(found, here, asker)
     if found.owner != asker.name:
