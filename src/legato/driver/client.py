@@ -1,4 +1,4 @@
-"""Sends one request of a command to a running job: finds its driver, asks, returns the answer. Shows nothing itself."""
+"""Sends one request of a command to a running job: finds its driver, asks, returns the answer. Prints nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
     """Return where the driver of a running job listens.
 
     Raises:
-        JobNotFound: there is no such job, or no driver runs it; says which jobs there are.
+        JobNotFound: there is no such job, or it has no driver; the message lists the existing jobs.
     """
     directory = JobDirectory.of(name, home)
     is_driven = directory.is_locked()
@@ -84,8 +84,8 @@ def wait_for_driver(
 
     Args:
         name: of the job.
-        tell: called once, if there is something to wait for.
-        home: where jobs are kept. None: as usual.
+        tell: called once if it has to wait.
+        home: home with the jobs. None: the default.
         clock: monotonic seconds.
         sleep: waits so many seconds.
     """
@@ -100,7 +100,7 @@ def wait_for_driver(
 
 
 def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wire.Reply:
-    """Ask a job's driver one thing and return its answer.
+    """Send one request to a job's driver and return its answer.
 
     Raises:
         JobNotFound: no driver answers.
@@ -132,7 +132,7 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
 
 
 def last_status(name: str, home: Path | None = None) -> dict[str, Any] | None:
-    """Return what is known of a job that is not running: its name, its last step, its outcome. None if unknown."""
+    """Return name, last step and outcome of a job that is not running. None if the job is unknown."""
     directory = JobDirectory.of(name, home)
     journal = directory.read_journal()
     if journal is None:

@@ -24,13 +24,13 @@ from legato.driver import tokens
 
 _log = logging.getLogger(__name__)
 
-_MAX_WAITING: Final = 1000  # messages to one worker; beyond this its connection is taken for dead
+_MAX_WAITING: Final = 1000  # messages to one worker; with more the connection counts as lost
 _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
 _BEARER: Final = "Bearer "
 
 
 class _Line:
-    """A connection to one worker, and what waits to be sent over it."""
+    """A connection to one worker, and the messages that wait to be sent over it."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
@@ -41,7 +41,7 @@ class _Line:
             await self.connection.send(wire.encode(await self.waiting.get()))
 
     def cut(self) -> None:
-        """Drop the connection without a farewell, which a worker that does not read would never answer."""
+        """Drop the connection without a closing handshake, which a worker that does not read would never answer."""
         self.connection.transport.abort()
 
 
@@ -49,11 +49,12 @@ class Connections:
     """All connections of one driver.
 
     Args:
-        secret: what clients show. Each worker shows a token of its own, which is good for nothing else.
+        secret: the secret that authenticates clients. Each worker has a separate token, which authenticates only that
+            worker.
         hear: called with worker number and message, in the order in which a worker sent them.
-        lose: called when a worker's connection is gone and no newer one took its place.
+        lose: called when a worker's connection is lost and no newer one has replaced it.
         answer: called with a client's request.
-        admits_old_workers: let workers in that show the secret: an earlier release of Legato started them.
+        admits_old_workers: accept workers that show the secret, because an earlier release of Legato started them.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Connections:
         self._server: Server | None = None
 
     async def listen(self, host: str, port: int) -> str:
-        """Open the door and return the URL for workers.
+        """Start listening, and return the URL for workers.
 
         Args:
             host: address to listen on.
@@ -105,12 +106,12 @@ class Connections:
         return f"ws://{host}:{bound}/worker"
 
     async def close(self) -> None:
-        """Close the door and every connection."""
+        """Stop listening, and close every connection."""
         if self._server is not None:
             self._server.close(close_connections=False)
             for line in self._lines.values():
                 line.cut()
-            # Clients that look on may keep their connections for as long as they please.
+            # Clients that watch the job may keep their connections open without end, so they are not waited for.
             for client in self._clients:
                 client.transport.abort()
             await self._server.wait_closed()
@@ -191,14 +192,14 @@ class Connections:
         line = _Line(connection)
         older = self._lines.pop(number, None)
         if older is not None:
-            older.cut()  # the worker itself has given it up, or it would not have come again
+            older.cut()  # the worker has given the old connection up, because it has connected again
         self._lines[number] = line
         sender = asyncio.create_task(line.send_forever())
         try:
             self._hear(number, hello)
             async for frame in connection:
                 if self._lines.get(number) is not line:
-                    return  # what an old connection still holds came before the new Hello
+                    return  # messages of the old connection were sent before the new Hello
                 self._hear(number, wire.decode_worker_message(_as_bytes(frame)))
         finally:
             sender.cancel()

@@ -1,4 +1,4 @@
-"""How long changes of membership pause a training, from the reports of its steps. Pure; decides nothing."""
+"""Measures how long changes of membership pause a training, from the reports of its steps. Pure; decides nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SMOOTHING: Final = 0.3
 
 
 class _Change(NamedTuple):
-    """The stretch between two reports in which the membership changed."""
+    """The time between two reports in which the membership changed."""
 
     elapsed_s: float
     num_steps: int
@@ -18,8 +18,8 @@ class _Change(NamedTuple):
 class Delays:
     """Measures what planned changes cost.
 
-    Some of the steps of such a stretch were done before the change and some after it, so all of them count as long as
-    the slower ones take: what the change costs is never made larger than it is, whether the job grew or shrank.
+    Some steps between the two reports were done before the change and some after it. All of them are counted with the
+    duration of the slower ones. So the measured cost is never too high, whether the job grew or shrank.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Delays:
         self._change: _Change | None = None
 
     def note(self, view: int, num_steps: int, elapsed_s: float, *, is_planned: bool) -> None:
-        """Take in a stretch of training between two reports.
+        """Record a stretch of training between two reports.
 
         Args:
-            view: in which its last step was done.
-            num_steps: that were new in it.
-            elapsed_s: how long it took; without evaluations.
+            view: view of its last step.
+            num_steps: number of new steps in it.
+            elapsed_s: its duration in seconds, without evaluations.
             is_planned: the change into this view was the driver's plan, not the answer to a death.
 
         >>> delays = Delays()
@@ -60,7 +60,7 @@ class Delays:
         self._step_s = step_s if self._step_s is None else self._step_s + _SMOOTHING * (step_s - self._step_s)
 
     def skip(self, view: int) -> None:
-        """Leave out a stretch in which something else than training took time."""
+        """Leave out a stretch that contains other work than training."""
         self._forget(view)
 
     def _forget(self, view: int) -> None:

@@ -1,8 +1,8 @@
-"""One job's driver: carries out what the membership says. Moves bytes and decides nothing.
+"""One job's driver: carries out the instructions of the membership. Moves bytes and decides nothing.
 
-Events come from workers, clients, the engine and the clock; each is handled at once in memory. What has to be done goes
-through one queue, in order, because a view number must be in the journal before any worker hears of it; engine calls
-run beside the queue, in order for each worker.
+Events come from workers, clients, the engine and the clock; each is handled at once in memory. Instructions go through
+one queue, in order, because a view number must be in the journal before a worker receives it. Engine calls run beside
+the queue, in order for each worker.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from legato.engines.base import Engine, Exited, Launch
 _log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = "127.0.0.1"
-_PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
-_MIN_TICK_S: Final = 0.01  # deadlines that lie closer together than this are handled together
+_PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
+_MIN_TICK_S: Final = 0.01  # deadlines that are closer together are handled together
 
 
 class Observer(Protocol):
-    """Who looks on: a terminal. Called on the driver's event loop, so it must return quickly."""
+    """Watches the job, such as a terminal. Called on the driver's event loop, so it must return quickly."""
 
     def on_event(self, event: Event) -> None:
         """Show one event; the same as in ``events.jsonl``."""
@@ -61,12 +61,13 @@ class Driver:
     """The driver of one job.
 
     Args:
-        spec: the job. None to take over the job of this directory as it is journaled.
+        spec: the job. None: the journal of the directory has it, and the driver adopts the job.
         engine: where its workers run.
         directory: the job's files.
         observer: receives events and the status; None: no observer.
-        slots: those that the job has at first, if the platform assigns them; None to count from 0 and scale freely.
-        attempt: which life of the job this is, for the journal.
+        slots: the job's first slots, if the platform assigns them; None: slots are numbered from 0, and the job scales
+            freely.
+        attempt: number of the job's attempt, for the journal.
         host: address to listen on.
         port: to listen on; 0 for any free one.
         clock: monotonic seconds.
@@ -120,7 +121,7 @@ class Driver:
         If this is cancelled, the workers train on, and another driver may adopt them.
 
         Raises:
-            UsageError: the job cannot be run here: it runs already, or the port is in use.
+            UsageError: the job cannot run here, because it runs already or the port is in use.
         """
         await asyncio.to_thread(self._directory.lock)
         try:
@@ -155,7 +156,7 @@ class Driver:
         self._feed(events.ScaleAsked(num_workers, reason))
 
     def assign(self, said: events.SlotsAssigned) -> None:
-        """Say which slots the job has, all of them. Raises UsageError if the job may not have that many."""
+        """Set all slots of the job. Raises UsageError if the job may not have that many."""
         self._feed(said)
 
     def stop(self, reason: str, *, now: bool = False) -> None:
@@ -206,7 +207,7 @@ class Driver:
         return self._membership.begin(now)
 
     async def _work(self) -> Outcome:
-        """Run everything side by side until the job ends or something of ours breaks."""
+        """Run all tasks of the driver until the job ends or one of them fails."""
         self._broken = asyncio.get_running_loop().create_future()
         ended = asyncio.create_task(self._carry_out())
         tasks = [ended] + [
@@ -240,7 +241,7 @@ class Driver:
         self._show(events.Record(kind="note", reason=told, level="warning"))
 
     def _close_books(self, outcome: Outcome) -> None:
-        # What workers wrote since the last look, too.
+        # Records also what workers wrote since the last look.
         LogCaps(self._directory, self._spec.log_max_bytes, self._warn).drop()
         snapshot = self._membership.job.snapshot()
         self._write_journal(self._journal(snapshot, outcome))
@@ -254,10 +255,10 @@ class Driver:
         self._woken.set()
 
     def _feed_safely(self, event: events.Event) -> None:
-        """Feed an event that came through a callback: there, an error of ours would be swallowed by the caller."""
+        """Handle an event from a callback, whose caller would swallow an error of the driver."""
         try:
             self._feed(event)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it ends the driver; the workers train on
+        except Exception as error:  # noqa: BLE001 -- any error ends the driver; the workers train on
             if self._broken is not None and not self._broken.done():
                 self._broken.set_exception(error)
 
@@ -322,7 +323,7 @@ class Driver:
             deadline = self._membership.next_deadline()
             due = next_beat if deadline is None else min(next_beat, deadline)
             with contextlib.suppress(TimeoutError):
-                # Any event may bring the next deadline nearer.
+                # Any event may make the next deadline earlier.
                 async with asyncio.timeout(max(due - self._clock(), _MIN_TICK_S)):
                     await self._woken.wait()
                     await asyncio.sleep(_MIN_TICK_S)
@@ -352,7 +353,7 @@ class Driver:
             self._show(events.Record(kind="note", reason=gap, level="error"))
         left = self._plugin.describe_left()
         if left is not None:
-            # Who ends a job early knows that not all is done.
+            # The user who ends a job early knows that it is incomplete.
             is_news = end.outcome in ("succeeded", "unsaved")
             self._show(events.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         reason = end.reason
@@ -392,11 +393,11 @@ class Driver:
         try:
             self._directory.write_journal(journal)
         except OSError as error:
-            # Without the journal only a new driver is at a loss; the job at hand continues.
+            # Only a new driver needs the journal, so this job continues.
             _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
 
     def _call_engine(self, worker: int, call: Callable[[], Awaitable[None]]) -> None:
-        """Call the engine beside the queue: a start may be slow, and others must hear of a new view meanwhile."""
+        """Call the engine beside the queue: a start may be slow, and workers must receive a new view meanwhile."""
         before = self._engine_calls.get(worker)
 
         async def call_in_turn() -> None:
@@ -404,7 +405,7 @@ class Driver:
                 await asyncio.wait([before])
             try:
                 await call()
-            except Exception as error:  # noqa: BLE001 -- told as an event; what follows is the membership's to decide
+            except Exception as error:  # noqa: BLE001 -- reported as an event; the membership decides what follows
                 _log.exception("The engine could not start or stop worker %d", worker)
                 told = f"the engine could not start or stop worker {worker}: {error}"
                 self._show(events.Record(kind="note", reason=told, level="error", worker=worker))
@@ -414,7 +415,7 @@ class Driver:
         task.add_done_callback(lambda done: self._engine_calls.pop(worker) if self._engine_calls[worker] is done else 0)
 
     def _identify(self, worker: int) -> dict[str, str]:
-        """Return the variables by which a worker finds its driver and shows who it is."""
+        """Return the variables with which a worker finds its driver and authenticates."""
         if not self._has_worker_tokens:
             # The warm parent is of an earlier release too, and so are the workers that it forks.
             return {"LEGATO_DRIVER_FILE": str(self._directory.driver_file)}
@@ -424,19 +425,19 @@ class Driver:
         }
 
     def _keep_program(self, spec: JobSpec) -> None:
-        """Keep the sources of a program that its user may edit while it runs; a copy for this job is safe already."""
+        """Keep the sources of a program that its user may edit while it runs, unless the job has a copy."""
         script = Path(spec.directory, spec.program[0])
         ours = (self._directory.path, _PACKAGE)
         is_ours = any(script.is_relative_to(place) for place in ours)
-        # A driver that may read more than the job's user must not read for that user what a link leads to.
+        # A driver with more rights than the job's user must not follow a link of that user.
         reads_for_another = self._directory.user is not None
         try:
-            # What an earlier run left must not be run, even if nothing can be kept now.
+            # Sources of an earlier run must not be used, even if none can be kept now.
             self._directory.keep_program(None)
             if not is_ours and not reads_for_another:
                 self._directory.keep_program(take_snapshot(script))
         except (OSError, RuntimeError) as error:
-            # Workers then read the files as they are, and are compared when they join.
+            # Workers then read the present files, and are compared when they join.
             _log.warning("Cannot keep the program's sources in %s: %s", self._directory.program_file, error)
 
     def _point_to_program(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How a job ends: the program's end, its failure, a stop; and which slots it gives up. Sends only instructions."""
+"""Ends of a job: the program's end, its failure, a stop; and the slots that it gives up. Only adds instructions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from legato.core.wire import Failed, Stop
 from legato.driver.events import End, StopWorker
 from legato.driver.job import JobFacts, Worker
 
-EXIT_UNSAVED: Final = 1  # a stop that was carried out, but without the checkpoint that belongs to it
+EXIT_UNSAVED: Final = 1  # the job was stopped, but its checkpoint could not be written
 EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint
-EXIT_KILLED: Final = 130  # as for any program that was interrupted; a stop that was carried out as asked is no failure
+EXIT_KILLED: Final = 130  # exit code of an interrupted program; a completed stop is no failure
 
 
 def note_finished(job: JobFacts, worker: Worker, view_number: int) -> None:
-    """A worker's program ran to its end: the job finishes, unless it was a joiner that never trained."""
+    """Handle the end of a worker's program: the job finishes, unless the worker is a joiner that never trained."""
     if worker.phase is WorkerPhase.FINISHED:
         return
     was = worker.phase
@@ -27,7 +27,7 @@ def note_finished(job: JobFacts, worker: Worker, view_number: int) -> None:
         give_up_slot(job, worker, "failed", f"worker {worker.number} ended without joining the training")
         return
     view = job.views.get(view_number)
-    # A program that trains nothing has no view: then every worker speaks for the job.
+    # A program that does not train has no view, so the end of every worker counts.
     rank = view.rank_of(worker.number) if view else 0 if job.current is None else None
     worker.finished_in = (view_number, rank)
     job.finishing = True
@@ -38,7 +38,7 @@ def note_finished(job: JobFacts, worker: Worker, view_number: int) -> None:
 
 
 def note_failed(job: JobFacts, worker: Worker, failed: Failed) -> None:
-    """A worker's program raised: the job fails, unless only this worker is wrong."""
+    """Handle an error of a worker's program: the job fails, unless only this worker is the cause."""
     was = worker.phase
     if was is WorkerPhase.FAILED:
         return
@@ -66,7 +66,7 @@ def note_failed(job: JobFacts, worker: Worker, failed: Failed) -> None:
 def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
     """Start no worker in this worker's slot again; the job continues with the other workers."""
     if worker.slot not in job.wanted:
-        # A leaver's slot is not the job's to give up: what it was wanted for later is another matter.
+        # The job does not own a leaver's slot any more, so it cannot give the slot up.
         job.record(kind, f"{reason}; the job gives slot {worker.slot} up", worker, "warning", detail or None)
         return
     job.wanted.discard(worker.slot)
@@ -84,9 +84,9 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
 
 
 def _find_spare(job: JobFacts) -> int | None:
-    """Return a slot that the job has and does not use, and in which another worker would help; None: there is none."""
+    """Return an unused slot of the job in which another worker would help; None: there is none."""
     if job.is_assigned:
-        # It was of no use as long as the step had no micro-batch for one more worker; now it has.
+        # The slot was surplus while a step had too few micro-batches; with one worker less it is useful.
         return min(job.surplus, default=None)
     if len(job.wanted) >= job.spec.min_workers:
         return None
@@ -112,7 +112,7 @@ def fail(
 def stop(job: JobFacts, *, at_once: bool, reason: str) -> None:
     """End the job as stopped: with a checkpoint, or at once."""
     if job.state is JobState.ADOPTING and not at_once:
-        job.stopping = reason  # carried out when the running workers have reported
+        job.stopping = reason  # done after the running workers have reported
         return
     if job.state is not JobState.FAILING:
         if job.state is not JobState.STOPPING:
@@ -137,7 +137,7 @@ def stop(job: JobFacts, *, at_once: bool, reason: str) -> None:
 
 
 def dismiss(job: JobFacts, worker: Worker, reason: str) -> None:
-    """Send home a worker that has no part in the job's state."""
+    """Dismiss a worker that does not have the job's state."""
     if worker.phase is WorkerPhase.STARTING:
         job.kill(worker, reason)
     else:
@@ -153,7 +153,7 @@ def kill_all(job: JobFacts, reason: str) -> None:
 
 
 def conclude(job: JobFacts) -> None:
-    """End the job if it is over; see to an end that was not finished; kill who does not end in time."""
+    """End the job if all is done, start a worker for an unfinished end, and kill workers that do not end in time."""
     if not job.ending or job.ended:
         return
     if job.end_by is not None and job.now >= job.end_by:
@@ -179,7 +179,7 @@ def conclude(job: JobFacts) -> None:
 
 
 def _start_tail(job: JobFacts) -> None:
-    """Let one worker do again what rank 0 did not finish: the final checkpoint is there to start from."""
+    """Start one worker to repeat what rank 0 did not finish. It starts from the final checkpoint."""
     for worker in job.present():
         closing = worker.phase is WorkerPhase.FINISHED and worker.finished_in and worker.finished_in[1] == 0
         if worker.active or worker.coming or closing:
@@ -193,7 +193,7 @@ def _start_tail(job: JobFacts) -> None:
 
 
 def _needs_all(job: JobFacts) -> bool:
-    """Return whether all workers must come to their end: those of a static job that trains nothing know no others."""
+    """Return whether every worker must reach its end. In a static job that does not train, workers are independent."""
     has_trained = job.views or job.current is not None
     if job.state is not JobState.FINISHING or has_trained or job.spec.guest is not None:
         return False
@@ -202,7 +202,7 @@ def _needs_all(job: JobFacts) -> bool:
 
 
 def _missing_ends(job: JobFacts) -> str:
-    """Say which workers did not come to their end, as far as this driver has seen; "": none."""
+    """Describe the workers that did not reach their end, as far as this driver knows; "": none."""
     ended = {worker.slot for worker in job.workers.values() if worker.farewell == "finished"}
     lost = {worker.slot: worker for worker in job.workers.values() if worker.slot in job.wanted - ended}
     return "; ".join(f"worker {worker.number} was lost: {_last_word(worker)}" for worker in lost.values())
@@ -215,7 +215,7 @@ def _last_word(worker: Worker) -> str:
 def _end_succeeded(job: JobFacts) -> None:
     reason = "the program ran to its end"
     told = [worker.trained for worker in job.workers.values() if worker.trained is not None]
-    # Of workers that ended while no driver heard it nothing is known, but that they were in a view.
+    # Of workers that ended while no driver ran, only their membership in a view is known.
     if told and not any(told) and job.current is None and job.spec.guest is None:
         alone = f"each of its {len(told)} workers" if len(told) > 1 else "its worker"
         reason += f", but never called legato.elastic: {alone} ran the whole program, and Legato saved nothing"
@@ -229,7 +229,7 @@ def _end_succeeded(job: JobFacts) -> None:
 
 def _end_stopped(job: JobFacts) -> None:
     reason = job.stopping or "stopped"
-    # One step fewer is no loss worth a word: the only worker that had it may have died in the stop.
+    # A loss of one step is not reported: the only worker that had it may have died during the stop.
     if job.exit_code == 0 and job.step > 0 and (job.saved_step is None or job.saved_step < job.step - 1):
         job.exit_code = EXIT_UNSAVED
         reason += f"; but {_tell_missing_checkpoint(job, job.step)}"

@@ -1,4 +1,4 @@
-"""What goes into the membership state machine and what comes out of it. Data only; does nothing."""
+"""Events and instructions: the input and the output of the membership state machine. Data only."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A worker's connection is gone; its process may live."""
+    """A worker's connection is lost; its process may still run."""
 
     worker: int
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks make deadlines count.
+    """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks check deadlines.
 
     Args:
-        vitals: what the engine says now of the processes of those workers about which the membership asks.
+        vitals: the engine's samples of the processes of the workers that `Membership.suspects` names.
     """
 
     vitals: dict[int, Vital] = {}
@@ -62,8 +62,8 @@ class Worked(msgspec.Struct, frozen=True):
     """A plugin's work made progress.
 
     Args:
-        is_left: whether there is some left that only workers can do.
-        by: the worker that did some of it just now, if any.
+        is_left: whether work is left that only workers can do.
+        by: the worker that has just done some of it, if any.
     """
 
     is_left: bool
@@ -74,7 +74,7 @@ class TakenUp(msgspec.Struct, frozen=True):
     """A worker has some of a plugin's work in hand.
 
     Args:
-        by: who has.
+        by: number of the worker.
     """
 
     by: int
@@ -84,8 +84,8 @@ class GivenUp(msgspec.Struct, frozen=True):
     """A plugin gives a worker up.
 
     Args:
-        worker: which is killed, if it is there.
-        reason: what it did or did not do, behind "worker N".
+        worker: its number; it is killed if it runs.
+        reason: text after "worker N", such as what it did.
     """
 
     worker: int
@@ -119,7 +119,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Write an event down and show it.
+    """Record an event and show it.
 
     Args:
         kind: one word: started, joining, warm, proposed, joined, left, died, fenced, broken, recovered, held, saved,
@@ -139,27 +139,27 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new driver must know to adopt the job.
+    """The state that a new driver needs to adopt the job.
 
     Args:
         last_view: the highest view number ever used.
         next_worker: the next free worker number.
         slots: worker → slot of all workers that may run.
-        wanted: the slots that the job has.
-        given_up: slots in which no worker is started again although the job has them.
-        surplus: slots in which no worker runs because its step has too few micro-batches for another one.
-        num_micro_batches: of a step; None: not known, or there is no such limit.
-        shares_freely: every step is cut for as many workers as there are, up to that number.
+        wanted: the slots that the job is to use.
+        given_up: slots of the job in which no worker is started again.
+        surplus: slots without a worker, because a step has too few micro-batches for more workers.
+        num_micro_batches: per step; None: unknown, or no limit.
+        shares_freely: each step is divided among any number of workers, up to that number.
         is_assigned: the platform decides which slots the job has.
-        current: the newest view that was put in force.
-        pending: the proposal that is out.
+        current: the view in force.
+        pending: the open proposal.
         resume: whether workers start from the newest checkpoint.
-        reference: the fingerprint that every worker must have, None before the first view.
+        reference: the fingerprint that every worker must have; None before the first view.
         saved_step: of the newest checkpoint, None for none.
-        unsaved_step: of which a checkpoint could not be written, None if none is missing.
-        stopping: why the job is being stopped, None if it is not.
+        unsaved_step: step whose checkpoint could not be written; None if none is missing.
+        stopping: reason of the stop that is under way; None: no stop.
         finishing: a worker's program ran to its end.
-        tail: one worker alone does again what rank 0 could not finish.
+        tail: one worker repeats what rank 0 could not finish.
         closed: rank 0 finished and exited with 0.
     """
 
@@ -185,7 +185,7 @@ class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """Have this on disk before carrying out what follows."""
+    """Write this to disk before the next instruction."""
 
     snapshot: MembershipSnapshot
 

@@ -1,4 +1,4 @@
-"""How workers are lost: exits, fences, deaths in a row. Never decides what the rest of the job does then."""
+"""Losses of workers: exits, fences, deaths in a row. Does not decide what the rest of the job does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from legato.driver.ending import fail, give_up_slot, note_failed
 from legato.driver.job import AWAY, JobFacts, Worker
 
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
-# By these a worker ends through no fault of its program, so another one is started.
+# Signals that are not the program's fault, so another worker is started.
 _MISFORTUNES = {
     EXIT_LOST_LINK: "its connection to the driver failed; its log says why",
     EXIT_UNSTARTED: "no process could be started for it",
@@ -20,7 +20,7 @@ _FIRST_REST_S = 1.0  # doubled with each death in a row
 
 
 def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "") -> None:
-    """A worker's process is confirmed gone: its slot is free. ``reason``: what ended it, if the engine knows."""
+    """Handle the confirmed end of a worker's process, which frees its slot. ``reason``: what ended it, if known."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
         blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _MISFORTUNES
@@ -49,13 +49,13 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
             note_death(job, worker, how, is_explained=bool(reason))
     if exit_code == EXIT_UNSTARTED:
-        # The machine is short of something for a while: memory, or room for another process.
+        # The machine has too little memory, or too many processes, for the moment.
         pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
         job.rests[worker.slot] = job.now + pause_s
 
 
 def fence(job: JobFacts, worker: Worker, reason: str) -> None:
-    """Give a worker up and have it killed. For the others this is its death."""
+    """Give a worker up and kill it. The other workers treat this as its death."""
     was = worker.phase
     job.kill(worker, reason)
     job.record("fenced", f"worker {worker.number} {reason}; it is killed", worker, "warning")
@@ -64,8 +64,8 @@ def fence(job: JobFacts, worker: Worker, reason: str) -> None:
 
 
 def note_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool = False) -> None:
-    """A worker died although it was neither asked to end nor given up. ``is_explained``: the engine knows why."""
-    # The advice once: of ten workers that die of the same it is the same.
+    """Handle the death of a worker that was not asked to end or given up. ``is_explained``: the cause is known."""
+    # Give the advice once, because it is the same for all workers that die of the same cause.
     told = how.partition(". ")[0] if how in job.told_deaths else how
     job.told_deaths.add(how)
     job.record("died", f"worker {worker.number} died: {told}", worker, "warning")
@@ -73,7 +73,7 @@ def note_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool = 
 
 
 def refuse(job: JobFacts, worker: Worker, reason: str) -> None:
-    """Keep a worker out that runs something else than the others."""
+    """Exclude a worker whose fingerprint differs from the others'."""
     job.leave_within(worker, job.spec.grace_s, reason)
     worker.farewell = "refused"
     job.send(worker, Refused(reason=reason))
@@ -81,7 +81,7 @@ def refuse(job: JobFacts, worker: Worker, reason: str) -> None:
 
 
 def note_commit(job: JobFacts, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
-    """A member made progress: reset the counts of failures."""
+    """Reset the counts of failures after a member has made progress."""
     if not worker.has_state or (step <= job.best_step and num_rounds <= job.best_round):
         return
     job.best_step = max(job.best_step, step)
@@ -92,27 +92,27 @@ def note_commit(job: JobFacts, worker: Worker, *, step: int = 0, num_rounds: int
 
 
 def give_up(job: JobFacts, number: int, reason: str) -> None:
-    """Fence a worker that a plugin gives up, unless it has come to its end already."""
+    """Fence a worker that a plugin gives up, unless it has ended already."""
     worker = job.workers.get(number)
     if worker is not None and worker.phase not in AWAY:
         fence(job, worker, reason)
 
 
 def note_worked(job: JobFacts, *, is_left: bool, by: int | None) -> None:
-    """A plugin's work made progress: who did some of it is forgiven what went wrong in its slot."""
+    """Handle progress of a plugin's work: reset the failures of the slot of the worker that did it."""
     job.work_left = is_left
     if by in job.workers:
         job.deaths.pop(job.workers[by].slot, None)
 
 
 def note_taken_up(job: JobFacts, by: int) -> None:
-    """A worker has some of a plugin's work in hand; that forgives nothing, for the work may be what it dies of."""
+    """Note that a worker has begun some of a plugin's work. Failures stay: the work may be their cause."""
     if by in job.workers:
         job.workers[by].works = True
 
 
 def describe_exit(exit_code: int, reason: str = "") -> str:
-    """Say in words how a process ended; ``reason``: what ended it, if the engine knows.
+    """Describe how a process ended; ``reason``: what ended it, if the engine knows.
 
     >>> describe_exit(-9), describe_exit(137), describe_exit(3)
     ('killed by SIGKILL', 'killed by SIGKILL', 'exit code 3')
@@ -131,7 +131,7 @@ def describe_exit(exit_code: int, reason: str = "") -> str:
 
 
 def _is_superseded(job: JobFacts, worker: Worker) -> bool:
-    """Whether a worker was already left behind by the view in force: a leaver that did not go."""
+    """Whether the view in force has already replaced a worker: a leaver that has not ended."""
     return worker.view > 0 and job.current is not None and worker.number not in job.current.workers
 
 

@@ -1,7 +1,7 @@
-"""Deadlines: which workers are overdue now, and when to check again. Pure, except `forgive`, which shifts deadlines.
+"""Deadlines: finds the workers that are overdue, and the time of the next check. Pure, except `forgive`.
 
-A worker that is silent is not lost for that: a program may hold Python's lock for a minute, or a machine may have more
-to do than it can. So the engine is asked about its process, and the answers decide:
+A silent worker is not necessarily lost: a program may hold Python's lock for a minute, or the machine may be
+overloaded. So the engine examines its process, and the result decides:
 
 - stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
 - busy: not replaced while it is busy;
@@ -21,12 +21,12 @@ from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.job import JobFacts, Worker
 from legato.driver.plan import propose_again_s
 
-# These end by themselves or within their own deadline; a silent one is no reason to disturb the others.
+# Workers in these phases end by themselves or by their deadline, so their silence does not matter.
 _UNHEARD: Final = (WorkerPhase.STARTING, WorkerPhase.LEAVING, WorkerPhase.FAILED, WorkerPhase.FENCED)
 
 
 def suspects(job: JobFacts, now: float) -> list[int]:
-    """Return the workers of whose processes the next tick must know."""
+    """Return the workers whose processes the engine must examine for the next tick."""
     limit_s = job.spec.heartbeat_limit_s
     found = []
     for worker in job.present():
@@ -41,7 +41,7 @@ def suspects(job: JobFacts, now: float) -> list[int]:
 
 
 def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
-    """Return the workers to fence now, each with the reason."""
+    """Return the workers to fence now, with the reason for each."""
     lapses = []
     for worker in job.present():
         reason = None
@@ -57,12 +57,12 @@ def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
 
 
 def is_silent(job: JobFacts, worker: Worker) -> bool:
-    """Whether a worker has not been heard for as long as it may be."""
+    """Whether no message of a worker has come within the limit."""
     return _is_heard(worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s
 
 
 def describe_spared(job: JobFacts, worker: Worker) -> str:
-    """Say why a silent worker is not touched."""
+    """Describe why a silent worker is not fenced."""
     told = f"worker {worker.number} is silent for {job.now - worker.last_heard:.1f} s, but its process"
     if _is_busy(job, worker) or worker.evidence.state == "running":
         return (
@@ -75,7 +75,7 @@ def describe_spared(job: JobFacts, worker: Worker) -> str:
 
 
 def find_deadlock(job: JobFacts) -> str | None:
-    """Say that all members wait for one another and have done so for too long; None if it is not so."""
+    """Describe a deadlock: all members have waited for one another for too long. None if there is none."""
     view, limit_s = job.current, job.spec.collective_limit_s
     if view is None or job.broken_since is not None or not all(_may_be_stuck(job, m) for m in job.members()):
         return None
@@ -86,13 +86,13 @@ def find_deadlock(job: JobFacts) -> str | None:
 
 
 def _view_rested_s(job: JobFacts) -> float:
-    """Return for how long no member of the view in force has made progress or computed."""
+    """Return for how many seconds no member of the view in force has made progress or computed."""
     latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
     return job.now - max(latest, job.in_force_since)
 
 
 def describe_rest(job: JobFacts, worker: Worker) -> str | None:
-    """Say that the only worker of a job has waited for long; None if it has not, or others wait for it."""
+    """Describe that the only worker of a job has waited for long; None if it has not, or if others wait for it."""
     rested_s = _rested_s(job, worker)
     if rested_s is None or not _is_alone(job) or rested_s < job.spec.collective_limit_s:
         return None
@@ -111,7 +111,7 @@ def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     if job.now - evidence.taken_at > spec.heartbeat_limit_s / 2:
         return told
     if evidence.state == "gone" and worker.phase is WorkerPhase.FINISHED:
-        return None  # as it should be; the engine will say with which exit code
+        return None  # expected; the engine will report the exit code
     lost_s = job.now - max(worker.last_heard, evidence.busy_at)
     if evidence.state in ("stopped", "gone"):
         fate = "its process is stopped" if evidence.state == "stopped" else "its process is gone"
@@ -120,12 +120,12 @@ def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
 
 
 def _judge_rest(job: JobFacts, worker: Worker) -> str | None:
-    """Judge a worker that is heard: its program may hang although its heartbeats come."""
+    """Judge a worker whose heartbeats come: its program may hang nevertheless."""
     limit_s, rested_s = job.spec.collective_limit_s, _rested_s(job, worker)
     if rested_s is None or _is_alone(job):
         return None
     if worker.is_waiting is None:
-        # It may wait for another worker that computes: only a view in which nothing happens shows that it hangs.
+        # It may wait for another worker that computes, so it hangs only if no member of the view makes progress.
         rested_s = _view_rested_s(job)
         if rested_s < 2 * limit_s:
             return None
@@ -142,7 +142,7 @@ def _judge_rest(job: JobFacts, worker: Worker) -> str | None:
 
 
 def _rested_s(job: JobFacts, worker: Worker) -> float | None:
-    """Return for how long the program of a worker that is heard has only waited; None if that cannot be said."""
+    """Return for how many seconds the program of a worker with heartbeats has only waited; None if unknown."""
     is_known = job.now - worker.evidence.taken_at <= 2 * job.spec.heartbeat_limit_s
     if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
         return None
@@ -150,7 +150,7 @@ def _rested_s(job: JobFacts, worker: Worker) -> float | None:
 
 
 def _is_alone(job: JobFacts) -> bool:
-    """Whether the view in force has one worker only and none is ready to join it: no other worker waits for it."""
+    """Whether no other worker waits for this one: the view in force has one worker, and none is ready to join."""
     is_single = job.current is not None and len(job.current.workers) == 1
     return is_single and not job.where(lambda worker: worker.phase is WorkerPhase.WARM)
 
@@ -160,26 +160,26 @@ def _is_busy(job: JobFacts, worker: Worker) -> bool:
 
 
 def _may_be_stuck(job: JobFacts, worker: Worker) -> bool:
-    """Whether a worker should make progress: it is in the view in force of a job that trains.
+    """Whether a worker must make progress, because it is in the view in force of a job that trains.
 
-    One that still enters the view, or receives the state in it, counts as well: all others wait for it, and no
-    operation between workers has a time limit of its own.
+    A worker that still enters the view or receives the state counts too: all others wait for it, and operations between
+    workers have no time limit.
     """
     is_member = job.current is not None and worker.number in job.current.workers
     return job.state is JobState.TRAINING and worker.active and is_member
 
 
 def stall_s(job: JobFacts, last_tick: float) -> float:
-    """Return for how long the driver itself slept, 0.0 if its ticks came in time.
+    """Return for how many seconds the driver itself was suspended; 0.0 if its ticks came in time.
 
-    A suspended driver received no messages, which says nothing about the workers.
+    A suspended driver receives no messages, so silence during that time says nothing about the workers.
     """
     late_s = job.now - last_tick - job.spec.heartbeat_interval_s
     return late_s if late_s > job.spec.heartbeat_limit_s / 2 else 0.0
 
 
 def forgive(job: JobFacts, stalled_s: float) -> None:
-    """Move every deadline that was running by the time that the driver itself slept."""
+    """Shift every active deadline by the time for which the driver was suspended."""
     for worker in job.present():
         worker.last_heard = min(worker.last_heard + stalled_s, job.now)
         worker.got_on_at = min(worker.got_on_at + stalled_s, job.now)
@@ -193,7 +193,7 @@ def forgive(job: JobFacts, stalled_s: float) -> None:
 
 
 def next_deadline(job: JobFacts) -> float | None:
-    """Return the next moment at which a tick may change something, None if only events can."""
+    """Return the next time at which a tick may change something; None if only events can."""
     return min((moment for moment in _moments(job) if moment > job.now), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What the driver knows of its job: the workers, the views, and the few moves on them. Decides nothing; does no I/O."""
+"""The driver's facts of its job: workers, views, and the basic changes of them. Decides nothing; does no I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legato.core.wire import DriverMessage, Welcome
 from legato.driver.events import Instruction, MembershipSnapshot, Record, Send, StartWorker, StopWorker
 from legato.driver.liveness import Evidence
 
-KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
+KEPT_VIEWS: Final = 32  # number of views that are kept; no worker is that many views behind
 AWAY: Final = (WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED, WorkerPhase.GONE)
 """Of workers that have come to their end, or are given up."""
 
@@ -24,24 +24,24 @@ class Worker:
     """One worker as its driver knows it.
 
     Args:
-        deadline: it is fenced if it is still in its phase then; None for no deadline.
-        view: the newest view it said Joined for, 0 before.
-        away: its connection is lost.
-        farewell: how it took its leave, None if it did not: finished, shrunk, stopped, orphaned, superseded, refused.
+        deadline: it is fenced if it is still in its phase at this time; None: no deadline.
+        view: the newest view for which it sent Joined; 0 before that.
+        away: whether its connection is lost.
+        farewell: the reason in its Goodbye, None before that: finished, shrunk, stopped, orphaned, superseded, refused.
         finished_in: number and rank of the view in which its program ended.
-        trained: whether its program called Legato's training, as it said at its end; None before that.
-        saved: the path of the checkpoint that it said last that it had written.
-        repeats: messages that it will send again, because it has connected again.
-        works: it works without training: it runs a plain command, or has had some of a plugin's work in hand, as far as
-            this driver knows.
-        told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
-        is_adopted: it was started by an earlier driver and has not reported to this one.
-        is_waiting: it said last that its program waits for other workers or for the driver. None: it has not said
-            whether it does, as workers of an earlier release never do.
-        got_on_at: when it last said anything but that it lives.
-        evidence: what is known of its process.
-        is_spared: it is silent for longer than a worker may be, and is not touched because its process is healthy.
-        rest_told: the ``got_on_at`` since which it has only waited, as its user was warned; None: there was no warning.
+        trained: whether its program has trained with Legato, as reported at its end; None before that.
+        saved: the path of the last checkpoint that it reported.
+        repeats: number of messages that it will repeat, because it has connected again.
+        works: it works without training: it runs a plain command, or has done some of a plugin's work, as far as this
+            driver knows.
+        told_step: an earlier driver knew of checkpoints up to this step, which it may report again; -1: none.
+        is_adopted: an earlier driver started it, and it has not reported to this one.
+        is_waiting: whether its program waits for other workers or for the driver, as last reported. None: not reported;
+            workers of an earlier release never report it.
+        got_on_at: when it last sent a message other than a heartbeat.
+        evidence: samples of its process.
+        is_spared: it has been silent for longer than the limit, but is not fenced because its process is healthy.
+        rest_told: the ``got_on_at`` of the last warning that it only waits; None: no warning.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Worker:
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:
-        """Enter another phase. Raises TransitionError if the table does not have the move."""
+        """Change the phase. Raises TransitionError if the table does not have the move."""
         check_move(f"worker {self.number}", WORKER_MOVES, self.phase, phase, self.history)
         self.history.append(f"{now:.3f} {self.phase} -> {phase}: {why}")
         self.phase = phase
@@ -87,17 +87,17 @@ class Worker:
 
     @property
     def coming(self) -> bool:
-        """Whether it is on its way to its join point."""
+        """Whether it has not reached its join point yet."""
         return self.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING)
 
     @property
     def has_state(self) -> bool:
-        """Whether it has the job's state and can pass it on."""
+        """Whether it has the job's state and can send it to others."""
         return self.phase is WorkerPhase.MEMBER
 
     @property
     def only_works(self) -> bool:
-        """Whether it works and is in no view: its program may never come to a join point."""
+        """Whether it works without a view: its program may never reach a join point."""
         return self.works and self.phase is WorkerPhase.JOINING
 
     @property
@@ -107,39 +107,40 @@ class Worker:
 
 @dataclass(slots=True, kw_only=True)
 class JobFacts:
-    """All facts of one job, and the instructions that handling the present event gave so far.
+    """All facts of one job, and the instructions from the present event so far.
 
     Args:
         wanted: the slots that it is to use.
-        given_up: slots it has, but in which no worker is started again.
-        surplus: slots that the platform gave it and that cannot help: its step has too few micro-batches.
-        num_micro_batches: of a step, as its workers say; None: not known yet, or any number of workers helps.
-        shares_freely: every step is cut for as many workers as there are, up to that number.
+        given_up: slots of the job in which no worker is started again.
+        surplus: assigned slots that cannot help, because a step has too few micro-batches.
+        num_micro_batches: per step, as its workers report; None: not known yet, or any number of workers helps.
+        shares_freely: each step is divided among any number of workers, up to that number.
         is_assigned: the platform decides which slots it has.
         current: the view in force: the newest Recover, or the newest proposal that a worker switched to.
         in_force_since: when ``current`` was put in force.
         recovering: the reason of the Recover that made ``current``; None if a proposal did.
-        pending: the proposal that is out and not in force.
+        pending: the open proposal, which is not in force.
         proposed_at: when ``pending`` was proposed.
-        unbuilt: what a worker said that could not connect ``pending``; None if none did.
-        num_unbuilt: proposals in a row that a worker could not connect.
-        views: the newest views by number, also void proposals: a worker may have switched to one.
-        prepared: view → the workers that are connected in it, of the newest views.
-        torn: why ``current`` must be replaced although no member is known to be lost; None if it need not.
-        broken_since: when a member first reported that ``current`` broke, or that it could not connect it.
-        num_breaks: breaks in a row with no worker dead and no round completed.
+        unbuilt: the report of a worker that could not connect ``pending``; None: no such report.
+        num_unbuilt: number of proposals in a row that a worker could not connect.
+        views: the newest views by number, including void proposals, to which a worker may have switched.
+        prepared: view → the workers that are connected in it, for the newest views.
+        torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
+        broken_since: when a member first reported that ``current`` broke or could not be connected.
+        num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
         rests: slot → when another start may be tried in it.
         best_step: the highest step ever committed; ``best_round`` likewise.
-        step: the last step committed, as far as known; less than ``best_step`` if the job had to begin again.
-        saved_step: that of the newest checkpoint, as far as known; None for none.
-        told_differences: what the workers said of these, each once.
-        told_deaths: how workers died, each once.
-        differed_step: after which the workers were first found to hold different states; None: never.
-        unsaved_step: of which a checkpoint could not be written, if none as new was written since; None otherwise.
+        step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
+        saved_step: step of the newest checkpoint, as far as known; None: none.
+        told_differences: reports of workers about different states, without duplicates.
+        told_deaths: descriptions of deaths of workers, without duplicates.
+        differed_step: step after which workers were first found to have different states; None: never.
+        unsaved_step: step whose checkpoint could not be written, unless an equally new one was written since; else
+            None.
         closed: rank 0 finished and exited with 0.
-        tail: one worker alone does again what rank 0 could not finish.
+        tail: one worker repeats what rank 0 could not finish.
         work_left: a plugin has work that only workers can do.
         end_by: when the workers of an ending job are killed.
     """
@@ -197,11 +198,11 @@ class JobFacts:
     # ------------------------------------------------------------ queries
 
     def present(self) -> Iterator[Worker]:
-        """Yield the workers whose processes are not confirmed gone, by number, in which order they were added."""
+        """Yield the workers whose processes have not certainly ended, ordered by number."""
         return (worker for worker in self.workers.values() if worker.phase is not WorkerPhase.GONE)
 
     def where(self, test: Callable[[Worker], bool]) -> list[Worker]:
-        """Return the workers that are not gone and pass the test, by number."""
+        """Return the workers that have not ended and pass the test, ordered by number."""
         return [worker for worker in self.present() if test(worker)]
 
     def occupant(self, slot: int) -> Worker | None:
@@ -214,12 +215,12 @@ class JobFacts:
         return [slot for slot in rested if self.occupant(slot) is None]
 
     def is_bereft(self, slot: int) -> bool:
-        """Whether the last worker of a slot died: it was not asked to end, and its program had not ended."""
+        """Whether the last worker of a slot died before its program ended, without being asked to end."""
         last = max((worker.number for worker in self.workers.values() if worker.slot == slot), default=None)
         return last is not None and self.workers[last].farewell is None
 
     def members(self) -> list[Worker]:
-        """Return the workers of the view in force, in rank order, whatever became of them."""
+        """Return the workers of the view in force, in rank order, including those that have ended."""
         return [self.workers[number] for number in self.current.workers] if self.current else []
 
     def in_view(self, worker: Worker) -> bool:
@@ -228,13 +229,13 @@ class JobFacts:
 
     @property
     def settled(self) -> bool:
-        """Whether every member of the view in force said that it joined it."""
+        """Whether every member of the view in force has reported Joined."""
         return self.current is not None and all(
             member.has_state and member.view == self.current.number for member in self.members()
         )
 
     def unprepared(self, view: View) -> list[int]:
-        """Return the members of a view that have not said that they are connected in it."""
+        """Return the members of a view that have not reported that they are connected in it."""
         return [number for number in view.workers if number not in self.prepared.get(view.number, ())]
 
     @property
@@ -247,7 +248,7 @@ class JobFacts:
         return self.ended or self.state in (JobState.FINISHING, JobState.STOPPING, JobState.FAILING)
 
     def snapshot(self) -> MembershipSnapshot:
-        """Return what a new driver must know."""
+        """Return the state that a new driver needs."""
         return MembershipSnapshot(
             last_view=self.last_view,
             next_worker=self.next_worker,
@@ -273,19 +274,19 @@ class JobFacts:
     # ------------------------------------------------------------ moves
 
     def move(self, state: JobState, why: str) -> None:
-        """Enter another state. Raises TransitionError if the table does not have the move."""
+        """Change the state. Raises TransitionError if the table does not have the move."""
         check_move(f"job '{self.spec.name}'", JOB_MOVES, self.state, state, self.history)
         self.history.append(f"{self.now:.3f} {self.state} -> {state}: {why}")
         self.state = state
 
     def send(self, worker: Worker, message: DriverMessage) -> None:
-        """Have a message sent to a worker."""
+        """Add the instruction to send a message to a worker."""
         self.out.append(Send(worker.number, message))
 
     def record(
         self, kind: str, reason: str, worker: Worker | None = None, level: str = "info", detail: str | None = None
     ) -> None:
-        """Have an event written down, with the job's present view and step."""
+        """Add the instruction to record an event with the job's present view and step."""
         self.out.append(
             Record(
                 kind=kind,
@@ -325,18 +326,18 @@ class JobFacts:
         )
 
     def leave_within(self, worker: Worker, limit_s: float, why: str) -> None:
-        """Take a worker out of everything; it is killed unless it ends by itself in time."""
+        """Remove a worker from the view and from proposals; kill it unless it ends in time."""
         worker.move(WorkerPhase.LEAVING, self.now, why)
         worker.deadline = self.now + limit_s
         worker.deadline_reason = f"did not leave within {limit_s:g} s"
 
     def kill(self, worker: Worker, why: str) -> None:
-        """Fence a worker: kill it and listen to it no more."""
+        """Fence a worker: kill it and ignore its messages."""
         worker.move(WorkerPhase.FENCED, self.now, why)
         self.out.append(StopWorker(worker.number, force=True))
 
     def new_view(self, members: tuple[Member, ...]) -> View:
-        """Make the next view; its number is above every number ever used."""
+        """Make the next view, with a number above all earlier ones."""
         self.last_view += 1
         view = View(self.last_view, members, self.rendezvous)
         self.views[view.number] = view
@@ -352,21 +353,21 @@ class JobFacts:
         return view
 
     def learn(self, view: View) -> None:
-        """Take note of a view of an earlier driver, some of whose members may be gone and forgotten."""
+        """Record a view of an earlier driver. Some of its members may have ended."""
         self.views[view.number] = view
         self.last_view = max(self.last_view, view.number)
         for number in set(view.workers) - set(self.workers):
             self.workers[number] = Worker(number=number, slot=-1, last_heard=self.now, phase=WorkerPhase.GONE)
 
     def propose(self, view: View) -> None:
-        """Make a view the pending one."""
+        """Make a view the open proposal."""
         self.pending = view
         self.proposed_at = self.now
         self.num_unbuilt += self.unbuilt is not None
         self.unbuilt = None
 
     def put_in_force(self, view: View, recovering: str | None) -> None:
-        """Make a view the current one: by a Recover, or because a worker switched to a proposal."""
+        """Make a view the current one, by a Recover or because a worker switched to a proposal."""
         self.current = view
         self.in_force_since = self.now
         self.recovering = recovering

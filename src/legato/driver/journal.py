@@ -1,9 +1,9 @@
-"""A job's directory: its files, its lock, and the journal from which a new driver takes a job over.
+"""A job's directory: its files, its lock, and the journal from which a new driver adopts a job.
 
-Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the secret of those who command
-it), ``address.json`` (where it listens, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
-``ledger.jsonl``, ``program.json`` (the sources with which it began), ``logs/worker-N.log``, ``checkpoints/``,
-``guest/`` (what its plugin keeps, if it has one). Never decides anything.
+Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (the driver's address, and the secret of clients),
+``address.json`` (the driver's address, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
+``ledger.jsonl``, ``program.json`` (the sources at its start), ``logs/worker-N.log``, ``checkpoints/``, ``guest/``
+(files of its plugin, if it has one). Decides nothing.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from legato.system.plain_files import make_folder_for, open_to
 
 T = TypeVar("T")
 
-_TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
-_LOCK_LIMIT_S: Final = 1.0  # a lock that is held for longer is a driver's; who only looks has it for a moment
+_TAIL_BYTES: Final = 16384  # far more lines than reports of workers can be out of order
+_LOCK_LIMIT_S: Final = 1.0  # a driver holds the lock for longer; a process that tests it only for a moment
 _LOCK_POLL_S: Final = 0.02
-_PASS_THROUGH: Final = 0o710  # the group opens what is in the folder and is open to it, and lists nothing
+_PASS_THROUGH: Final = 0o710  # the group may open files of the folder by name, but not list it
 _READ: Final = 0o640
 
 
@@ -55,11 +55,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class DriverFile(msgspec.Struct, frozen=True):
-    """Where a driver listens; only its user can read this.
+    """The address and secret of a driver; only the driver's user can read this file.
 
     Args:
         url: for workers; clients use ``/client`` at the same place.
-        token: clients show it, and may command the job.
+        token: authenticates clients, which may control the job.
         pid: of the driver.
     """
 
@@ -69,7 +69,7 @@ class DriverFile(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a driver listens, for the workers of its job. It holds no secret: each worker has a token of its own.
+    """The address of a driver, for the workers of its job. It contains no secret: each worker has a separate token.
 
     Args:
         url: for workers.
@@ -81,29 +81,29 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a new driver needs.
+    """The data that a new driver needs.
 
     Args:
         spec: the job.
-        token: clients show it, and may command the job; the tokens of workers are made from it.
-        attempt: which life of the job this is; a job that was stopped and continues begins another.
+        token: authenticates clients, which may control the job; the tokens of workers are derived from it.
+        attempt: number of the attempt; a job that was stopped and continues begins another one.
         snapshot: of the membership.
         outcome: None while the job runs, or its driver died.
-        has_worker_tokens: False: an earlier release began this attempt, and its workers show the token of clients.
-        places: the folders below which paths of the spec may lie, where they were when this was written.
+        has_worker_tokens: False: an earlier release started this attempt, and its workers use the token of clients.
+        places: the folders that paths of the spec may be in, with their locations when this was written.
     """
 
     spec: JobSpec
     token: str
     attempt: int = 1
-    snapshot: MembershipSnapshot | None = msgspec.field(default=None, name="book")  # as in journals that are on disk
+    snapshot: MembershipSnapshot | None = msgspec.field(default=None, name="book")  # the name in existing journals
     outcome: Outcome | None = None
     has_worker_tokens: bool = False
     places: dict[str, str] = {}
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What is read of a line of the ledger."""
+    """The fields that are read of a line of the ledger."""
 
     step: int
     epoch: int | None = None
@@ -114,8 +114,8 @@ class JobDirectory:
 
     Args:
         path: need not exist yet.
-        user: as whom the job's processes run, if not as the user of this process. The checkpoints and the logs are that
-            user's then; all else is out of the job's reach.
+        user: the system user of the job's processes, if not the user of this process. That user owns the checkpoints
+            and logs; the job cannot access the other files.
     """
 
     def __init__(self, path: Path, user: JobUser | None = None) -> None:
@@ -141,22 +141,22 @@ class JobDirectory:
         return cls(find_jobs_directory(home) / name)
 
     def log_path(self, worker: int) -> Path:
-        """Return where a worker's output goes."""
+        """Return the path of a worker's log."""
         return self.logs / f"worker-{worker}.log"
 
     # ------------------------------------------------------------ lock
 
     def make(self) -> None:
-        """Make the directory if it is not there. Raises OSError if files cannot be made in it."""
+        """Make the directory if it does not exist. Raises OSError if files cannot be made in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(exist_ok=True)
         os.close(self._open_lock())
 
     def lock(self) -> None:
-        """Make the directory and become the one driver of its job, until `unlock` or the end of this process.
+        """Make the directory, and hold its lock as the job's only driver until `unlock` or the end of this process.
 
         Raises:
-            JobDriven: another driver has it.
+            JobDriven: another driver has the lock.
         """
         self.make()
         descriptor = self._open_lock()
@@ -172,20 +172,20 @@ class JobDirectory:
         return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def share_with_job(self) -> None:
-        """Give the job's user what its processes write, and a way to it; nothing if that is our user.
+        """Give the job's user the folders that its processes write; do nothing if that is the user of this process.
 
         Raises:
-            LegatoError: it cannot be given.
+            LegatoError: the folders cannot be given.
         """
         if self.user is not None:
             open_to(self.path, self.user, _PASS_THROUGH)
             open_to(self.logs, self.user, _PASS_THROUGH)
             make_folder_for(self.checkpoints, self.user)
             if self.work.exists():
-                make_folder_for(self.work, self.user)  # of a home that was restored, all is ours at first
+                make_folder_for(self.work, self.user)  # in a restored home, this process owns all files at first
 
     def _take(self, descriptor: int) -> None:
-        """Take the lock; wait for processes that test it at this moment."""
+        """Take the lock; wait for processes that are just testing it."""
         give_up_at = time.monotonic() + _LOCK_LIMIT_S
         while True:
             try:
@@ -202,7 +202,7 @@ class JobDirectory:
             time.sleep(_LOCK_POLL_S)
 
     def unlock(self) -> None:
-        """Let another driver have the job."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -210,8 +210,8 @@ class JobDirectory:
     def is_locked(self) -> bool:
         """Return whether a driver has the job now.
 
-        It is asked as one of many who may look at the same time: they do not take each other for a driver, and a driver
-        that begins at this moment waits for them.
+        Tests with a shared lock: several processes that test at the same time do not take one another for a driver, and
+        a driver that starts meanwhile waits for them.
         """
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -228,10 +228,10 @@ class JobDirectory:
     # ------------------------------------------------------------ files
 
     def read_journal(self) -> JobJournal | None:
-        """Return the journal, None if there is none. Its paths are right also after the home was moved.
+        """Return the journal, None if there is none. Paths are adapted if the home was moved.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the journal cannot be read.
         """
         try:
             journal = decode(self.journal_file.read_bytes(), JobJournal)
@@ -246,24 +246,24 @@ class JobDirectory:
             ) from error
 
     def write_journal(self, journal: JobJournal) -> None:
-        """Replace the journal; after a crash it is the old one or the new one, whole."""
+        """Replace the journal atomically: a crash leaves the old or the new one, complete."""
         journal = msgspec.structs.replace(journal, places=find_places(self.path))
         replace_file(self.journal_file, msgspec.json.encode(journal))
 
     def read_driver_file(self) -> DriverFile | None:
-        """Return where the driver listens, None if none does."""
+        """Return the driver's address and secret, None if there is no driver."""
         try:
             return decode(self.driver_file.read_bytes(), DriverFile)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def read_last_step(self) -> int | None:
-        """Return the highest step that is written down as committed, None if there is none."""
+        """Return the highest committed step in the ledger, None if there is none."""
         found = self.read_last_committed()
         return found.step if found is not None else None
 
     def read_last_committed(self) -> Committed | None:
-        """Return the highest step that is written down as committed with its epoch, None if there is none."""
+        """Return the highest committed step in the ledger with its epoch, None if there is none."""
         try:
             with self.ledger_file.open("rb") as file:
                 file.seek(max(self.ledger_file.stat().st_size - _TAIL_BYTES, 0))
@@ -272,13 +272,13 @@ class JobDirectory:
             return None
         found = []
         for line in lines:
-            # The first line may be cut off by us, the last one by a crash.
+            # The first line may be incomplete because reading began in it, the last one because of a crash.
             with contextlib.suppress(msgspec.MsgspecError):
                 found.append(decode(line, Committed))
         return max(found, key=lambda committed: committed.step, default=None)
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
-        """Say where the driver listens: to clients, and without the secret to workers."""
+        """Write the driver's address for clients, and without the secret for workers."""
         address = Address(driver_file.url, name_attempt(driver_file.token))
         replace_file(self.address_file, msgspec.json.encode(address))
         if self.user is not None:
@@ -286,12 +286,12 @@ class JobDirectory:
         replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
-        """Take the driver's address away: the job is over."""
+        """Remove the driver's address, because the job has ended."""
         self.driver_file.unlink(missing_ok=True)
         self.address_file.unlink(missing_ok=True)
 
     def keep_program(self, program: ProgramSnapshot | None) -> None:
-        """Keep the sources with which a job begins; None: nothing is known of them."""
+        """Write the sources of a job at its start; None: they are unknown."""
         self.program_file.unlink(missing_ok=True)
         if program is not None:
             replace_file(self.program_file, msgspec.json.encode(program))
@@ -299,7 +299,7 @@ class JobDirectory:
     def set_aside_records(self) -> None:
         """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.
 
-        Its checkpoints above all: if this run loses all its workers, it must not continue from another run's.
+        This matters most for checkpoints: if this run loses all its workers, it must not continue from another run's.
         """
         for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints, self.guest):
             if kept.exists():
@@ -311,7 +311,7 @@ class JobDirectory:
 
 
 def refuse_other_checkpoints(spec: JobSpec) -> None:
-    """Raise UsageError if a directory that the user chose holds checkpoints of some other run."""
+    """Raise UsageError if a directory that the user chose contains checkpoints of another run."""
     if spec.checkpoint_dir is not None and any(Path(spec.checkpoint_dir).glob("step-*.legato")):
         raise UsageError(
             f"Cannot start job '{spec.name}' from scratch: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
@@ -324,7 +324,7 @@ PLATFORM_JOB: Final = re.compile(r"j-[0-9a-z]{10}")
 
 
 def find_jobs_directory(home: Path | None = None) -> Path:
-    """Return where jobs live: ``jobs`` in ``home``, in ``$LEGATO_HOME`` or in the user's data directory."""
+    """Return the folder of all jobs: ``jobs`` in ``home``, in ``$LEGATO_HOME`` or in the user's data directory."""
     if home is None:
         told = os.environ.get("LEGATO_HOME")
         home = Path(told) if told else Path.home() / ".local" / "share" / "legato"
@@ -332,9 +332,9 @@ def find_jobs_directory(home: Path | None = None) -> Path:
 
 
 def explain_home_error(error: OSError) -> str | None:
-    """Return a sentence about a file of ours that cannot be read or written; None if the error is about another file.
+    """Return a sentence about a file of Legato that cannot be read or written; None if the error concerns another file.
 
-    Its path is in the home, or is a parent that could not be made.
+    Legato's files are in the home; parents of the home that could not be made count too.
     """
     home = find_jobs_directory().parent
     if not isinstance(error.filename, str) or not error.strerror:
@@ -349,7 +349,7 @@ def explain_home_error(error: OSError) -> str | None:
 
 
 def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
-    """Yield the directories of all jobs on this machine, by name; those of a platform are its own, and left out."""
+    """Yield the directories of all jobs on this machine, by name, without those of platforms."""
     root = find_jobs_directory(home)
     if root.is_dir():
         for path in sorted(root.iterdir()):
@@ -358,18 +358,18 @@ def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
 
 
 def find_places(directory: Path) -> dict[str, str]:
-    """Return the folders that may be elsewhere later, by name: the home of a job's directory, and Legato itself."""
+    """Return the folders that may move, by name: the home of a job's directory, and Legato's package."""
     return {"home": str(directory.absolute().parent.parent), "legato": str(Path(__file__).parents[1])}
 
 
 def find_moves(spec: JobSpec, places: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Return which folders have moved since a job's spec was written: old → new.
+    """Return the folders that have moved since a job's spec was written: old → new.
 
     Args:
-        spec: as it was written.
-        places: as of `find_places` when it was written. Empty: it was written before these were kept; the home is then
-            known only from the working directory, if that is the copy of the code in the job's directory.
-        directory: of the job, now.
+        spec: the spec as written.
+        places: as of `find_places` when it was written. Empty: an earlier release wrote the spec. The home is then
+            known only if the working directory is the copy of the code in the job's directory.
+        directory: present directory of the job.
     """
     now = find_places(directory)
     if not places:
@@ -379,12 +379,12 @@ def find_moves(spec: JobSpec, places: Mapping[str, str], directory: Path) -> dic
 
 
 def move_record(record: T, moves: Mapping[str, str]) -> T:
-    """Return a record with the paths of today; ``moves`` as of `find_moves`."""
+    """Return a record with adapted paths; ``moves`` as from `find_moves`."""
     return convert(move_paths(msgspec.to_builtins(record), moves), type(record)) if moves else record
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that only its user can read; after a crash it is the old one or the new one, whole."""
+    """Write a file atomically, readable only by its user: a crash leaves the old or the new one, complete."""
     # mkstemp makes the file readable by its owner alone, which files with a token need.
     descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
     try:

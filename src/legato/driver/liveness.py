@@ -1,9 +1,9 @@
-"""Whether a worker's process makes progress, judged by samples of it. Pure: time and samples come in.
+"""Judges from samples whether a worker's process makes progress. Pure: time and samples are arguments.
 
 CPU time is counted by the system in ticks, and a process that only waits still uses a little, for its heartbeats and
-for threads that wait for Python's lock. So a process counts as busy when it used a fair share of a window of time, or
-was found running in half of its samples: a starved process runs seldom but always wants to. A few samples do not show
-that, because any process is found running now and then, most of all on a machine that has too much to do.
+for threads that wait for Python's lock. So a process counts as busy if it used a sufficient share of a window of time,
+or was runnable in half of its samples: a starved process runs seldom, but is always runnable. A few samples are not
+enough, because every process is runnable sometimes, especially on an overloaded machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MIN_SAMPLES: Final = 8
 
 @dataclass(slots=True)
 class Evidence:
-    """What is known of one process.
+    """The samples of one process.
 
     Attributes:
         state: in the last sample; None before the first.
@@ -41,13 +41,13 @@ class Evidence:
     _num_running: int = 0
 
     def take(self, vital: Vital, now: float, window_s: float) -> None:
-        """Take a sample in.
+        """Add a sample.
 
         Args:
             vital: the sample.
-            now: when it was taken; never earlier than the one before.
-            window_s: a process is judged by what it did within this time; samples further apart than twice that say
-                nothing about the time between them.
+            now: when it was taken; never earlier than the previous one.
+            window_s: window in seconds over which a process is judged; between samples further apart than twice this,
+                nothing is known.
         """
         is_first = now - self.taken_at > 2 * window_s
         self.state, self.taken_at = vital.state, now
@@ -57,7 +57,7 @@ class Evidence:
         self._num_samples += 1
         self._num_running += vital.state == "running"
         span_s = now - self._begun_at
-        # It is less than before when a process of the session has ended, which is making progress too.
+        # The CPU time decreases when a process of the session has ended, which is progress too.
         used_s = abs(vital.cpu_s - self._begun_cpu_s)
         if used_s >= max(MIN_CPU_S, MIN_SHARE * span_s):
             self.busy_at = now
@@ -68,7 +68,7 @@ class Evidence:
         self._begin(vital, now)
 
     def forgive(self, stalled_s: float, now: float) -> None:
-        """Take note that the driver itself slept: that time does not count."""
+        """Discard the time for which the driver itself was suspended."""
         self.busy_at = min(self.busy_at + stalled_s, now)
 
     def _begin(self, vital: Vital, now: float) -> None:

@@ -1,8 +1,8 @@
-"""Keeps logs of a job from filling the disk: drops the oldest part of a log that is too long.
+"""Drops the oldest part of logs that are too long, so that they do not fill the disk.
 
-Processes hold their logs open and readers remember offsets, so a log is never cut or renamed. A hole is punched at its
-beginning instead: its length and all offsets stay, its oldest part takes no room any more, and a line in the log says
-so. Readers begin at `find_begin`.
+Processes keep their logs open and readers remember offsets, so a log is never cut or renamed. Instead, a hole is
+punched at its beginning: its length and all offsets stay, its oldest part uses no disk space, and a line in the log
+says so. Readers begin at `find_begin`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _OPENED: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def find_begin(descriptor: int) -> int:
-    """Return the first byte of a log that is still there; 0 of a log of which nothing was dropped.
+    """Return the offset of the first remaining byte of a log; 0 if nothing was dropped.
 
-    The position of the file stays as it is.
+    The position of the file does not change.
     """
     about = os.fstat(descriptor)
     if about.st_blocks * _BLOCK_OF_STAT >= about.st_size:
@@ -39,24 +39,24 @@ def find_begin(descriptor: int) -> int:
     try:
         begin = os.lseek(descriptor, 0, os.SEEK_DATA)
     except OSError as error:
-        # Nothing but a hole; or the file system knows no holes.
+        # The whole file is a hole, or the file system has no holes.
         return about.st_size if error.errno == errno.ENXIO else 0
     finally:
         os.lseek(descriptor, at, os.SEEK_SET)
     if not begin:
         return 0
-    # Holes end with a block, the line that tells of them may begin inside of the next one.
+    # Holes end at a block boundary; the line that reports them may begin within the next block.
     block = os.pread(descriptor, 2 * _BLOCK, begin)
     return begin + len(block) - len(block.lstrip(b"\0"))
 
 
 class LogCaps:
-    """Drops what is too much of a job's logs.
+    """Drops the oldest parts of a job's logs.
 
     Args:
         directory: of the job.
         max_bytes: of each log.
-        warn: called once with a sentence if the file system cannot do it.
+        warn: called once with a sentence if the file system cannot punch holes.
     """
 
     def __init__(self, directory: JobDirectory, max_bytes: int, warn: Callable[[str], None]) -> None:
@@ -67,7 +67,7 @@ class LogCaps:
         self._linked: set[Path] = set()
 
     async def watch_forever(self) -> None:
-        """Look once a second, until cancelled."""
+        """Check once a second until cancelled."""
         told: set[Path] = set()
         while self._is_possible:
             complaint = await asyncio.to_thread(self.drop)
@@ -84,11 +84,11 @@ class LogCaps:
         await asyncio.Event().wait()
 
     def drop(self) -> str | None:
-        """Look once; returns a sentence if this file system cannot drop parts of files."""
+        """Check once. Returns a sentence if this file system cannot drop parts of files."""
         for path in self._list():
             try:
                 about = path.lstat()
-                # Blocks are counted without holes: what was dropped before does not count again.
+                # The number of blocks does not include holes, so dropped parts do not count again.
                 is_long = stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self._max_bytes
                 if is_long and not _shorten(path, self._max_bytes, about):
                     self._linked.add(path)
@@ -107,28 +107,28 @@ class LogCaps:
 
 
 def _shorten(path: Path, max_bytes: int, seen: os.stat_result) -> bool:
-    """Drop the oldest part of a log, up to the end of a line, and say so in a line in its place.
+    """Drop the oldest part of a log up to the end of a line, and write a line that says so in its place.
 
     Args:
-        path: of the log; no link in its last part is followed.
+        path: of the log; a link is not followed.
         max_bytes: of the log.
-        seen: what stood there a moment ago; nothing is done to any other file.
+        seen: the file that was found before; another file is not changed.
 
     Returns:
-        False if it has another name too: that may be a file that is not the job's to lose.
+        False if the file has a second name, because it may not belong to the job.
 
     Raises:
-        OSError: it cannot be done.
+        OSError: the file cannot be opened or changed.
     """
     descriptor = os.open(path, os.O_RDWR | _OPENED)
     try:
         about = os.fstat(descriptor)
         is_same = (about.st_dev, about.st_ino, about.st_uid) == (seen.st_dev, seen.st_ino, seen.st_uid)
         if not is_same or not stat.S_ISREG(about.st_mode):
-            return True  # something else was put there meanwhile; it is looked at again
+            return True  # the file was replaced meanwhile; the next check handles it
         if about.st_nlink != 1:
             return False
-        # Somewhat more than is needed, so that it is not done again at once.
+        # Drops more than necessary, so that the next drop is not needed at once.
         kept = max_bytes - max_bytes // 8
         end = about.st_size - kept
         end += os.pread(descriptor, _LINE_BYTES, end).find(b"\n") + 1
@@ -145,7 +145,7 @@ def _shorten(path: Path, max_bytes: int, seen: os.stat_result) -> bool:
 
 
 def _punch(descriptor: int, num_bytes: int) -> None:
-    """Free the first bytes of a file; they read as zeros, and its length stays."""
+    """Free the disk space of the first bytes of a file, which then read as zeros. Its length does not change."""
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if fallocate is None:

@@ -1,7 +1,7 @@
 """The lengths of each worker's log over time, so that lines of several logs can be put in order. Reads no log.
 
-The driver looks once a second and writes a line about the logs that have grown; of long jobs less often, so that these
-lines stay few. What was written between two looks has the same time.
+The driver checks once a second and writes a line about the logs that have grown. For long jobs it checks less often, to
+limit the number of lines. Output between two checks has the same time.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from legato.system.decoding import decode
 
 MARKS_FILE: Final = "marks.jsonl"
 _FIRST_PAUSE_S: Final = 1.0
-_PAUSE_PER_AGE: Final = 1e-4  # so a job of a day is looked at every 9 s, and has some 30,000 lines at most
-# The program may have put a link or a pipe there: the one is not followed, the other not waited for.
+_PAUSE_PER_AGE: Final = 1e-4  # a job of one day is checked every 9 s, and has some 30,000 lines at most
+# The program may have put a link or a pipe there. Do not follow the link, and do not wait for the pipe.
 _APPENDING: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAX_LINE_BYTES: Final = 2**20
-_MAX_STRETCHES: Final = 500_000  # of the job of a day: 16 workers that write all the time
+_MAX_STRETCHES: Final = 500_000  # for the job of one day with 16 workers that write all the time
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How long logs were.
+    """Lengths of logs at one time.
 
     Args:
         time: seconds since 1970.
-        ends: bytes of each log that has grown since the mark before, by its worker.
+        ends: length in bytes of each log that has grown since the previous mark, by worker.
     """
 
     time: float
@@ -39,7 +39,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Stretch(NamedTuple):
-    """Bytes of a worker's log, up to and without ``end``, that were written before all stretches that follow."""
+    """A part of a worker's log that ends before the byte ``end`` and was written before all later stretches."""
 
     worker: int
     end: int
@@ -62,13 +62,13 @@ class LogMarks:
         self._ends: Mapping[int, int] = {}
 
     async def write_forever(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check repeatedly until cancelled."""
         while True:
             await asyncio.to_thread(self.write)
             await asyncio.sleep(max(_FIRST_PAUSE_S, (self._clock() - self._began_at) * _PAUSE_PER_AGE))
 
     def write(self) -> None:
-        """Look once. Never fails: without marks logs are shown one after the other."""
+        """Check once. Raises nothing: without marks, logs are shown one after the other."""
         try:
             ends = dict(_measure(self._logs))
             grown = {worker: end for worker, end in sorted(ends.items()) if end != self._ends.get(worker, 0)}
@@ -81,9 +81,9 @@ class LogMarks:
 
 
 def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
-    r"""Return what was written, in order of time; lines that cannot be read, such as a torn one, are skipped.
+    r"""Return the stretches in order of time. Lines that cannot be read, such as an incomplete one, are skipped.
 
-    The program of the job may have written anything there: what is very long or very much is left out.
+    The job's program may have written anything into this file, so very long and very many lines are left out.
 
     >>> read_marks([b'{"time": 1, "ends": {"0": 10}}\n', b'{"time": 2, "ends": {"0": 20, "1": 5}}\n', b'{"ti'])
     (Stretch(worker=0, end=20), Stretch(worker=1, end=5))
@@ -109,14 +109,14 @@ def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
 
 
 class LogEnd(NamedTuple):
-    """How long a log was at a moment; seconds since 1970."""
+    """The length of a log at a time (seconds since 1970)."""
 
     time: float
     end: int
 
 
 def read_ends(lines: Iterable[bytes], worker: int) -> tuple[LogEnd, ...]:
-    r"""Return how long the log of one worker was when, since it was begun the last time; both only grow.
+    r"""Return the lengths of one worker's log over time, since its last start; length and time only grow.
 
     >>> lines = [b'{"time": 1, "ends": {"0": 10, "1": 4}}', b'{"time": 3, "ends": {"0": 12}}']
     >>> read_ends(lines, 0)
@@ -130,7 +130,7 @@ def read_ends(lines: Iterable[bytes], worker: int) -> tuple[LogEnd, ...]:
             continue
         if found and end < found[-1].end:
             found.clear()
-        # A clock that was set back makes no line older than those before it.
+        # After a clock was set back, a line is not older than the lines before it.
         time = max(mark.time, found[-1].time) if found else mark.time
         if not found or end > found[-1].end:
             found.append(LogEnd(time, end))

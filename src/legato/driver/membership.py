@@ -1,8 +1,8 @@
 """The membership of one job as a pure state machine: events in, instructions out.
 
-No I/O, no clock, no randomness, no logging: ``now`` comes with every event. The facts are in `job`, what a message
-means in `hearing`, what a loss means in `loss`, which slots it has in `slots`, the next change in `plan`, deadlines in
-`health`, the end in `ending`; here is the order in which they follow one another.
+No I/O, no clock, no randomness, no logging: ``now`` comes with every event. The facts are in `job`. `message_handlers`
+handles messages, `failures` losses, `slots` the job's slots, `plan` the next change, `health` deadlines, and `ending`
+the end of the job. This module defines their order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from legato.driver.slots import assign, scale
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
 from legato.system.processes import Vital
 
-# A worker that starts in their slot later does not replace them.
+# A worker that starts in the same slot later does not replace these.
 _LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")
 
 
@@ -48,12 +48,13 @@ class Membership:
     """The membership of one job.
 
     Args:
-        spec: what was asked for.
-        rendezvous: ``host:port`` of the store over which workers find one another.
-        checkpoint_dir: where workers write checkpoints.
-        now: seconds that never go backwards, as in every call.
-        after: the journal of an earlier run under this name that did not end; its numbers are not used again.
-        slots: those that the job has at first, if the platform assigns them; None to count from 0 and scale freely.
+        spec: the job.
+        rendezvous: ``host:port`` of the store through which workers find one another.
+        checkpoint_dir: the directory of the workers' checkpoints.
+        now: monotonic seconds, as in every call.
+        after: the snapshot of an earlier run of this name that did not end; its numbers are not used again.
+        slots: the job's first slots, if the platform assigns them; None: slots are numbered from 0, and the job scales
+            freely.
     """
 
     def __init__(
@@ -92,9 +93,9 @@ class Membership:
         checkpoint_dir: str,
         now: float,
     ) -> Membership:
-        """Take over a job from a driver that died.
+        """Adopt the job of a driver that died.
 
-        ``snapshot`` is what that driver journaled last, ``running`` the process ids of the workers that run now.
+        ``snapshot`` is from the driver's last journal; ``running`` has the process ids of the workers that run now.
         """
         membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now)
         job = membership.job
@@ -132,7 +133,7 @@ class Membership:
         return self._drain()
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take in an event and return what to do, in order.
+        """Handle an event, and return the instructions in order.
 
         Raises:
             UsageError: a request cannot be carried out; nothing has changed.
@@ -146,11 +147,11 @@ class Membership:
         return self._drain()
 
     def suspects(self, now: float) -> list[int]:
-        """Return the workers of whose processes the next tick must know; see `Tick`."""
+        """Return the workers whose processes the engine must examine for the next tick; see `Tick`."""
         return [] if self.job.ended else health.suspects(self.job, now)
 
     def next_deadline(self) -> float | None:
-        """Return when the next tick is due at the latest; None if nothing is waited for."""
+        """Return the latest time of the next tick; None if there is no deadline."""
         return None if self.job.ended else health.next_deadline(self.job)
 
     # ------------------------------------------------------------ events
@@ -198,7 +199,7 @@ class Membership:
         try:
             hear(self.job, number, message)
         except TransitionError as error:
-            # One worker that speaks nonsense must not take the job down; its story goes into the events.
+            # An invalid message of one worker must not end the job; it is recorded as an event.
             self.job.record("note", f"worker {number} broke the protocol", level="error", detail=str(error))
             fence(self.job, self.job.workers[number], "broke the protocol")
 
@@ -245,7 +246,7 @@ class Membership:
     # ------------------------------------------------------------ consequences
 
     def _advance(self) -> None:
-        """Carry out what the facts ask for, until they ask for nothing more."""
+        """Make changes until the facts need no more changes."""
         if self.job.state is JobState.ADOPTING:
             self._conclude_adoption()
         self._dismiss_unwanted()
@@ -256,7 +257,7 @@ class Membership:
         conclude(self.job)
 
     def _drain(self) -> list[Instruction]:
-        """Return the instructions so far, the journal first: no number is used before it is on disk."""
+        """Return the instructions so far, the journal first: a number must be on disk before it is used."""
         out, self.job.out = self.job.out, []
         known = self.job.snapshot(), self.job.spec
         if known != self._journaled:
@@ -302,7 +303,7 @@ class Membership:
         if job.reference is None:
             job.reference = job.members()[0].fingerprint
         job.record("proposed" if first else "recovered", f"view {job.current.number}: {change.reason}")
-        # Who is left out must hear it too: with the state, it leaves; without, it waits for another proposal.
+        # Workers that are left out get it too: one with the state leaves; one without waits for another proposal.
         hearers = {worker.number: worker for worker in (*job.members(), *concerned) if worker.active}
         for _, worker in sorted(hearers.items()):
             job.send(worker, RecoverMessage(proposed=job.current, reason=change.reason))
@@ -315,17 +316,17 @@ class Membership:
         job.move(JobState.FORMING, reason)
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
         job.held = frozenset()
-        # Another program may be there by now, with other steps.
+        # The program may have changed by now, with other steps.
         job.num_micro_batches = None
         job.step = 0
         if lost:
             job.resume = True
             job.record("resumed", f"{reason}: resuming from the newest checkpoint, or from the start", level="warning")
         for worker in job.where(lambda worker: worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM)):
-            job.welcome(worker)  # it received its order to resume or not before this happened
+            job.welcome(worker)  # it learned before this whether to resume
 
     def _tell(self, message: Prepare) -> None:
-        """Send a proposal to all whom it concerns: its members and the incumbents, leavers too, since all vote."""
+        """Send a proposal to its members and to all incumbents. Leavers get it too, because all incumbents vote."""
         for worker in self.job.where(lambda worker: worker.active and self.job.in_view(worker)):
             self.job.send(worker, message)
 
@@ -333,17 +334,17 @@ class Membership:
         job = self.job
         if job.state in (JobState.ADOPTING, JobState.STOPPING, JobState.FAILING):
             return
-        # A worker that waits for a state that no worker has any more would start the job from scratch.
+        # A worker that waits for a state which no worker has any more would start the job from scratch.
         is_late = job.closed and not any(worker.has_state for worker in job.present())
         for worker in job.present():
-            # While a program that trains nothing ends, the others run it to its end too.
+            # In a job that does not train, the other workers also run the program to its end.
             not_needed = job.state is JobState.FINISHING and job.current is not None and not job.tail
             idle = worker.coming or (worker.phase is WorkerPhase.WARM and (is_late or not job.in_view(worker)))
             if idle and (not_needed or worker.slot not in job.wanted):
                 dismiss(job, worker, "the training ends" if not_needed else "not needed any more")
 
     def _await_leavers(self) -> None:
-        """Give the workers that the view in force left behind their time to go."""
+        """Set a deadline for workers that are not in the view in force."""
         job = self.job
         for worker in job.where(lambda worker: worker.has_state):
             if job.in_view(worker):
@@ -372,7 +373,7 @@ class Membership:
     # ------------------------------------------------------------ adoption
 
     def _conclude_adoption(self) -> None:
-        """Continue when every running worker has reported, or was fenced for not reporting."""
+        """Continue after every running worker has reported or was fenced because it did not."""
         job, snapshot = self.job, self._adopted
         assert snapshot is not None
         if job.where(lambda worker: worker.phase is WorkerPhase.STARTING):
@@ -390,7 +391,7 @@ class Membership:
         else:
             job.move(JobState.TRAINING, reason)
         for worker in job.where(lambda worker: worker.phase is WorkerPhase.WARM):
-            job.welcome(worker)  # whether to resume is known only now
+            job.welcome(worker)  # known only now
         job.record("adopted", reason, level="warning" if present < len(job.wanted) else "info")
         if job.current is not None:
             if snapshot.current is not None and snapshot.current.number > number:

@@ -1,4 +1,4 @@
-"""What each message of a worker means for the facts of the job. Decides no change of membership."""
+"""Applies the messages of workers to the facts of the job. Decides no change of membership."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COURSE: Final = (
 
 
 def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
-    """Take in a message. Raises TransitionError if the worker says what it cannot say."""
+    """Handle a message. Raises TransitionError if the worker cannot send it in its phase."""
     worker = job.workers.get(number)
     if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
         if isinstance(message, wire.Hello):
@@ -38,15 +38,15 @@ def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     if not isinstance(message, wire.Heartbeat):
         worker.got_on_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):
-        # A joiner speaks from a proposed view as soon as it is connected, long before the others switch.
+        # A joiner sends messages from a proposed view as soon as it is connected, long before the others switch.
         _follow_switch(job, message.view)
-    # Who speaks from a view is connected in it; its Prepared may be lost.
+    # A worker that sends from a view is connected in it; its Prepared may be lost.
     _note_prepared(job, worker, message.view)
     _HEARERS[type(message)](job, worker, message)
 
 
 def brief(job: JobFacts, worker: Worker) -> None:
-    """Tell a worker that just connected all that it may have missed; each message may reach it twice."""
+    """Send a worker that has just connected the messages that it may have missed. It may get a message twice."""
     if worker.phase is WorkerPhase.LEAVING and worker.farewell == "refused":
         job.send(worker, wire.Refused(reason="refused before"))
         return
@@ -65,7 +65,7 @@ def brief(job: JobFacts, worker: Worker) -> None:
 
 
 def _follow_switch(job: JobFacts, view_number: int) -> None:
-    """Put a view in force when a message from it arrives: all its incumbents switched after the same step."""
+    """Put a view in force when a message from it arrives, because all its incumbents switch after the same step."""
     view = job.views.get(view_number)
     if view is not None and job.current is not None and view.number > job.current.number:
         job.put_in_force(view, recovering=None)
@@ -88,8 +88,8 @@ def _hear_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
 
 
 def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
-    """Take the worker's word for how far it is: what it said on a lost connection may be lost too."""
-    # A worker of another make may know phases that we do not; joining is what every Hello means at least.
+    """Update a worker's progress from its Hello, because messages of a lost connection may be lost too."""
+    # A worker of another release may have unknown phases; every Hello implies at least joining.
     claimed = WorkerPhase(hello.phase) if hello.phase in set(WorkerPhase) else WorkerPhase.JOINING
     if worker.phase not in _COURSE or claimed not in _COURSE:
         return
@@ -100,7 +100,7 @@ def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         elif not (finished and hello.current is None and phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)):
             worker.move(phase, job.now, "said so in its Hello")
     if hello.current is not None and worker.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED):
-        # Its Joined may be lost; if it still comes, it changes nothing.
+        # Its Joined may be lost. If it still comes, it changes nothing.
         worker.view = max(worker.view, hello.current.number)
         worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
 
@@ -116,7 +116,7 @@ def _hear_warm(job: JobFacts, worker: Worker, warm: wire.Warm) -> None:
     if difference is not None and not job.ending:
         refuse(job, worker, describe_refusal(worker.number, difference))
     elif job.num_micro_batches is None and (warm.num_micro_batches or 0) > 0:
-        # Whatever else it says is no number of micro-batches: it may be any program that speaks for a worker.
+        # Ignore other values: any program may send messages in the name of a worker.
         job.num_micro_batches, job.shares_freely = warm.num_micro_batches, warm.shares_freely
         leave_out_surplus(job)
 
@@ -128,7 +128,7 @@ def _hear_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
         return
     worker.view = max(worker.view, joined.view)
     worker.num_rounds = max(worker.num_rounds, joined.num_rounds)
-    # What a view starts from is no progress: a job that dies in the same step again and again makes none.
+    # The first step of a view is no progress: a job that repeatedly dies in the same step makes none.
     job.best_round = max(job.best_round, joined.num_rounds)
     job.record("joined", f"worker {worker.number} is in view {joined.view} after {joined.pause_s:.3f} s", worker)
 
@@ -199,7 +199,7 @@ def _hear_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> N
     if job.differed_step is None:
         job.differed_step = differed.step
     if differed.text not in job.told_differences:
-        # All workers say it, so that it is heard although one of them dies.
+        # All workers report it, so that the report arrives even if one of them dies.
         job.told_differences.add(differed.text)
         reason, _, detail = differed.text.partition("\n")
         job.record("differed", reason, level="warning", detail=detail)
@@ -229,7 +229,7 @@ def _hear_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
 
 
 def _take_no_note(_job: JobFacts, _worker: Worker, _message: wire.Message) -> None:
-    """Metrics are kept by the record."""
+    """The record handles metrics."""
 
 
 _HEARERS: Final[Mapping[type[wire.Message], Callable[[JobFacts, Worker, Any], None]]] = {

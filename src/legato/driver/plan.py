@@ -1,4 +1,4 @@
-"""Which change of membership comes next, and why. Pure: reads the facts of a job, changes nothing, sends nothing."""
+"""Decides the next change of membership, with its reason. Pure: reads the facts of a job and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Propose(msgspec.Struct, frozen=True):
 
 
 class HoldAll(msgspec.Struct, frozen=True):
-    """Let the survivors wait; ``saver`` writes a checkpoint first."""
+    """Ask the survivors to wait; ``saver`` writes a checkpoint first."""
 
     survivors: frozenset[int]
     saver: int
@@ -34,7 +34,7 @@ class HoldAll(msgspec.Struct, frozen=True):
 
 
 class StartOver(msgspec.Struct, frozen=True):
-    """No worker has the state any more: form a first view again. ``lost``: there was a state to lose."""
+    """Form a first view again, because no worker has the state any more. ``lost``: there was a state before."""
 
     lost: bool
     reason: str
@@ -77,7 +77,7 @@ def decide_change(job: JobFacts) -> Change | None:
 
 
 def describe_loss(job: JobFacts) -> str | None:
-    """Say which members of the view in force will never answer in it again; None if there are none."""
+    """Describe the lost members of the view in force; None if there are none."""
     assert job.current is not None
     told = []
     for worker in job.members():
@@ -90,13 +90,13 @@ def describe_loss(job: JobFacts) -> str | None:
 
 
 def propose_again_s(job: JobFacts) -> float:
-    """Return how long after a proposal that a worker could not connect the next one follows."""
+    """Return the pause in seconds before the next proposal, after one that a worker could not connect."""
     doubled = job.spec.broken_patience_s * 2.0 ** min(job.num_unbuilt, _MAX_DOUBLINGS)
     return min(doubled, job.spec.prepare_limit_s)
 
 
 def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str, str] | None) -> str | None:
-    """Say how a worker's fingerprint differs from the job's; None if it does not or one is unknown.
+    """Describe how a worker's fingerprint differs from the job's; None if it does not, or one is unknown.
 
     >>> describe_difference({"model": "a"}, {"model": "b"})
     "its model is 'a', the job's is 'b'"
@@ -104,7 +104,7 @@ def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str,
     if fingerprint is None or reference is None or fingerprint == reference:
         return None
     parts = [part for part in sorted({*fingerprint, *reference}) if fingerprint.get(part) != reference.get(part)]
-    # A worker that found data prepared may not have imported what prepares them.
+    # A worker that found prepared data may not have imported the modules that prepare them.
     both = fingerprint.keys() & reference.keys()
     parts = [part for part in parts if part in both or not part.startswith(OF_FILE)]
     if not parts:
@@ -116,7 +116,7 @@ def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str,
 
 
 def describe_refusal(number: int, difference: str) -> str:
-    """Say that a worker may not take part, why, and what can be done if only its machine differs.
+    """Describe why a worker may not take part, and what to do if only its machine differs.
 
     >>> describe_refusal(2, "its CPU capability is 'AVX2', the job's is 'AVX512'").split(". ")[-1]
     'Start the job with --cpu-capability and an instruction set that all machines have'
@@ -128,7 +128,7 @@ def describe_refusal(number: int, difference: str) -> str:
 
 
 def _left_with_all(job: JobFacts, worker: Worker) -> bool:
-    """Whether a worker leaves by agreement with all others: no worker waits for it in a collective."""
+    """Whether all workers have agreed that this one leaves, so that none waits for it in a collective."""
     agreed = worker.farewell in ("stopped", "orphaned")
     return agreed and (job.ending or worker.phase is not WorkerPhase.GONE)
 
@@ -144,12 +144,12 @@ def _warm(job: JobFacts) -> list[Worker]:
 
 
 def _num_needed(job: JobFacts) -> int:
-    # A job that ends only has to agree on its last step: any number of workers can.
+    # A job that ends only has to agree on its last step, which any number of workers can do.
     return 1 if job.ending else job.spec.min_workers
 
 
 def _decide_first(job: JobFacts) -> Change | None:
-    # Also one whose Joined came late: it has the state of a view that was given up meanwhile.
+    # Includes a worker whose Joined came late: it has the state of a view that was given up meanwhile.
     warm = job.where(lambda worker: worker.active)
     if len(warm) < _num_needed(job):
         return None
@@ -169,7 +169,7 @@ def _decide_first(job: JobFacts) -> Change | None:
 def _decide_recovery(job: JobFacts, loss: str) -> Change | None:
     survivors = [worker for worker in job.members() if worker.has_state]
     if not survivors:
-        # Who is about to leave still has the state: better asked again than lost.
+        # A worker that is about to leave still has the state, so it is asked to stay.
         survivors = job.where(lambda worker: worker.has_state)
     if not survivors:
         if job.ending:
@@ -191,7 +191,7 @@ def _decide_recovery(job: JobFacts, loss: str) -> Change | None:
 
 
 def _is_overdue(job: JobFacts) -> bool:
-    """Whether a worker neither connected the view that was put in force by a Recover, nor said why it cannot."""
+    """Whether a worker has neither connected the view of a Recover nor reported why it cannot."""
     if job.current is None or job.recovering is None or not job.unprepared(job.current):
         return False
     return job.now - job.in_force_since >= job.spec.prepare_limit_s
@@ -201,7 +201,7 @@ def _decide_mending(job: JobFacts) -> Change | None:
     assert job.current is not None
     number = job.current.number
     if any(worker.is_spared for worker in job.members()):
-        # It cannot connect now, and nothing is wrong with the connections: trying again would only count as a break.
+        # It cannot connect now although the connections work. Another try would only count as a break.
         return None
     if _is_overdue(job):
         missing = job.unprepared(job.current)
@@ -254,7 +254,7 @@ def _movers(job: JobFacts) -> tuple[list[Worker], list[Worker]]:
     joining = [worker for worker in _warm(job) if worker.slot in job.wanted and worker not in members]
     leaving = [worker for worker in members if worker.slot not in job.wanted]
     staying = len(members) - len(leaving)
-    # One who has the state must stay to pass it on, and the minimum must hold.
+    # A worker with the state must stay to send it to others, and the minimum must be kept.
     keep = max(1 - staying, job.spec.min_workers - staying - len(joining), 0)
     return joining, leaving[keep:]
 

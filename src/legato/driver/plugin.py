@@ -1,7 +1,8 @@
-"""The driver's plugin: code that a job brings along and that runs in its driver's process. Knows no plugin by name.
+"""The interface of plugins: code of a compatibility layer that runs in a job's driver. Knows no plugin by name.
 
-A plugin hears which workers are there, tells each of them by variables where it is, and keeps what a new driver must
-know in a folder of the job's directory. Whether a job has one, and which, its spec says; who has none pays nothing.
+The driver tells a plugin which workers exist. The plugin passes its address to each worker in variables, and keeps
+state for a new driver in a folder of the job's directory. The job's spec names the plugin, if there is one; a job
+without a plugin has no cost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What a plugin may ask of its driver. Called on the driver's event loop only."""
+    """The driver's interface for a plugin. Call it on the driver's event loop only."""
 
     @property
     def spec(self) -> JobSpec:
@@ -32,64 +33,64 @@ class Host(Protocol):
 
     @property
     def directory(self) -> Path:
-        """Where the plugin keeps what a new driver must know. A job that starts from scratch gets an empty one."""
+        """The folder of the plugin's state for a new driver. It is empty for a job that starts from scratch."""
         ...
 
     @property
     def uid(self) -> int:
-        """The number of the system's user as whom the job's workers run."""
+        """The number of the system user of the job's workers."""
         ...
 
     def tell(self, text: str, level: str = "info") -> None:
-        """Have something written down as an event of the job; ``level`` is info, warning or error."""
+        """Record an event of the job; ``level`` is info, warning or error."""
         ...
 
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
-        """Say whether there is work that only workers can do, and who did some of it just now.
+        """Report whether there is work that only workers can do, and which worker has just done some of it.
 
-        While there is, the place of a worker that dies is filled also when others have finished. Who does some is
-        forgiven the deaths in its slot.
+        While there is work, a worker that dies is replaced even if others have finished. Work of a worker resets the
+        count of deaths in its slot.
         """
         ...
 
     def note_taken_up(self, by: int) -> None:
-        """Say that a worker has some work in hand: it counts as one that works, though it may never train."""
+        """Report that a worker has begun some work: it then counts as a working one, even if it never trains."""
         ...
 
     def give_up(self, worker: int, reason: str) -> None:
-        """Have a worker killed, and its place filled again; ``reason`` follows "worker N" in the event."""
+        """Kill a worker and start another one in its slot; ``reason`` follows "worker N" in the event."""
         ...
 
 
 class JobPlugin(Protocol):
-    """Something that lives in a driver's process. All calls come on the driver's event loop."""
+    """A plugin in a driver's process. The driver makes all calls on its event loop."""
 
     async def open(self) -> None:
-        """Begin, or continue where the plugin of an earlier driver stopped.
+        """Start, or continue from the state of an earlier driver's plugin.
 
         Raises:
-            UsageError: it cannot; the job does not start.
+            UsageError: the plugin cannot start; the job then does not start either.
         """
         ...
 
     def variables_of(self, worker: int) -> dict[str, str]:
-        """Return the variables of a worker that is about to start; they go before those of the job."""
+        """Return the variables of a worker that is about to start; they override those of the job."""
         ...
 
     def note_workers(self, workers: frozenset[int]) -> None:
-        """Hear which workers are there, all of them: at first, and whenever it changes.
+        """Receive the list of all workers that exist, at first and after each change.
 
-        A worker is there from before it starts until its program has ended or it is given up; its number never comes
-        again.
+        A worker is in the list from before its start until its program has ended or it is given up. Numbers are never
+        used again.
         """
         ...
 
     def describe_left(self) -> str | None:
-        """Say what is left undone at the end of a job; None if nothing is."""
+        """Describe the work that is left at the end of a job; None if there is none."""
         ...
 
     async def close(self) -> None:
-        """End. Called once, also if the job continues with another driver."""
+        """Close the plugin. Called once, even if the job continues with another driver."""
         ...
 
 
@@ -100,7 +101,7 @@ def load_plugin(spec: JobSpec, host: Host) -> JobPlugin | None:
     """Return the plugin of a job, None if it has none.
 
     Raises:
-        UsageError: there is no such plugin here.
+        UsageError: this plugin is not installed.
     """
     if spec.guest is None:
         return None
@@ -116,14 +117,14 @@ def load_plugin(spec: JobSpec, host: Host) -> JobPlugin | None:
 
 
 class PluginHost:
-    """The driver's side of a plugin, or of none.
+    """The driver's side of a plugin; also used without a plugin.
 
     Args:
         spec: of the job.
         directory: of the plugin.
-        feed: takes an event of the membership.
-        show: writes an event of the job down.
-        user: as whom the job's workers run. None: as the user of this process.
+        feed: handles an event of the membership.
+        show: records an event of the job.
+        user: the system user of the job's workers. None: the user of this process.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class PluginHost:
     # ------------------------------------------------------------ for the driver
 
     async def open(self, job: JobFacts) -> None:
-        """Let the plugin in."""
+        """Open the plugin."""
         self._job = job
         if self._plugin is not None:
             self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -157,7 +158,7 @@ class PluginHost:
             self.note(job)
 
     async def close(self) -> None:
-        """Let the plugin go. What goes wrong with that keeps no job from its end."""
+        """Close the plugin. An error does not affect the end of the job."""
         if self._plugin is not None:
             try:
                 await self._plugin.close()
@@ -165,7 +166,7 @@ class PluginHost:
                 _log.exception("The plugin of job '%s' failed at its end", self._spec.name)
 
     def note(self, job: JobFacts) -> None:
-        """Tell the plugin who is there, if that has changed."""
+        """Send the plugin the list of workers, if it has changed."""
         if self._plugin is None or not self._is_open:
             return
         workers = frozenset(worker.number for worker in job.workers.values() if worker.phase not in AWAY)
@@ -174,11 +175,11 @@ class PluginHost:
             self._plugin.note_workers(workers)
 
     def variables_of(self, worker: int) -> dict[str, str]:
-        """Return what a worker is to find in its environment."""
+        """Return the plugin's variables for a worker."""
         return self._plugin.variables_of(worker) if self._plugin is not None else {}
 
     def describe_left(self) -> str | None:
-        """Say what is left undone; None if nothing is."""
+        """Describe the work that is left; None if there is none."""
         return self._plugin.describe_left() if self._plugin is not None else None
 
     # ------------------------------------------------------------ for the plugin
@@ -200,7 +201,7 @@ class PluginHost:
         self._show(events.Record(kind="note", reason=text, level=level))
 
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
-        """Take note of what is left and of who did something."""
+        """Handle a report of work; see `Host`."""
         assert self._job is not None
         worker = self._job.workers.get(by) if by is not None else None
         is_forgiven = worker is not None and worker.slot in self._job.deaths
@@ -209,7 +210,7 @@ class PluginHost:
             self._feed(events.Worked(is_left, by))
 
     def note_taken_up(self, by: int) -> None:
-        """Take note of who has some work in hand."""
+        """Handle the report that a worker has begun some work."""
         assert self._job is not None
         worker = self._job.workers.get(by)
         if worker is not None and not worker.works:

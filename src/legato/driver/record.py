@@ -1,6 +1,7 @@
-"""The records of a job: events, metrics, and the first commit of every step. Never blocks its caller.
+"""Records of a job: events, metrics, and the first commit of every step. Never blocks its caller.
 
-Lines are handed over in memory and written by a thread; a full disk costs lines and is said aloud, never the job.
+A thread writes the lines, which wait in memory. With a full disk, lines are lost and a warning is shown; the job
+continues.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from legato.driver.journal import JobDirectory
 
 _log = logging.getLogger(__name__)
 
-_MAX_WAITING_LINES: Final = 100_000  # beyond this the disk is taken for dead and lines are dropped
+_MAX_WAITING_LINES: Final = 100_000  # with more waiting lines, the disk counts as failed and lines are dropped
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,7 +29,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Args:
         seq: grows by one with each event of the job.
         time: seconds since 1970.
-        kind: see `Record`, whose other fields these are as well.
+        kind: see `Record`, which has the other fields too.
     """
 
     seq: int
@@ -43,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Numbers:
-    """A set of whole numbers that come nearly in order, kept small: all up to ``top``, without the ``missing``."""
+    """A compact set of integers that come nearly in order: all up to ``top`` except ``missing``."""
 
     def __init__(self) -> None:
         self.top: int | None = None
@@ -73,12 +74,12 @@ class Records:
     """The three record files of one job.
 
     Args:
-        directory: where they are; what is there already is continued.
+        directory: their directory; existing files are continued.
         wall_clock: seconds since 1970.
 
     Attributes:
-        num_metrics: how many calls of ``run.log``, counted from the first, need not be sent again: they are on disk, or
-            the disk refused them.
+        num_metrics: number of calls of ``run.log``, from the first on, that workers need not send again, because they
+            are on disk or the disk refused them.
     """
 
     def __init__(self, directory: JobDirectory, wall_clock: Callable[[], float]) -> None:
@@ -95,7 +96,7 @@ class Records:
         self.num_metrics = 0
 
     def load(self) -> None:
-        """Continue the files that are there. Reads them whole: call it in a thread."""
+        """Continue existing files. Reads them completely, so call it in a thread."""
         self._seq = max((line.get("seq", 0) for line in _read_lines(self._directory.events_file)), default=0)
         for path, key, numbers in (
             (self._directory.ledger_file, "step", self._steps),
@@ -108,7 +109,7 @@ class Records:
     # ------------------------------------------------------------ what happened
 
     def note_event(self, record: Record) -> Event:
-        """Write an event down and return it numbered."""
+        """Record an event, and return it with its number."""
         self._seq += 1
         event = Event(
             seq=self._seq,
@@ -125,7 +126,7 @@ class Records:
         return event
 
     def note_metrics(self, metrics: Metrics) -> bool:
-        """Write down what ``run.log`` was given, each call once. Returns whether it was new."""
+        """Record the values of a call of ``run.log``, each call once. Returns whether the call was new."""
         new = self._indices.add(metrics.index)
         if new:
             self._write(
@@ -141,13 +142,13 @@ class Records:
         return new
 
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
-        """Write down the first commit of each step.
+        """Record the first commit of each step.
 
-        Where the job continued from a checkpoint, its steps were committed before, perhaps with no driver to hear of
-        it. In an empty ledger they are another job's. A report without samples repeats steps on purpose.
+        If the job continued from a checkpoint, the steps before it were committed earlier, perhaps while no driver ran.
+        If the ledger is empty, another job committed them. A report without samples repeats steps on purpose.
 
         Returns:
-            How many steps were new, and what is wrong: a worker reported steps that it had reported before.
+            The number of new steps, and a description of the error if a worker reported a step for the second time.
         """
         if progress.resumed and self._steps.top is None:
             self._steps.top = progress.last_step
@@ -168,13 +169,13 @@ class Records:
         return num_new, complaint
 
     def note_connected(self, worker: int) -> None:
-        """Expect repetitions: a worker cannot know which of its last reports got through a lost connection."""
+        """Expect repeated reports: a worker cannot know which reports arrived before it lost the connection."""
         self._last_reported.pop(worker, None)
 
     def describe_gap(self) -> str | None:
-        """Return the steps that were not reported although later ones were; None if there are none.
+        """Describe steps that were not reported although later ones were; None if there are none.
 
-        Asked at the end only: before it, a report may still be on its way from a worker that was cut off.
+        Call it at the end only: before that, a report may still come from a worker that was disconnected.
         """
         if not self._steps.missing:
             return None
@@ -185,20 +186,20 @@ class Records:
     # ------------------------------------------------------------ disk
 
     async def write_forever(self) -> None:
-        """Write what is handed over, until cancelled."""
+        """Write waiting lines until cancelled."""
         while True:
             await self._ready.wait()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write all that was handed over so far."""
+        """Write all waiting lines."""
         self._ready.clear()
         if self._writing is not None:
             await asyncio.shield(self._writing)
         batch, self._waiting = self._waiting, []
         num_metrics = self._indices.next
         if batch:
-            # Shielded: who is cancelled here is at the end of the job, whose last lines are wanted above all.
+            # Shielded, because cancellation happens at the end of the job, and its last lines must be written.
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._append, batch)
             await asyncio.shield(self._writing)
         self.num_metrics = num_metrics
@@ -222,14 +223,14 @@ class Records:
                 self._count_lost(len(lines), f"{path}: {error}")
 
     def _count_lost(self, num_lines: int, why: str) -> None:
-        # Each power of two once: loud, but a full disk must not fill the terminal as well.
+        # Warn at each power of two, so that a full disk does not fill the terminal.
         before, self._num_lost = self._num_lost, self._num_lost + num_lines
         if before.bit_length() != self._num_lost.bit_length():
             _log.warning("Cannot write the job's records (%d lines lost so far): %s", self._num_lost, why)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines, without a last line that a crash cut off."""
+    """Read a file of JSON lines, without an incomplete last line."""
     lines: list[dict[str, Any]] = []
     try:
         content = path.read_bytes()

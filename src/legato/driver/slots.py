@@ -1,4 +1,4 @@
-"""Which slots a job wants: by a number of workers, or exactly as the platform assigns them. Starts nothing."""
+"""Sets the slots that a job is to use, from a number of workers or as the platform assigns them. Starts nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from legato.driver.job import JobFacts
 
 
 def scale(job: JobFacts, num_workers: int, reason: str) -> None:
-    """Want another number of slots; the workers in which least is lost go first.
+    """Set another number of slots. Workers whose loss costs least leave first.
 
     Raises:
-        UsageError: the job may not have that many, or the platform decides about its slots.
+        UsageError: the job may not have that many, or the platform assigns its slots.
     """
     job.spec.check_num_workers(num_workers)
     before = len(job.wanted)
@@ -39,7 +39,7 @@ def scale(job: JobFacts, num_workers: int, reason: str) -> None:
 
 
 def assign(job: JobFacts, said: SlotsAssigned) -> None:
-    """Want exactly the slots that were said, but for those that are given up; keep within the bounds that were said.
+    """Set exactly the assigned slots, without those that are given up, within the given bounds.
 
     Raises:
         UsageError: the job may not have that many, or could not train in enough of them; nothing has changed.
@@ -63,7 +63,7 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
     if changes:
         job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
         job.spec = spec
-    # What was given up is not tried again just because it is said again.
+    # A slot that was given up is not used again when it is assigned again.
     job.given_up = set(useless)
     wanted = set(slots - useless)
     job.surplus = _find_surplus(job, wanted)
@@ -73,9 +73,9 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
 
 
 def leave_out_surplus(job: JobFacts) -> None:
-    """Use no more slots than a step has micro-batches: another worker would have nothing to compute.
+    """Use at most one slot per micro-batch of a step, because more workers would have nothing to compute.
 
-    The slots that the platform gave are reported as surplus, so that it takes them back.
+    Other assigned slots are reported as surplus, so that the platform takes them back.
     """
     most = job.num_micro_batches
     assert most is not None
@@ -93,7 +93,7 @@ def leave_out_surplus(job: JobFacts) -> None:
 
 
 def _find_surplus(job: JobFacts, slots: set[int]) -> set[int]:
-    """Return the slots beyond the micro-batches of a step: those in which least is lost."""
+    """Return the slots beyond the number of micro-batches, those whose loss costs least."""
     most = job.num_micro_batches
     if most is None or len(slots) <= most:
         return set()
@@ -117,7 +117,7 @@ def _want(job: JobFacts, slots: set[int], told: str) -> None:
 
 
 def _worth(job: JobFacts, slot: int) -> tuple[int, int]:
-    """Rank a slot by what is lost with it: members are kept, low ranks first, then who is nearest to joining."""
+    """Rank a slot by the cost of its loss: members cost most, low ranks first, then workers close to joining."""
     worker = job.occupant(slot)
     if worker is None or not (worker.active or worker.coming):
         return (0, -slot)

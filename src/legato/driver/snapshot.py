@@ -1,7 +1,7 @@
-"""Keeps the sources with which a job began, so that a worker that joins later runs the same program.
+"""Keeps the sources of a job at its start, so that a worker that joins later runs the same program.
 
-Read are the script and what its import statements name beside it, and so on; nothing else of its folder. What a program
-imports by other means is compared when a worker joins.
+It reads the script, the modules beside it that its import statements name, and their imports in turn. Modules that a
+program imports in other ways are compared when a worker joins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_FILES: Final = 2000
 
 
 def take_snapshot(script: Path) -> ProgramSnapshot | None:
-    """Return the sources of a program; None if its script is no Python file that can be read.
+    """Return the sources of a program; None if its script is not a readable Python file.
 
     Files beyond 2000, or beyond 16 MiB together, are left out.
     """
@@ -46,7 +46,7 @@ def take_snapshot(script: Path) -> ProgramSnapshot | None:
 
 
 def _imported_names(source: Source) -> Iterator[str]:
-    """Yield the absolute names of what may be modules, with the packages in which they lie."""
+    """Yield the absolute names of possible modules and of their packages."""
     try:
         tree = ast.parse(source.content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -66,7 +66,7 @@ def _imported_names(source: Source) -> Iterator[str]:
 
 
 def _files_of(folder: Path, module: str) -> Iterator[str]:
-    """Yield the file of a module in a program's folder, if there is one; a package comes before a module, as always."""
+    """Yield the file of a module in a program's folder, if there is one; a package has precedence over a module."""
     path = module.replace(".", "/")
     for file in (f"{path}/__init__.py", f"{path}.py"):
         if os.path.isfile(folder / file):  # noqa: PTH113 -- False also where the folder cannot be entered

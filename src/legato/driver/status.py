@@ -17,11 +17,11 @@ from legato.driver.record import Event
 
 NUM_EVENTS: Final = 20  # events shown in a status
 _TRAINS: Final = "train"
-_SMOOTHING_S: Final = 10.0  # a rate of before this long counts for a third
+_SMOOTHING_S: Final = 10.0  # after so many seconds, the weight of an old rate is a third
 
 
 class Meter:
-    """How far the training is and how fast it goes, from what workers report."""
+    """Progress and speed of the training, from reports of workers."""
 
     def __init__(self) -> None:
         self.last: Progress | None = None
@@ -32,19 +32,18 @@ class Meter:
         self._measured_at: float | None = None
 
     def note_metrics(self, metrics: Metrics) -> None:
-        """Keep what the program logged last."""
+        """Keep the newest logged metrics."""
         self.metrics = metrics
 
     def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
-        """Take in a report of which ``num_new`` steps were new.
+        """Handle a report with ``num_new`` new steps.
 
-        A job that went back to a checkpoint reports old steps: they show where it is but not how fast it makes
-        progress.
-        ``is_planned``: its view is that of a planned change.
+        A job that went back to a checkpoint reports old steps, which count for its position but not for its speed.
+        ``is_planned``: a planned change made its view.
         """
         evaluates = progress.phase != _TRAINS or (self.last is not None and self.last.phase != _TRAINS)
         if self.from_step is None:
-            # Without samples: where the checkpoint is from which the job continues.
+            # A report without samples: the position of the checkpoint from which the job continues.
             self.from_step = progress.first_step - 1 if progress.num_samples else progress.last_step
         if self.last is None or (progress.view, progress.last_step) >= (self.last.view, self.last.last_step):
             self.last = progress
@@ -118,6 +117,6 @@ def build_status(
 
 
 def _tell_state(job: JobFacts) -> str:
-    """Return the state of a job; ``working`` if no worker trains but some work: for its plugin, or on a command."""
+    """Return the state of a job; ``working`` if no worker trains, but some work for its plugin or on a command."""
     only_works = job.state is JobState.FORMING and any(worker.only_works for worker in job.present())
     return "working" if only_works else str(job.state)

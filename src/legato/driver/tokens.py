@@ -1,7 +1,7 @@
 """Tokens of a driver: one secret for clients that command the job, one token for each of its workers. Pure.
 
-A worker's token is made from the secret and the worker's number, so a new driver that knows the secret knows the tokens
-of all workers too, and nothing else has to be kept. From a worker's token the secret cannot be found.
+A worker's token is derived from the secret and the worker's number. So a new driver that has the secret can derive the
+tokens of all workers, and nothing else must be stored. The secret cannot be found from a worker's token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FORM: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.[0-9a-f]{64}")
 
 
 def make_worker_token(secret: str, worker: int) -> str:
-    """Return the token with which one worker shows to its driver that it is that worker.
+    """Return the token that authenticates one worker to its driver.
 
     Args:
         secret: of the job's attempt.
@@ -26,7 +26,7 @@ def make_worker_token(secret: str, worker: int) -> str:
 
 
 def find_worker(secret: str, shown: str) -> int | None:
-    """Return the worker whose token was shown; None if it is no worker's token.
+    """Return the worker that a token belongs to; None if it is no worker's token.
 
     >>> find_worker("secret", make_worker_token("secret", 7)), find_worker("other", make_worker_token("secret", 7))
     (7, None)
@@ -39,10 +39,10 @@ def find_worker(secret: str, shown: str) -> int | None:
 
 
 def is_same(secret: str, shown: str) -> bool:
-    """Return whether the secret itself was shown; takes as long whatever was shown."""
+    """Return whether a text is the secret, in constant time."""
     return hmac.compare_digest(secret.encode(), shown.encode())
 
 
 def name_attempt(secret: str) -> str:
-    """Return a name of the job's attempt, which is the same for all its workers and does not reveal the secret."""
+    """Return a name of the job's attempt that all its workers share and that does not reveal the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()[:16]
