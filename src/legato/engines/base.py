@@ -14,13 +14,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One worker to start.
 
     Args:
-        worker: its number in the job; never used twice.
+        worker: its number, which the job never uses again.
         slot: the slot it occupies, from 0.
         program: the user's script and its arguments, as in ``sys.argv``.
-        environment: added to the engine's own environment. What is read only when a process starts, the engine must
-            have been given before; which GPUs the worker sees, the engine says.
+        environment: variables that are added to the engine's environment. Variables that are read only when a process
+            starts must be given to the engine itself. The engine sets the GPUs that the worker sees.
         directory: the working directory.
-        log_path: where stdout and stderr go, appended.
+        log_path: file to which stdout and stderr are appended.
     """
 
     worker: int
@@ -39,9 +39,9 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
-    """The worker's process is confirmed gone; its slot is free.
+    """The worker's process has certainly ended; its slot is free.
 
-    ``exit_code`` is negative for a signal. ``reason``: what ended it, if the engine knows more than that.
+    ``exit_code`` is negative for a signal. ``reason``: the cause, if the engine knows more than the exit code.
     """
 
     worker: int
@@ -50,13 +50,13 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoreMoved(msgspec.Struct, frozen=True, tag=True):
-    """The store has died and another one listens at ``rendezvous`` (``host:port``); it knows nothing of the old one."""
+    """The store has died, and a new, empty one listens at ``rendezvous`` (``host:port``)."""
 
     rendezvous: str
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
-    """Something that the job's user should know; ``told`` is a sentence without its full stop."""
+    """A message for the job's user; ``told`` is a sentence without its period."""
 
     told: str
 
@@ -65,21 +65,22 @@ EngineEvent = Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):
-    """Starts, stops and watches workers. All of it outlives the driver: a new driver opens the same engine again."""
+    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again."""
 
     async def open(self) -> None:
-        """Start what the engine needs on its nodes, or find it again after a driver's death."""
+        """Start the engine's processes on its nodes, or find them again after a driver's death."""
         ...
 
     async def rendezvous(self) -> str:
-        """Return ``host:port`` of the store over which workers find one another.
+        """Return ``host:port`` of the store through which workers find one another.
 
-        It outlives every worker. If it dies all the same, the engine starts another one, and `StoreMoved` tells where.
+        The store outlives every worker. If it dies, the engine starts another one and reports its address as
+        `StoreMoved`.
         """
         ...
 
     async def device_of(self, slot: int) -> str:
-        """Return what torch calls a slot's device in its worker: ``cpu``, or ``cuda:0``, as it sees no other GPU."""
+        """Return torch's name of a slot's device in its worker, which sees no other: ``cpu`` or ``cuda:0``."""
         ...
 
     async def start(self, launch: Launch) -> None:
@@ -95,13 +96,13 @@ class Engine(Protocol):
         ...
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Say whether the processes of workers make progress, as far as the system tells it; others are missing."""
+        """Return samples of the processes of workers; without those that the system does not show."""
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:
-        """Yield what happens to workers, each event once, also what happened while no driver was there."""
+        """Yield the events of workers, each once, including those from a time without a driver."""
         ...
 
     async def close(self) -> None:
-        """Kill the workers that still run and end all that `open` started: the job is over."""
+        """Kill the remaining workers, and end all that `open` has started, because the job has ended."""
         ...

@@ -1,7 +1,7 @@
-"""Limits what a job may use of this machine with the kernel's control groups, versions 1 and 2. Decides nothing.
+"""Limits the resources of a job with the kernel's control groups, versions 1 and 2. Decides nothing.
 
-A job has a group; in it one group for each worker, and one for the process that forks them. Groups lie below the group
-of the process that makes them, so limits of that one hold too. Groups go when their processes are gone.
+A job has a group, which contains one group for each worker and one for the warm parent. These groups are below the
+group of the process that makes them, so its limits apply too. Groups are removed after their processes have ended.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _PARENT_BYTES: Final = 2**30  # more than torch and what programs import need
 _CPU_PERIOD_US: Final = 100_000
 _PROC: Final = Path("/proc")
 _KERNEL_LOG: Final = Path("/dev/kmsg")
-KERNEL_PID_SPACE: Final = 0xEFFF_FFFC  # the inode of the space in which the kernel's log numbers processes
+KERNEL_PID_SPACE: Final = 0xEFFF_FFFC  # the inode of the process-number namespace that the kernel's log uses
 _RECORD_BYTES: Final = 2**13  # the kernel's own limit
 _LOG_SLACK_S: Final = 1.0
 _MOST_USED: Final = "max_usage_in_bytes"
-_HUGE_PAGE: Final = 2**21  # one that does not fit any more may be the last that was asked for
+_HUGE_PAGE: Final = 2**21  # the request that exceeds the limit may be a huge page, so the peak may be so far below it
 _KILL_TRIES: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
 
 class Place(NamedTuple):
-    """Where groups of a controller can be made. ``version``: of control groups, 1 or 2."""
+    """The folder in which groups of a controller can be made. ``version``: of control groups, 1 or 2."""
 
     version: int
     base: Path
 
 
 class Support(NamedTuple):
-    """What can be limited here.
+    """The limits that can be enforced on this machine.
 
     Args:
-        places: by controller; those that are missing cannot be used.
-        why_not: why some are missing, as a part of a sentence; "": none is.
+        places: by controller; missing controllers cannot be used.
+        why_not: why controllers are missing, as a part of a sentence; "": none is missing.
     """
 
     places: Mapping[str, Place]
@@ -64,7 +64,7 @@ class Support(NamedTuple):
 
 
 def find_support(proc: Path = _PROC) -> Support:
-    """Return where groups can be made by this process, and why not elsewhere. Changes nothing."""
+    """Return the places in which this process can make groups, and why others are missing. Changes nothing."""
     found: dict[str, Place] = {}
     faults: list[str] = []
     for name, place in _find_places(proc).items():
@@ -83,9 +83,9 @@ def find_support(proc: Path = _PROC) -> Support:
 
 
 def prepare_server(proc: Path = _PROC) -> None:
-    """Let groups below this process's own be limited (version 2), if no other process is in it.
+    """Allow limits of groups below this process's group (version 2), if it is alone in its group.
 
-    Version 2 limits groups only below a group that holds no process itself: this one moves into a group of its own.
+    Version 2 limits groups only below a group without processes, so this process moves into a new subgroup.
     """
     places = [place for place in _find_places(proc).values() if place.version == 2]
     if not places or not os.access(places[0].base, os.W_OK):
@@ -96,7 +96,7 @@ def prepare_server(proc: Path = _PROC) -> None:
         return
     inside = set(_read_words(base / "cgroup.procs"))
     if inside - {str(os.getpid())}:
-        return  # a terminal, say: what is not ours is not moved
+        return  # other processes, such as a terminal, are not moved
     with contextlib.suppress(OSError):
         leaf = base / _SERVER
         leaf.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ class JobGroup:
     """The groups of one job.
 
     Args:
-        directory: of the job; another one has other groups.
+        directory: of the job; each job directory has different groups.
         limits: of the job.
         support: of this machine.
     """
@@ -119,7 +119,7 @@ class JobGroup:
         self._places = dict(support.places)
 
     def open(self) -> None:
-        """Make the job's groups, or find them again.
+        """Make the job's groups, or find existing ones.
 
         Raises:
             UsageError: the kernel refuses.
@@ -129,7 +129,7 @@ class JobGroup:
                 top = place.base / self._name
                 top.mkdir(exist_ok=True)
                 if name == "pids":
-                    # Also without a limit: an earlier attempt, of which not all could be killed, may have left one.
+                    # Done without limits too: an earlier attempt with remaining processes may have left a limit.
                     (top / "pids.max").write_text(str(self._limits.num_processes or "max"))
                 if place.version == 2:
                     (top / "cgroup.subtree_control").write_text(f"+{name}")
@@ -138,9 +138,9 @@ class JobGroup:
             raise UsageError(f"Cannot limit what the job uses: {error}. Submit it without limits.") from error
 
     def add_parent(self, pid: int) -> None:
-        """Take the process that forks the workers into the job's groups; what it forks is in them too.
+        """Move the warm parent into the job's groups. The processes that it forks are in them too.
 
-        It has a limit of memory as well, so that a job which hides a worker from its driver has no more than that.
+        The warm parent's group has a memory limit, which also limits a worker that the job hides from its driver.
 
         Raises:
             UsageError: the kernel refuses.
@@ -153,7 +153,7 @@ class JobGroup:
             raise UsageError(f"Cannot limit what the job uses: {error}. Submit it without limits.") from error
 
     def add_worker(self, worker: int, pid: int) -> None:
-        """Take a worker into a group of its own, with its limits; what it starts is in it too.
+        """Move a worker into a separate group with its limits. The processes that it starts are in it too.
 
         Raises:
             UsageError: the kernel refuses.
@@ -165,11 +165,11 @@ class JobGroup:
 
     @property
     def counts_oom_kills(self) -> bool:
-        """Whether the kernel says for each worker which of its processes were killed for memory."""
+        """Whether the kernel counts, for each worker, the processes that it killed for memory."""
         return "memory" in self._places
 
     def count_oom_kills(self, worker: int) -> int:
-        """Return how many processes of a worker the kernel has killed for memory, the machine's or the worker's own."""
+        """Return how many processes of a worker the kernel has killed, for the machine's or the worker's limit."""
         place = self._places.get("memory")
         if place is None:
             return 0
@@ -177,25 +177,25 @@ class JobGroup:
         return _read_count(place.base / self._name / _name_worker(worker) / file, "oom_kill")
 
     def has_reached_limit(self, worker: int) -> bool:
-        """Return whether a worker has ever used all the memory that it may."""
+        """Return whether a worker has ever reached its memory limit."""
         if self._limits.memory_bytes is None:
             return False
         place = self._places["memory"]
         folder = place.base / self._name / _name_worker(worker)
         if place.version == 2:
             return _read_count(folder / "memory.events", "oom") > 0
-        # Newer kernels do not count how often it was reached (memory.failcnt is 0), but all of them keep the most used.
+        # Newer kernels do not count how often the limit was reached (memory.failcnt is 0), but all record the peak.
         most = [int(word) for word in _read_words(folder / "memory.max_usage_in_bytes") if word.isdecimal()]
         return any(num_bytes > self._limits.memory_bytes - _HUGE_PAGE for num_bytes in most)
 
     def kill(self) -> None:
-        """Kill all processes that the job has left behind, and wait until they are gone.
+        """Kill all remaining processes of the job, and wait until they have ended.
 
-        What a process starts is in its group, whatever it does to be taken for another's: a session of its own, a
-        parent that has ended, an environment without our variables.
+        A process cannot leave its group: children are in it even with a new session, an ended parent, or an environment
+        without Legato's variables.
 
         Raises:
-            LegatoError: some live on.
+            LegatoError: some processes still run.
         """
         places = [place for place in self.folders() if place.is_dir()]
         left: list[int] = []
@@ -204,7 +204,7 @@ class JobGroup:
             try:
                 left = sorted({pid for place in places for pid in _kill_all_in(place)} - {os.getpid()})
             except OSError as error:
-                failure = error  # a group may also have been removed while it was read
+                failure = error  # a group may be removed while it is read
             else:
                 failure = None
                 if not left:
@@ -218,7 +218,7 @@ class JobGroup:
         )
 
     def remove_worker(self, worker: int) -> None:
-        """Remove a worker's groups; what is left of its processes is killed by others."""
+        """Remove a worker's groups. The caller kills its remaining processes."""
         for place in self.folders(_name_worker(worker)):
             _remove(place)
 
@@ -231,7 +231,7 @@ class JobGroup:
             _remove(top)
 
     def folders(self, *parts: str) -> list[Path]:
-        """Return where the job's groups are, or groups inside of them; they need not exist."""
+        """Return the folders of the job's groups, or of groups within them, which need not exist."""
         return list(dict.fromkeys(place.base.joinpath(self._name, *parts) for place in self._places.values()))
 
     def _add(self, group: str, pid: int, limits: Limits) -> None:
@@ -251,11 +251,11 @@ class JobGroup:
 
 
 class LimitHits(NamedTuple):
-    """How often limits of memory have stopped the group of this process, and groups that enclose it.
+    """How often the group of this process, and the groups around it, have hit their memory limits.
 
     Args:
-        counts: by group, from the innermost to the outermost that can be read.
-        is_certain: all groups up to the machine's own can be read, and each of their counts is exact.
+        counts: by group, from the innermost to the outermost readable one.
+        is_certain: all groups up to the machine's root group are readable, and all counts are exact.
     """
 
     counts: Mapping[Path, int]
@@ -263,16 +263,16 @@ class LimitHits(NamedTuple):
 
 
 def count_limit_hits(proc: Path = _PROC) -> LimitHits:
-    """Return how often limits of memory were hit in the enclosing groups, as far as these can be read."""
+    """Return how often memory limits were hit in the enclosing groups, as far as these are readable."""
     place = _find_places(proc).get("memory")
     counts: dict[Path, int] = {}
     is_certain, is_root = True, False
     folder = None if place is None else place.base
     while place is not None and folder is not None and (folder / "cgroup.procs").exists():
         if place.version == 2:
-            # Of the machine's own group nothing is counted; that of a container looks like any other.
+            # The machine's root group has no counts; a container's root group looks like any other group.
             is_root = not (folder / "cgroup.events").exists()
-            # The counts of older kernels (memory.events) are those of the groups inside as well.
+            # On older kernels, counts (memory.events) include those of inner groups.
             counts[folder] = _read_count(folder / "memory.events.local", "oom")
             is_certain &= is_root or (folder / "memory.events.local").exists()
         else:
@@ -299,11 +299,11 @@ def explain_oom(limit: int) -> str:
 
 
 def explain_outer_oom(before: LimitHits, now: LimitHits) -> str:
-    """Describe the death of a worker that the kernel killed for memory, with no limit of its job reached.
+    """Describe the death of a worker that the kernel killed for memory although its job had not reached its limit.
 
     Args:
-        before: when the worker began.
-        now: after its death.
+        before: counts at the start of the worker.
+        now: counts after its death.
     """
     full = next((folder for folder, count in now.counts.items() if count > before.counts.get(folder, count)), None)
     if full is not None:
@@ -321,7 +321,7 @@ def explain_outer_oom(before: LimitHits, now: LimitHits) -> str:
 
 
 def tell_oom_nearby(num_killed: int) -> str:
-    """Describe the death of a worker that was killed where the kernel does not say why, only that it killed some."""
+    """Describe a killed worker's death if the kernel says only that it has killed some process for memory."""
     processes = "1 process" if num_killed == 1 else f"{num_killed} processes"
     return (
         f"killed by SIGKILL by an unknown process. While it ran, the kernel killed {processes} of this machine "
@@ -330,14 +330,14 @@ def tell_oom_nearby(num_killed: int) -> str:
 
 
 def is_named_victim(pid: int, since_s: float, log: Path = _KERNEL_LOG, pid_space: int | None = None) -> bool | None:
-    """Return whether the kernel's log says that it killed a process for memory; None if the log cannot be read.
+    """Return whether the kernel's log says that it killed this process for memory; None if the log is not readable.
 
     Args:
         pid: of the process.
-        since_s: seconds on the clock ``time.monotonic``; what the log says of earlier moments is not meant.
-        log: gives one record in each read: ``PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT``.
-        pid_space: the inode of the space of process numbers that ``pid`` is of; None: this process's own. In a
-            container it is most often not the kernel's, and the log then says nothing of this number.
+        since_s: seconds on the clock ``time.monotonic``; earlier entries of the log are ignored.
+        log: file that returns one record for each read: ``PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT``.
+        pid_space: the inode of the namespace of ``pid``; None: this process's namespace. In a container it usually
+            differs from the kernel's, and the log then says nothing about this number.
     """
     if (_read_pid_space() if pid_space is None else pid_space) != KERNEL_PID_SPACE:
         return None
@@ -374,17 +374,17 @@ def _read_record(descriptor: int) -> str:
         except BlockingIOError:
             return ""
         except BrokenPipeError:
-            continue  # some records were overwritten meanwhile; the next read gives the oldest that is left
+            continue  # records were overwritten; the next read returns the oldest remaining one
 
 
 def count_machine_oom_kills(proc: Path = _PROC) -> int | None:
-    """Return how many processes of this machine the kernel has killed for memory, None if it does not say."""
+    """Return the number of processes that the kernel of this machine has killed for memory; None if unknown."""
     found = _read_count(proc / "vmstat", "oom_kill", missing=-1)
     return None if found < 0 else found
 
 
 def prefer_as_victim(pid: int) -> None:
-    """Let the kernel, when the machine has no memory left, kill this process and its children before others.
+    """Make the kernel kill this process and its children before others when the machine has no memory left.
 
     Otherwise it might choose the server or a driver.
     """
@@ -393,7 +393,7 @@ def prefer_as_victim(pid: int) -> None:
 
 
 def _settings(controller: str, version: int, limits: Limits) -> Iterable[tuple[str, str]]:
-    """Yield which files of a worker's group get which values, those that may be missing with ``?``."""
+    """Yield the files of a worker's group and their values; names of files that may be missing end with ``?``."""
     memory, cpus = limits.memory_bytes, limits.num_cpus
     if controller == "memory" and memory is not None:
         if version == 2:
@@ -409,17 +409,17 @@ def _settings(controller: str, version: int, limits: Limits) -> Iterable[tuple[s
 
 
 def _kill_all_in(place: Path) -> list[int]:
-    """Kill the processes of a group and of those in it, and return those that are left."""
+    """Kill the processes of a group and of its subgroups, and return those that remain."""
     folders = [place, *(path for path in place.rglob("*") if path.is_dir())]
     found = [pid for folder in folders for pid in _read_pids(folder)]
     if not found:
         return []
     if (place / "cgroup.kill").exists():
-        # Version 2: all at once, whatever they start meanwhile.
+        # Version 2 kills all processes at once, including new ones.
         (place / "cgroup.kill").write_text("1")
         return found
     if (place / "pids.max").exists():
-        # So that they start nothing faster than they are killed.
+        # Frozen, so that they cannot start processes faster than these are killed.
         (place / "pids.max").write_text("0")
     for folder in folders:
         for pid in _read_pids(folder):
@@ -428,13 +428,13 @@ def _kill_all_in(place: Path) -> list[int]:
 
 
 def _kill_in(folder: Path, pid: int) -> None:
-    """Kill a process of a group; its number may be another's by now, so it is held and looked up again."""
+    """Kill a process of a group. Its number may have been reused, so hold it and check its group again."""
     if pid == os.getpid():
         return
     try:
         held = os.pidfd_open(pid)
     except OSError:
-        return  # it is gone
+        return  # it has ended
     try:
         if pid in _read_pids(folder):
             signal.pidfd_send_signal(held, signal.SIGKILL)
@@ -452,7 +452,7 @@ def _write(file: Path, value: str) -> None:
     if not file.name.startswith("?"):
         file.write_text(value)
         return
-    # Swap may be switched off, and an old kernel kills one process only.
+    # Swap may be off, and old kernels kill one process only.
     with contextlib.suppress(OSError):
         file.with_name(file.name[1:]).write_text(value)
 
@@ -467,16 +467,16 @@ def _remove(folder: Path) -> None:
 
 
 def _find_places(proc: Path) -> dict[str, Place]:
-    """Return for each controller of this process's groups where they are."""
+    """Return the place of this process's group for each controller."""
     own: dict[str, str] = {}
     for line in _read_lines(proc / "self/cgroup"):
         _, names, path = line.split(":", 2)
-        own |= dict.fromkeys(names.split(","), path)  # version 2 is the one without names
+        own |= dict.fromkeys(names.split(","), path)  # version 2 has no controller names
     found: dict[str, Place] = {}
     for line in _read_lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         root, mounted = before.split()[3:5]
-        kind, _, options = after.split(" ")[:3]  # a source may be empty
+        kind, _, options = after.split(" ")[:3]  # the source of a mount may be empty
         if kind == "cgroup":
             for name in set(options.split(",")) & set(CONTROLLERS) & own.keys():
                 found[name] = Place(1, _join(mounted, root, own[name]))
@@ -489,7 +489,7 @@ def _find_places(proc: Path) -> dict[str, Place]:
 
 
 def _join(mounted: str, root: str, path: str) -> Path:
-    """Return the folder of a group, where a part of the hierarchy is mounted (as in a container)."""
+    """Return the folder of a group if only a part of the hierarchy is mounted, as in a container."""
     inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
     return Path(mounted) / inside.lstrip("/")
 

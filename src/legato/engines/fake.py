@@ -1,6 +1,6 @@
-"""A simulated machine and an engine on it: the contract of engines, in memory. For tests of drivers; starts nothing.
+"""A simulated machine and its engine, in memory, for tests of drivers. Starts no processes.
 
-The machine outlives its engines, as a real one does: open a second `FakeEngine` on it to play a driver's successor.
+The machine outlives its engines, like a real one: open a second `FakeEngine` on it to test a driver's successor.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Behaviour = Callable[[Launch], Awaitable[int]]
 
 
 async def run_until_stopped(_launch: Launch) -> int:
-    """Behave as a worker that never ends by itself."""
+    """Behave like a worker that never ends by itself."""
     await asyncio.Event().wait()
     return 0
 
 
 class FakeMachine:
-    """The workers, the store and what was not yet acknowledged; shared by all engines opened on it.
+    """The workers, the store and the unacknowledged events, shared by all engines that are opened on it.
 
     Args:
-        behaviour: what every worker does.
-        slots: how many there are; None for as many as are asked for.
+        behaviour: coroutine that each worker runs.
+        slots: number of slots; None: no limit.
     """
 
     def __init__(self, behaviour: Behaviour = run_until_stopped, slots: int | None = None) -> None:
@@ -55,13 +55,13 @@ class FakeMachine:
         return dict(self._pid_of)
 
     def move_store(self) -> None:
-        """Let the store die and another one start elsewhere."""
+        """End the store, and start another one at a new address."""
         self.rendezvous = f"127.0.0.1:{next(self._ports)}"
         if self.engine is not None:
             self.engine.hear(StoreMoved(self.rendezvous))
 
     def begin(self, launch: Launch) -> None:
-        """Start a worker; a number that was used before is not started again."""
+        """Start a worker unless its number was used before."""
         if launch.worker in self.launches:
             return
         self.launches[launch.worker] = launch
@@ -70,7 +70,7 @@ class FakeMachine:
         self._lives[launch.worker] = asyncio.ensure_future(self._live(launch))
 
     def end(self, worker: int, exit_code: int) -> None:
-        """Let a worker's process end at once, as by a crash or a signal; nothing if it does not run."""
+        """End a worker's process at once, like a crash or a signal; do nothing if it does not run."""
         if self._pid_of.pop(worker, None) is None:
             return
         life = self._lives.pop(worker)
@@ -79,22 +79,22 @@ class FakeMachine:
         self.tell(Exited(worker=worker, exit_code=exit_code))
 
     def hang(self, worker: int) -> None:
-        """Let a worker's process stop for good, as by SIGSTOP: it no longer hears when it is asked to end."""
+        """Stop a worker's process permanently, like SIGSTOP: it does not react when it is asked to end."""
         self._hanging.add(worker)
 
     def examine(self, worker: int) -> Vital:
-        """Say whether a worker's process makes progress."""
+        """Return a sample of a worker's process."""
         if worker not in self._pid_of:
             return Vital("gone", 0.0)
         return Vital("stopped" if worker in self._hanging else "waiting", 0.0)
 
     def interrupt(self, worker: int) -> None:
-        """Send SIGTERM: the worker's behaviour is cancelled, and may still return an exit code of its own."""
+        """Send SIGTERM: the worker's behaviour is cancelled, which may return an exit code."""
         if worker in self._lives and worker not in self._hanging:
             self._lives[worker].cancel()
 
     def tell(self, event: EngineEvent) -> None:
-        """Report an event to the engine that is there, or keep it for the next."""
+        """Report an event to the present engine, or keep it for the next one."""
         self.unacknowledged.append(event)
         if self.engine is not None:
             self.engine.hear(event)
@@ -124,22 +124,22 @@ class FakeEngine:
             self.hear(event)
 
     async def rendezvous(self) -> str:
-        """Return where the store would be."""
+        """Return the simulated address of the store."""
         return self.machine.rendezvous
 
     async def device_of(self, slot: int) -> str:
-        """Return ``cpu`` for every slot that there is."""
+        """Return ``cpu`` for every existing slot."""
         if slot < 0 or (self.machine.slots is not None and slot >= self.machine.slots):
             raise UsageError(f"Cannot use slot {slot}: the machine has {self.machine.slots} slots. Ask for fewer.")
         return "cpu"
 
     async def start(self, launch: Launch) -> None:
-        """Start a worker; nothing once another engine was opened."""
+        """Start a worker; do nothing after another engine was opened."""
         if self._error is None:
             self.machine.begin(launch)
 
     async def stop(self, worker: int, *, force: bool) -> None:
-        """Cancel a worker, or end it without asking; nothing once another engine was opened."""
+        """Cancel a worker, or end it at once; do nothing after another engine was opened."""
         if self._error is not None:
             return
         if force:
@@ -148,15 +148,15 @@ class FakeEngine:
             self.machine.interrupt(worker)
 
     async def running(self) -> dict[int, int]:
-        """Return worker → pid of all that run."""
+        """Return worker → pid of all running workers."""
         return self.machine.running
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Say that workers wait, or are stopped if they hang, or are gone."""
+        """Return samples: workers wait, are stopped if they hang, or have ended."""
         return {worker: self.machine.examine(worker) for worker in workers}
 
     async def events(self) -> AsyncIterator[EngineEvent]:
-        """Yield events; one counts as known to the driver when the next is asked for."""
+        """Yield events. An event counts as received when the driver asks for the next one."""
         while (event := await self._events.get()) is not None:
             yield event
             if event in self.machine.unacknowledged:
@@ -166,22 +166,22 @@ class FakeEngine:
             raise self._error
 
     async def close(self) -> None:
-        """End all workers, unless they are another engine's by now."""
+        """End all workers, unless another engine was opened."""
         for worker in self.machine.running if self._error is None else {}:
             self.machine.end(worker, -9)
         await self.detach()
 
     async def detach(self) -> None:
-        """Let go of the machine, as a driver that dies does."""
+        """Detach from the machine, like a driver that dies."""
         if self.machine.engine is self:
             self.machine.engine = None
         self._events.put_nowait(None)
 
     def hear(self, event: EngineEvent) -> None:
-        """Take an event from the machine."""
+        """Receive an event from the machine."""
         self._events.put_nowait(event)
 
     def replace(self) -> None:
-        """Learn that another engine was opened on the machine."""
+        """Handle that another engine was opened on the machine."""
         self._error = LegatoError("Another driver has taken over the workers of this machine.")
         self._events.put_nowait(None)

@@ -1,8 +1,8 @@
 """The GPUs of this machine, and how a worker sees just one of them. Works without torch; starts nothing.
 
-NVML tells the GPUs by name, if ``nvidia-ml-py`` is installed; else their device files are counted. A slot's *device* is
-``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` may name it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N``: the
-number that CUDA gives it when none is hidden.
+NVML names the GPUs if ``nvidia-ml-py`` is installed; otherwise their device files are counted. A slot's *device* is
+``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` names it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N`` with
+CUDA's number when no GPU is hidden.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _NAMED: Final = ("GPU-", "MIG-")
 
 
 def find_devices() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, in CUDA's order; none where the CPU is to be used.
+    """Return the GPUs that this process may use, in CUDA's order; none if the CPU must be used.
 
     Raises:
-        UsageError: ``LEGATO_DEVICE`` asks for what is not there.
+        UsageError: ``LEGATO_DEVICE`` names a device that does not exist.
     """
     found = decide_devices(_ask_nvml() or _count_files(), os.environ)
     return choose_devices(found, os.environ.get("LEGATO_DEVICE"))
 
 
 def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the devices of which an environment lets its processes see something.
+    """Return the devices that are visible to processes with an environment.
 
-    ``CUDA_VISIBLE_DEVICES`` is read as CUDA reads it: a name may be cut short while it is unique, the list ends at the
-    first entry that names nothing, and with an entry given twice it shows nothing. CUDA numbers GPUs by speed, in an
-    order of its own, unless told otherwise; a number is taken for a name only where that cannot matter.
+    ``CUDA_VISIBLE_DEVICES`` is read as CUDA reads it: names may be abbreviated while they are unique, the list ends at
+    the first unknown entry, and a list with a duplicate entry shows nothing. By default CUDA numbers GPUs by speed, in
+    an unknown order, so a number is replaced by a name only if the order does not matter.
 
     Args:
-        gpus: of each GPU the device that it is, or those that it is divided into; in the order of the PCI bus.
+        gpus: for each GPU, in the order of the PCI bus, its device or the devices into which it is divided.
         environment: a process's variables.
 
     >>> decide_devices([["cuda:0"], ["cuda:1"]], {})
@@ -70,10 +70,10 @@ def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]
 
 
 def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]:
-    """Return those of the devices found that ``LEGATO_DEVICE`` asks for; none for the CPU.
+    """Return the found devices that ``LEGATO_DEVICE`` names; none for the CPU.
 
     Raises:
-        UsageError: it asks for a GPU that is not there, or for an unknown device.
+        UsageError: it names a missing GPU or an unknown device.
 
     >>> choose_devices(("GPU-6e", "GPU-91"), "cuda:1"), choose_devices(("GPU-6e",), "cpu"), choose_devices((), None)
     (('GPU-91',), (), ())
@@ -97,10 +97,10 @@ def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]
 
 
 def check_device(device: str) -> str:
-    """Return the device of a slot if it can be one.
+    """Check the device of a slot, and return it.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no device.
     """
     if not _DEVICE.fullmatch(device):
         raise UsageError(f"Cannot use device '{device}': name it cpu, cuda:0, or GPU-… as 'nvidia-smi -L' shows it.")
@@ -108,7 +108,7 @@ def check_device(device: str) -> str:
 
 
 def torch_name(device: str) -> str:
-    """Return what torch calls a slot's device in its worker, who sees no other.
+    """Return torch's name of a slot's device in its worker, which sees no other device.
 
     >>> torch_name("cpu"), torch_name("cuda:3"), torch_name("GPU-6e")
     ('cpu', 'cuda:0', 'cuda:0')
@@ -117,11 +117,11 @@ def torch_name(device: str) -> str:
 
 
 def show_only(device: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that show a worker its slot's device and hide all other GPUs.
+    """Return the variables that make only the slot's device visible to a worker.
 
     Args:
         device: of the slot.
-        environment: of the process in which the device was found: numbers count in the order that it says.
+        environment: of the process that found the device; numbers refer to its ``CUDA_DEVICE_ORDER``.
 
     >>> show_only("GPU-6e", {}), show_only("cpu", {})
     ({'CUDA_VISIBLE_DEVICES': 'GPU-6e'}, {'CUDA_VISIBLE_DEVICES': ''})
@@ -154,7 +154,7 @@ def _find(entry: str, gpus: Sequence[Sequence[str]], *, in_order: bool) -> str |
 
 
 def _ask_nvml() -> list[list[str]]:
-    """Return the GPUs by name, nothing if NVML is not there to be asked."""
+    """Return the GPUs by name; nothing if NVML is not available."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -162,7 +162,7 @@ def _ask_nvml() -> list[list[str]]:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
-        # No driver, or one whose library is not found here: its device files tell.
+        # There is no driver, or its library is not found: the caller counts device files.
         return []
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -187,7 +187,7 @@ def _names(nvml: Any, handle: Any) -> Iterator[str]:
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except nvml.NVMLError:
-            # Places for parts that do not exist.
+            # Indexes without a MIG device.
             continue
         yield nvml.nvmlDeviceGetUUID(part)
 

@@ -1,4 +1,4 @@
-"""Which installed packages a program will import. Reads its text; runs nothing of it."""
+"""Finds the installed packages that a program imports. Reads its text and runs nothing of it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _MAX_BYTES: Final = 16 * 2**20
 
 
 def imported_packages(program: Path) -> tuple[str, ...]:
-    """Return the installed modules that a script names in its imports, each once; none if it cannot be read.
+    """Return the installed modules that a script imports, without duplicates; none if it cannot be read.
 
-    Modules that are beside the script are left out: they may be edited while the job runs. So are installed ones of
-    their names, which the script does not mean.
+    Modules beside the script are left out, because they may be edited while the job runs. Installed modules of the same
+    names are left out too, because the script does not import them.
     """
     try:
         tree = ast.parse(read_plain_file(program.resolve(), _MAX_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, RuntimeError):
-        # The worker meets the same error and says it where the user looks.
+        # The worker will raise the same error and write it to its log.
         return ()
     packages = ((name, name.partition(".")[0]) for name in _names(tree))
     meant = (name for name, package in packages if not _is_beside(program, package) and _is_installed(package))
@@ -38,7 +38,7 @@ def _names(tree: ast.AST) -> Iterator[str]:
 
 
 def _is_beside(program: Path, package: str) -> bool:
-    # A package, or a module, also one in C; a folder that is neither, such as one of data, hides nothing.
+    # A package or a module, including extension modules. Other folders, such as data, hide no installed module.
     here = program.parent
     if (here / package / "__init__.py").is_file() or (here / f"{package}.py").is_file():
         return True

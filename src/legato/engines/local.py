@@ -1,8 +1,7 @@
 """Workers as processes of this machine, forked by a warm parent. Loads no torch, decides nothing.
 
-The engine is the driver's end of a unix socket; the processes belong to the warm parent
-(`legato.train.process.warm_parent`), which outlives the driver. What is found in the job's directory is opened
-again; what has died is started again.
+The engine is the driver's end of a unix socket. The warm parent (`legato.train.process.warm_parent`) owns the processes
+and outlives the driver. `open` connects to a warm parent that the job's directory names, or starts a new one.
 """
 
 from __future__ import annotations
@@ -96,12 +95,12 @@ _let_go: Final[dict[int, subprocess.Popen[bytes]]] = {}
 
 
 class _Begun(NamedTuple):
-    """What was known of a worker when it began.
+    """Measurements at the start of a worker.
 
     Args:
-        pid: its process.
+        pid: process id.
         at_s: on the clock ``time.monotonic``.
-        num_oom_kills: processes of the machine that the kernel had killed for memory; None: it does not say.
+        num_oom_kills: number of processes of the machine that the kernel had killed for memory; None: unknown.
         limit_hits: of the groups around this process.
     """
 
@@ -115,19 +114,20 @@ class LocalEngine:
     """Start, stop and watch workers on this machine; see `legato.engines.base.Engine`.
 
     Args:
-        job_directory: where ``engine.json`` and ``warm-parent.log`` go; by it a later engine finds this one's workers.
-        devices: the device of each slot, as in `legato.engines.gpus`; none for as many slots on the CPU as are asked
-            for. None: what this machine offers. Where workers are adopted, it stays with theirs.
-        environment: the job's variables, there before Python starts. A launch adds the worker's own.
-        directory: where relative paths in the job's ``PYTHONPATH`` begin; None for the present one.
+        job_directory: directory of ``engine.json`` and ``warm-parent.log``, in which a later engine finds this one's
+            workers.
+        devices: the device of each slot, as in `legato.engines.gpus`; empty: any number of slots on the CPU. None: the
+            devices of this machine. Adopted workers keep their devices.
+        environment: the job's variables, set before Python starts. A launch adds the worker's variables.
+        directory: base of relative paths in the job's ``PYTHONPATH``; None: the current directory.
         start: ``fork`` workers from a process that has imported torch (milliseconds), or start each ``fresh`` (slow).
         entry: ``module:function`` that a worker runs with the program and its arguments as one list.
         preload: what the warm parent imports before it forks.
-        wished: what it also imports, unless forking would not be safe then: the program's packages.
-        idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
-        limits: what the job may use of this machine.
-        user: as whom the warm parent and the workers run. They write into a folder of their own, and what is there
-            is not trusted. None: as the user of this process.
+        wished: further imports, such as the program's packages, unless forking would not be safe after them.
+        idle_limit_s: seconds without a driver and workers after which the warm parent ends.
+        limits: limits of the job on this machine.
+        user: the system user of the warm parent and the workers. They write into a separate folder, whose content is
+            not trusted. None: the user of this process.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LocalEngine:
         self._here = str(Path.cwd())
         own = {**os.environ, **({} if user is None else user.variables())}
         self._variables = variables_of_parent(own, environment or {}, self._here, str(directory or self._here))
-        # Only Linux forks safely with frameworks loaded; elsewhere system libraries do not survive it.
+        # Only Linux can fork safely after frameworks are loaded; on other systems, libraries fail after a fork.
         self._start: str = start if sys.platform == "linux" else "fresh"
         self._entry = entry
         self._preload = tuple(preload) if self._start == "fork" else ()
@@ -180,12 +180,12 @@ class LocalEngine:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to close."""
+        """Whether the engine is open."""
         return self._opened and not self._closing
 
     @property
     def last_running(self) -> dict[int, int]:
-        """Worker → pid of those that ran when this engine last heard of them, or by the record; after an error too."""
+        """Worker → pid of the workers that ran by the last message or the record; also valid after an error."""
         return dict(self._running)
 
     # ------------------------------------------------------------ the contract
@@ -194,7 +194,7 @@ class LocalEngine:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`.
 
         Raises:
-            UsageError: the job asks for instructions that this machine's CPU does not have.
+            UsageError: the job needs CPU instructions that this machine does not have.
         """
         check_supported(self._variables, read_processor().flags)
         self._opened = True
@@ -207,7 +207,7 @@ class LocalEngine:
             if self._running and self._user is None:
                 self._slots = Slots(record.devices)
             if not self._running and record.pid and not self._is_like(record):
-                # Left by a job of other settings. It has no workers, so nothing is lost with it.
+                # An attempt with other settings has left it. It has no workers, so it can be ended.
                 await end_process(record.pid, record.start_time, self._uid)
             elif await self._connect(record):
                 return
@@ -215,14 +215,14 @@ class LocalEngine:
         await self._start_parent(record)
 
     async def rendezvous(self) -> str:
-        """Return ``host:port`` of the store; waits for the warm parent's imports. Another one after that died."""
+        """Return ``host:port`` of the store, after the warm parent's imports. Changes when the warm parent dies."""
         await self._ready.wait()
         if self._error is not None:
             raise self._error
         return self._rendezvous
 
     async def device_of(self, slot: int) -> str:
-        """Return what torch calls a slot's device in its worker, who sees no other: ``cpu`` or ``cuda:0``.
+        """Return torch's name of a slot's device in its worker, which sees no other: ``cpu`` or ``cuda:0``.
 
         Raises:
             UsageError: there is no such slot.
@@ -230,7 +230,7 @@ class LocalEngine:
         return torch_name(self._slots.device_in(slot))
 
     async def start(self, launch: Launch) -> None:
-        """Ask the warm parent for a worker; the request waits while that is still importing.
+        """Ask the warm parent to start a worker. The request waits until the imports are done.
 
         Raises:
             UsageError: there is no such slot.
@@ -246,7 +246,7 @@ class LocalEngine:
             log_path=launch.log_path,
         )
         if self._user is not None:
-            # The folder of logs is ours, so that the job puts nothing else in a log's place.
+            # This process owns the folder of logs, so that the job cannot replace a log.
             await asyncio.to_thread(make_log, Path(launch.log_path), self._user)
         self._launches[launch.worker] = message
         self._send(message)
@@ -259,17 +259,17 @@ class LocalEngine:
         self._send(EndWorker(worker=worker, force=force))
 
     async def running(self) -> dict[int, int]:
-        """Return worker → pid of all that run."""
+        """Return worker → pid of all running workers."""
         await self._known.wait()
         if self._error is not None:
             raise self._error
         return dict(self._running)
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Say whether the processes of workers make progress.
+        """Return samples of the processes of workers.
 
-        This reads the system's own account of them and asks no other process: a warm parent that is stopped, or is
-        being replaced, takes no evidence away.
+        Reads the samples from the system and asks no other process, so it also works while the warm parent is stopped
+        or being replaced.
         """
         return await asyncio.to_thread(self._examine, workers)
 
@@ -279,15 +279,15 @@ class LocalEngine:
             known = record.workers if record is not None else {}
             return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
         except (LegatoError, OSError) as error:
-            # Nothing can be said of any worker then; the driver has a rule for that.
+            # Then no worker can be judged; the driver has a rule for that.
             _log.warning("Cannot examine the workers of %s: %s", self._directory, error)
             return {}
 
     async def events(self) -> AsyncIterator[EngineEvent]:
-        """Yield events; one counts as known to the driver when the next is asked for. Ends with `close`.
+        """Yield events until `close`. An event counts as received when the driver asks for the next one.
 
         Raises:
-            LegatoError: the warm parent cannot be started, or another driver has taken over.
+            LegatoError: the warm parent cannot be started, or another driver has opened the engine.
         """
         while (event := await self._events.get()) is not None:
             yield event
@@ -300,8 +300,8 @@ class LocalEngine:
             raise self._error
 
     async def close(self) -> None:
-        """Kill the workers that still run, end the store and the warm parent, remove their files."""
-        # What an engine has not opened, or another one has since, is the work of another driver.
+        """Kill the remaining workers, end the store and the warm parent, and remove their files."""
+        # If this engine was not opened, or another engine was opened since, another driver owns the processes.
         if self._closing or not self._opened:
             return
         if self._replaced:
@@ -310,7 +310,7 @@ class LocalEngine:
         self._closing = True
         record = self._read_record()
         if self._reading is not None:
-            # A warm parent that is still importing cannot hear; it has forked no worker yet.
+            # A warm parent that still imports cannot read messages, and has forked no worker yet.
             self._send(EndAll())
             limit_s = _CLOSE_LIMIT_S if self._ready.is_set() else _CLOSE_EARLY_LIMIT_S
             await asyncio.wait([self._reading], timeout=limit_s)
@@ -339,7 +339,7 @@ class LocalEngine:
         self._events.put_nowait(None)
 
     async def detach(self) -> None:
-        """Let go of the workers without ending them: the next engine on this directory takes them over."""
+        """Disconnect from the workers without ending them: the next engine on this directory adopts them."""
         self._closing = True
         if self._reading is not None:
             self._reading.cancel()
@@ -362,13 +362,13 @@ class LocalEngine:
         return mark_of(str(self._record_path))
 
     def _read_record(self) -> Record | None:
-        """Return the record, without what the job could have written there to mislead this process."""
+        """Return the record without entries that the job may have forged."""
         if self._user is None:
             return read_record(self._record_path)
         try:
             record = read_record(self._record_path)
         except LegatoError as error:
-            # It was the job itself; its processes are found by their mark at the end.
+            # The job has written it. Its processes are found by their mark at the end.
             _log.warning("%s", error)
             return None
         if record is not None:
@@ -382,7 +382,7 @@ class LocalEngine:
     def _make_socket_path(self) -> Path:
         if self._user is None:
             return make_socket_directory() / "s"
-        # In a folder that the job cannot enter: it inherits the socket and needs no path.
+        # The socket is in a folder that the job cannot enter: the warm parent inherits the socket and needs no path.
         self._own_socket.parent.mkdir(mode=0o700, exist_ok=True)
         self._own_socket.unlink(missing_ok=True)
         return self._own_socket
@@ -392,12 +392,12 @@ class LocalEngine:
         return self._directory / "warm-parent.log"
 
     def _is_like(self, record: Record) -> bool:
-        """Return whether a warm parent was started as this engine would start it, and not for another job."""
+        """Return whether a warm parent was started for this job with this engine's settings."""
         theirs = (record.start, record.entry, record.preload, record.variables)
         return theirs == (self._start, self._entry, self._preload, digest(self._variables))
 
     async def _start_parent(self, previous: Record | None) -> None:
-        """Start a warm parent that takes over what the previous one left behind."""
+        """Start a warm parent that adopts the previous one's workers."""
         if previous is not None:
             shutil.rmtree(Path(previous.socket).parent, ignore_errors=True)
         path = self._make_socket_path()
@@ -419,7 +419,7 @@ class LocalEngine:
         self._process = await asyncio.to_thread(
             start_parent, record, self._variables, self._record_path, self._log_path, self._user
         )
-        # Before it has forked anything: what it forks is in its groups, and a victim like it.
+        # Done before it forks: its children are in its groups, and inherit that the kernel kills them first.
         prefer_as_victim(self._process.pid)
         if self._groups is not None:
             self._groups.add_parent(self._process.pid)
@@ -435,7 +435,7 @@ class LocalEngine:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         self._reading = asyncio.create_task(self._read(reader), name="legato-local-engine")
-        # An engine that was asked before its warm parent died asks the next one again; both sides count once.
+        # Requests from before the warm parent's death are repeated to the next one; both sides ignore duplicates.
         for launch in self._launches.values():
             self._send(launch)
         for worker, force in self._forced.items():
@@ -448,12 +448,12 @@ class LocalEngine:
             self._writer = None
 
     def _send(self, message: Envelope) -> None:
-        # Without a connection it is not lost: `_connect` repeats what is still wanted.
+        # The request is not lost without a connection: `_connect` repeats what is still needed.
         if self._writer is not None and not self._replaced:
             self._writer.write(encode_frame(message))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hear the warm parent to its end, then see to another one. Errors go to the reader of events."""
+        """Read the warm parent's messages to its end, then replace it. Errors are raised in `events`."""
         try:
             await self._hear_all(reader)
             if not self._closing and self._error is None:
@@ -497,12 +497,12 @@ class LocalEngine:
                 self._fail(LegatoError(f"Another driver has taken over the workers of {self._directory}."))
 
     def _open_groups(self, *, has_workers: bool) -> None:
-        """Make the groups that limit the job, or say why it is not limited.
+        """Make the groups that limit the job, or report why it is not limited.
 
         Raises:
-            UsageError: a limit was asked for, and cannot be enforced.
+            UsageError: a required limit cannot be enforced.
         """
-        # A job with a user of its own is in groups if it can be: by these its hidden processes are found at its end.
+        # A job with a separate user gets groups if possible: they find its hidden processes at its end.
         if self._limits.is_empty and self._user is None:
             return
         support = find_support()
@@ -518,7 +518,7 @@ class LocalEngine:
         except UsageError as error:
             if self._limits.is_empty:
                 return
-            # Workers that run already are not ended for it.
+            # Running workers are not ended because of it.
             if self._limits.must_hold and not has_workers:
                 raise
             self._events.put_nowait(Noted(f"its limits of memory and CPU are not enforced: {error}"))
@@ -536,7 +536,7 @@ class LocalEngine:
             self._events.put_nowait(Noted(str(error)))
 
     def _explain_exit(self, worker: int, exit_code: int, *, was_forced: bool) -> str:
-        """Return what ended a worker, if that was the lack of memory; else ""."""
+        """Return the reason of a worker's end if it ran out of memory; else ""."""
         begun = self._begun.pop(worker, None)
         explained = ""
         if not was_forced and exit_code != 0:
@@ -547,7 +547,7 @@ class LocalEngine:
 
     def _explain_oom(self, worker: int, exit_code: int, begun: _Begun | None) -> str:
         if self._groups is not None and self._groups.counts_oom_kills:
-            # The kernel counts each worker's own, so there is nothing to guess.
+            # The kernel counts for each worker, so the reason is certain.
             if not self._groups.count_oom_kills(worker):
                 return ""
             if self._limits.memory_bytes is not None and self._groups.has_reached_limit(worker):
@@ -579,7 +579,7 @@ class LocalEngine:
         self._events.put_nowait(None)
 
     async def _replace_parent(self) -> None:
-        """Start another warm parent after this one has died: it takes over the workers, which continue."""
+        """Start another warm parent after this one has died. It adopts the workers, which continue."""
         if not self._ready.is_set():
             self._num_failed_starts += 1
         self._ready.clear()
@@ -601,9 +601,9 @@ class LocalEngine:
             self._fail(LegatoError(f"Cannot start the process that starts the workers: {error}."))
 
     async def _end_parent(self, record: Record | None) -> None:
-        """Make sure that the warm parent is gone, and reap it if it is ours."""
+        """Make sure that the warm parent has ended, and reap it if it is this process's child."""
         if self._process is None and record is not None:
-            # Its engine may have let go of it only after this one took over.
+            # Its previous engine may have disconnected only after this one was opened.
             self._process = _let_go.pop(record.pid, None)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

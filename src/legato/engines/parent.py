@@ -1,4 +1,4 @@
-"""The process behind the local engine: start a warm parent, end one that does not answer. Sends it no messages."""
+"""Processes of the local engine: starts a warm parent, and ends one that does not answer. Sends no messages."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _MAX_OUTPUT_BYTES: Final = 2**16
 
 
 def read_record(path: Path) -> Record | None:
-    """Return what is known of a warm parent and its workers, None if there is none.
+    """Return the record of a warm parent and its workers, None if there is none.
 
     Raises:
         LegatoError: the file cannot be read.
     """
     try:
-        # Where the job has a user of its own, it may have put anything there.
+        # A job with a separate user may have written anything into this file.
         record = decode(read_plain_file(path, _MAX_RECORD_BYTES), Record)
     except FileNotFoundError:
         return None
@@ -54,7 +54,7 @@ def read_record(path: Path) -> Record | None:
             "end them by hand, then remove the file."
         ) from error
     if record.boot not in ("", boot_id()):
-        # The machine was rebooted since: all of them are gone, even if other processes have their numbers now.
+        # The machine has rebooted since, so all of them have ended, even if other processes have their numbers now.
         record.pid = record.start_time = 0
         for entry in record.workers.values():
             entry.exit_code = UNKNOWN_EXIT_CODE if entry.exit_code is None else entry.exit_code
@@ -62,21 +62,21 @@ def read_record(path: Path) -> Record | None:
 
 
 def find_record(job_directory: Path, user: JobUser | None) -> Path:
-    """Return where a job's warm parent keeps its record: in a folder of its own if it has a user of its own."""
+    """Return the path of a warm parent's record, in a separate folder if the job has a separate user."""
     return job_directory / "engine.json" if user is None else job_directory / RUN / "engine.json"
 
 
 def start_parent(
     record: Record, variables: Mapping[str, str], record_path: Path, log_path: Path, user: JobUser | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a warm parent on the socket that the record names; it accepts connections from now on.
+    """Start a warm parent on the socket that the record names, which accepts connections at once.
 
     Args:
-        record: what is known of it and of the workers that it takes over.
+        record: its record, with the workers that it adopts.
         variables: its environment.
-        record_path: where it keeps the record.
+        record_path: path of the record.
         log_path: where its output goes.
-        user: as whom it runs. None: as the user of this process.
+        user: the system user as whom it runs. None: the user of this process.
     """
     name, _, value = mark_of(str(record_path)).partition("=")
     environment = {**variables, name: value}
@@ -106,13 +106,13 @@ def start_parent(
 
 
 def kill_as(user: JobUser, mark: str) -> None:
-    """Kill the processes of a user that show a mark, with no more rights than that user has.
+    """Kill a user's processes that have a mark, with the rights of that user only.
 
-    What the user left behind can read and stop this process. So it gets no file of ours, a terminal above all, and is
-    not waited for without end.
+    Remaining processes of the user can read and stop the process that kills. So it inherits no open file, such as a
+    terminal, and is waited for with a time limit.
 
     Raises:
-        LegatoError: that could not be tried.
+        LegatoError: the attempt failed.
     """
     told = f"Cannot look for processes that a job of user {user.uid} left behind"
     command = [sys.executable, "-P", "-m", "legato.system.processes", mark]
@@ -131,7 +131,7 @@ def kill_as(user: JobUser, mark: str) -> None:
 
 
 def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) -> str | None:
-    """Run a command as a user to its end; returns the last line that it wrote if it failed, else None."""
+    """Run a command as a user to its end. Returns its last line of output if it failed, else None."""
     with tempfile.TemporaryFile() as output:
         process = _start_as(_Order(user, "/", dict(environment), command), output)
         try:
@@ -157,12 +157,12 @@ class _Order(NamedTuple):
 def _start_as(order: _Order, output: IO[bytes] | int, *descriptors: int) -> subprocess.Popen[bytes]:
     """Start a command as another user, see `legato.system.run_as`.
 
-    What the user chooses, the variables above all, counts only when the process has become that user.
+    Settings of the user, such as variables, take effect only after the process has become that user.
 
     Args:
         order: what to start.
         output: where its output goes.
-        descriptors: that it inherits.
+        descriptors: open files that it inherits.
     """
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", run_as.__file__],
@@ -185,7 +185,7 @@ def _start_as(order: _Order, output: IO[bytes] | int, *descriptors: int) -> subp
         "file": order.file,
     }
     assert process.stdin is not None
-    # If it has ended already, its log says why, and its exit code is not 0.
+    # If it has ended already, its log says why.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(msgspec.json.encode(said))
         process.stdin.close()
@@ -194,7 +194,7 @@ def _start_as(order: _Order, output: IO[bytes] | int, *descriptors: int) -> subp
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of a socket that is short enough for the kernel, wherever its folder is."""
+    """Yield a path of a socket that is short enough for the kernel, even if its folder's path is long."""
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
         yield str(path)
         return
@@ -222,13 +222,13 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 async def end_process(pid: int, start_time: int, user: int | None = None) -> None:
-    """Kill a process and wait until it is gone. Nothing if it is gone already. Arguments as of `send_signal`."""
+    """Kill a process and wait until it has ended. Does nothing if it has ended. Arguments as in `send_signal`."""
     send_signal(pid, start_time, signal.SIGKILL, user)
     await _wait_until_gone(pid, start_time, user)
 
 
 async def end_group(pid: int, start_time: int, mark: str, user: int | None = None) -> None:
-    """Kill a worker and what is left of its process group, and wait until the worker is gone."""
+    """Kill a worker and its process group, and wait until the worker has ended."""
     kill_group(pid, start_time, mark, user)
     await _wait_until_gone(pid, start_time, user)
 

@@ -12,10 +12,10 @@ class Slots:
     """The slots of one machine, numbered from 0.
 
     Args:
-        devices: of each slot, as in `legato.engines.gpus`; none for as many slots on the CPU as are asked for.
+        devices: of each slot, as in `legato.engines.gpus`; empty: any number of slots on the CPU.
 
     Raises:
-        UsageError: no device can have such a name.
+        UsageError: a device has an invalid name.
     """
 
     def __init__(self, devices: Iterable[str]) -> None:

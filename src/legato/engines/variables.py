@@ -1,7 +1,7 @@
-"""Which environment variables a job's processes get: the machine's, the job's, and the few that an engine adds.
+"""Environment variables of a job's processes: the machine's, the job's, and those that an engine adds.
 
-Much is read once, when a process starts or loads a library: `PYTHONPATH`, `PYTHONHASHSEED`, what begins with `LD_` or
-`OMP_`. A worker is forked from a process that has all that behind it, so the job's variables are that one's too. Pure.
+Many variables are read once, when a process starts or loads a library: `PYTHONPATH`, `PYTHONHASHSEED`, names that begin
+with `LD_` or `OMP_`. A worker is forked after that, so the warm parent has the job's variables too. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Final
 
 _HASH_SEED: Final = "PYTHONHASHSEED"
 _DEFAULTS: Final = {
-    # Sets of texts have one order in all workers, forked or not, and in the next run too.
+    # Sets of strings have the same order in all workers, forked or not, and in the next run.
     _HASH_SEED: "0",
-    # To ask for GPUs must not begin to use them: what is forked after that could not, and would see all of them.
+    # A query of the GPUs must not initialise CUDA: processes that are forked after that could not use it, and would see
+    # all GPUs.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    # torch asks for the name of whatever it connects to, and workers connect to one another in each view. A name server
-    # that leaves a question unanswered would hold that up for the usual 10 seconds.
+    # torch looks up the host name of each connection, and workers connect to one another in each view. A name server
+    # that does not answer would delay this by 10 seconds, the usual timeout.
     "RES_OPTIONS": "timeout:1 attempts:2",
 }
 
@@ -27,7 +28,7 @@ _DEFAULTS: Final = {
 def variables_of_parent(
     own: Mapping[str, str], job: Mapping[str, str], own_directory: str, job_directory: str
 ) -> dict[str, str]:
-    """Return the variables of a warm parent: those of the engine's process, on top of them the job's.
+    """Return the variables of a warm parent: those of the engine's process, overridden by the job's.
 
     >>> found = variables_of_parent({"A": "1", "PYTHONPATH": "lib"}, {"B": "2", "PYTHONPATH": "src"}, "/own", "/job")
     >>> found["A"], found["B"], found["PYTHONPATH"], found["PYTHONHASHSEED"]
@@ -47,16 +48,16 @@ def variables_of_parent(
 
 
 def _settled(variables: Mapping[str, str]) -> dict[str, str]:
-    # Python takes these two for "another one in each process", which no job can mean.
+    # For Python these two values mean a random seed in each process, which breaks exactness.
     return {name: value for name, value in variables.items() if name != _HASH_SEED or value not in ("", "random")}
 
 
 def search_path(
     own: Mapping[str, str], job: Mapping[str, str], own_directory: str, job_directory: str
 ) -> dict[str, str]:
-    """Return where Python looks for modules: the job's ``PYTHONPATH``, then the engine's own, by which it finds us.
+    """Return Python's search path: the job's ``PYTHONPATH``, then the engine's, which contains Legato.
 
-    The warm parent and the workers have working directories of their own, so that all of it is absolute.
+    All paths are absolute, because the warm parent and the workers have different working directories.
 
     >>> search_path({"PYTHONPATH": "lib:"}, {}, "/own", "/job"), search_path({}, {}, "/own", "/job")
     ({'PYTHONPATH': '/own/lib'}, {})
@@ -72,15 +73,14 @@ def search_path(
 
 
 def digest(variables: Mapping[str, str]) -> str:
-    """Return what tells sets of variables apart, and does not tell what is in them."""
+    """Return a digest of variables that does not reveal their values."""
     told = "\0".join(f"{name}={variables[name]}" for name in sorted(variables))
     return hashlib.sha256(os.fsencode(told)).hexdigest()
 
 
 def _large_pages(variables: Mapping[str, str]) -> dict[str, str]:
-    # The C library reads it when a process starts. Memory that a worker touches for the first time costs a hundredth of
-    # the page faults then; a training process does that with all of its state when it joins, while all other workers
-    # wait.
+    # The C library reads it when a process starts. It reduces the page faults for newly used memory to a hundredth. A
+    # worker touches the memory of its whole state when it joins, while all other workers wait.
     said = variables.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" in said:
         return {}
