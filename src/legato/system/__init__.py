@@ -1,1 +1,1 @@
-"""What every package needs of the operating system: processes, files, CPUs. Knows nothing of jobs."""
+"""Functions of the operating system that all packages use: processes, files, CPUs. Knows nothing of jobs."""

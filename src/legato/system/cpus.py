@@ -1,4 +1,4 @@
-"""The CPU of this machine, as the kernel describes it. Decides nothing."""
+"""Reads the kernel's description of this machine's CPU. Decides nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Decodes JSON and plain values into msgspec records.
 
-What msgspec works out about a type it keeps with the type, and other threads see it before it is whole: two that read
-the first of a kind at once can end the process with SIGSEGV (msgspec 0.22; met in the first requests after a start, on
-a busy machine). Here one thread at a time prepares types. Never knows what the records mean.
+msgspec 0.22 prepares a type when it is first used, and stores the result in the type before it is complete. If two
+threads use a type for the first time at once, the process can end with SIGSEGV; this happened in the first requests
+after a start on a busy machine. Here one thread at a time prepares types.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 _turn: Final = threading.Lock()
-# No child may be born while another thread has the turn: it would never be given back there.
+# No process may fork while another thread has the lock, because the child could never release it.
 os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
 
 
 def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return what reads JSON as values of a type, the same one each time."""
+    """Return the decoder of JSON for a type, the same object each time."""
     found = _decoders.get(kind)
     if found is None:
         with _turn:
@@ -40,10 +40,10 @@ def decode(content: bytes | str, kind: Any) -> Any:
 
     Args:
         content: the text.
-        kind: a type of the module that it is in, not one that is made as it is needed: it is remembered for good.
+        kind: a type defined at module level, not a temporary one, because its decoder is kept forever.
 
     Raises:
-        msgspec.MsgspecError: it is no such value, or no JSON.
+        msgspec.MsgspecError: the text is no JSON, or no value of this type.
     """
     return decoder_of(kind).decode(content)
 
@@ -52,7 +52,7 @@ def convert(plain: object, kind: type[T]) -> T:
     """Read a mapping of plain values as a record.
 
     Raises:
-        msgspec.ValidationError: it is no such record.
+        msgspec.ValidationError: the mapping is no such record.
     """
     decoder_of(kind)
     return msgspec.convert(plain, kind)

@@ -1,4 +1,4 @@
-"""Reading and making files in places where a job may have put anything. Follows no link and waits for no pipe."""
+"""Reads and makes files in folders that a job can write. Follows no link and waits for no pipe."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
 def read_plain_file(path: Path, max_bytes: int) -> bytes:
-    """Return what is in a file.
+    """Return the content of a file.
 
     Args:
         path: of the file; its folder is trusted.
         max_bytes: a larger file is refused.
 
     Raises:
-        OSError: there is none, or it is a link, a pipe or a folder, or it is too large.
+        OSError: the file does not exist, is a link, a pipe or a folder, or is too large.
     """
     with os.fdopen(os.open(path, _AS_IT_IS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -34,7 +34,7 @@ def read_plain_file(path: Path, max_bytes: int) -> bytes:
 
 
 def make_log(path: Path, user: JobUser) -> None:
-    """Make a file that only one user may write and read, in a folder that is not the user's.
+    """Make a file that only one user may read and write, in a folder that the user does not own.
 
     Raises:
         LegatoError: it cannot be given to the user.
@@ -47,13 +47,13 @@ def make_log(path: Path, user: JobUser) -> None:
 
 
 def make_folder_for(path: Path, user: JobUser) -> None:
-    """Make a folder that is a user's alone; one that is there, with all that is in it, becomes the user's.
+    """Make a folder that only one user can access; give an existing folder and its content to the user.
 
-    What another user's job left in it is given over too. No process of that job may run.
+    Files of another user's job in it are given to the user too. No process of that job may run.
 
     Args:
-        path: of the folder; its parent is not the user's.
-        user: whose it is to be.
+        path: of the folder; the user does not own its parent.
+        user: the new owner.
 
     Raises:
         LegatoError: it cannot be given to the user.
@@ -71,10 +71,10 @@ def make_folder_for(path: Path, user: JobUser) -> None:
 
 
 def take_back(path: Path) -> None:
-    """Make a folder and all folders in it ours, so that they can be deleted whatever their modes say.
+    """Give a folder and all folders in it to the user of this process, so that they can be deleted.
 
     Raises:
-        OSError: that cannot be done.
+        OSError: the owner or mode cannot be changed.
     """
     for _, _, _, at in os.fwalk(path, follow_symlinks=False):
         if os.fstat(at).st_uid != os.geteuid():
@@ -83,7 +83,7 @@ def take_back(path: Path) -> None:
 
 
 def open_to(path: Path, user: JobUser, mode: int) -> None:
-    """Let a user's group use a file or folder that stays ours, as far as its mode allows it to a group.
+    """Give a file or folder to a user's group, which may use it as its mode allows. Its owner stays.
 
     Raises:
         LegatoError: it cannot be done.
@@ -101,7 +101,7 @@ def _give_all(folder: int, path: Path, user: JobUser) -> None:
         for name in (*folders, *names):
             about = os.stat(name, dir_fd=at, follow_symlinks=False)
             if not stat.S_ISDIR(about.st_mode) and about.st_nlink > 1:
-                # It has another name somewhere, which may be a file of the system.
+                # The file has another name somewhere, which may be a file of the system.
                 raise LegatoError(
                     f"Cannot give {path / inside / name} to user {user.uid}: it is a hard link. Remove it, or copy it."
                 )

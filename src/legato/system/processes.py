@@ -1,8 +1,8 @@
-"""The processes of this machine: which process a number means, and how to end exactly that one.
+"""Processes of this machine: identifies a process, and ends exactly that one.
 
-Numbers are given out again, so a process is meant by its number and its start time together, and both are looked at
-before anything is sent. A process that might be another program's is not touched. Where a job has a user of its own,
-numbers come from a file that the job can write, so only processes of that user are meant. Decides nothing about
+The system reuses process numbers, so a process is identified by its number and its start time, and both are checked
+before a signal is sent. A process that may belong to another program gets no signal. If a job has a separate user, the
+numbers come from a file that the job can write, so only processes of that user get signals. Decides nothing about
 workers.
 """
 
@@ -26,13 +26,13 @@ ProcessState = Literal["running", "waiting", "stopped", "gone"]
 
 
 class Stat(NamedTuple):
-    """What ``/proc/PID/stat`` tells of a process.
+    """Fields of ``/proc/PID/stat`` of a process.
 
     Args:
         state: one letter: R runs or waits for a CPU, S sleeps, D waits for a disk, T and t are stopped, Z has ended.
-        group: the process group it belongs to: the number of the process that led it first.
-        session: likewise.
-        cpu_ticks: CPU time that all its threads have used, in clock ticks.
+        group: its process group: the number of the group's first leader.
+        session: its session: the number of the session's first leader.
+        cpu_ticks: CPU time of all its threads, in clock ticks.
         start_time: in clock ticks since boot.
     """
 
@@ -44,17 +44,17 @@ class Stat(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it waits to be reaped; its number is not given out again before that."""
+        """Whether it waits to be reaped; its number is not reused before that."""
         return self.state in "ZX"
 
 
 class Vital(NamedTuple):
-    """Whether a process makes progress, as the system sees it. Its session is it and the processes that it has started.
+    """A sample of a process: whether it makes progress. Its session consists of it and the processes that it started.
 
     Args:
         state: ``stopped`` by a signal or a debugger; ``gone``; else ``running`` if a thread of its session computes or
             waits for a CPU, or ``waiting`` if all of them wait for something else, a disk included.
-        cpu_s: CPU time that its session has used, in seconds.
+        cpu_s: CPU time of its session, in seconds.
     """
 
     state: ProcessState
@@ -64,7 +64,7 @@ class Vital(NamedTuple):
 def parse_stat(text: str) -> Stat:
     """Read the text of ``/proc/PID/stat``.
 
-    The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
+    The name in brackets may contain spaces and brackets, so fields are counted from the last bracket.
 
     >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
     Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711)
@@ -76,7 +76,7 @@ def parse_stat(text: str) -> Stat:
 def start_time_of(pid: int) -> int | None:
     """Return when a process began (clock ticks since boot), None if it is gone, 0 where the system does not tell.
 
-    A process that has ended and waits to be reaped is not gone.
+    A process that has ended and waits to be reaped still has a start time.
     """
     found = _stat_of(pid)
     if found is not None:
@@ -85,7 +85,7 @@ def start_time_of(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_time: int, user: int | None = None) -> bool:
-    """Return whether a process runs, and is the one that began then; with ``user``: and belongs to that user."""
+    """Return whether the process with this number and start time runs; with ``user``: and belongs to that user."""
     found = _stat_of(pid)
     if found is not None:
         return not found.has_ended and found.start_time == start_time and belongs_to(pid, user)
@@ -93,13 +93,13 @@ def is_alive(pid: int, start_time: int, user: int | None = None) -> bool:
 
 
 def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
-    """Say whether processes that each lead a session make progress.
+    """Return samples of processes, each of which leads a session.
 
     Args:
-        leaders: what to call each of them → its number and start time.
+        leaders: key of each process → its number and start time.
 
     Returns:
-        One entry for each process of which the system tells anything; none where it has no ``/proc``.
+        One entry for each process that the system shows; none if it has no ``/proc``.
     """
     if not leaders or not _has_proc():
         return {}
@@ -112,7 +112,7 @@ def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
     for name, (pid, start_time) in leaders.items():
         leader = found[name]
         if leader is None and _answers(pid):
-            continue  # hidden: neither alive nor gone can be said of it
+            continue  # hidden: unknown whether it runs
         if leader is None or leader.has_ended or leader.start_time != start_time:
             vitals[name] = Vital("gone", 0.0)
         else:
@@ -121,7 +121,7 @@ def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
 
 
 def boot_id() -> str:
-    """Return a name for the time since the machine started, "" where the system has none: start times count from it."""
+    """Return the id of the machine's boot, from which start times count; "" if the system has none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -129,13 +129,13 @@ def boot_id() -> str:
 
 
 def send_signal(pid: int, start_time: int, number: signal.Signals, user: int | None = None) -> None:
-    """Send a signal to a process; nothing if it is gone, or its number is another process's by now.
+    """Send a signal to a process. Does nothing if it has ended, even if its number was reused.
 
     Args:
         pid: of the process.
         start_time: of the process.
         number: of the signal.
-        user: only if the process belongs to that user. None: to any.
+        user: the signal is sent only if the process belongs to this user. None: any user.
 
     Raises:
         LegatoError: the system refuses it.
@@ -157,17 +157,18 @@ def send_signal(pid: int, start_time: int, number: signal.Signals, user: int | N
 
 
 def kill_group(pid: int, start_time: int, mark: str, user: int | None = None) -> None:
-    """Kill a process that led a group of its own, and what is left of the group, as far as that is surely meant.
+    """Kill a process that leads a process group, and the remaining processes of the group that certainly belong to it.
 
-    As long as a group has members its number is not given out again. So while the leader is there, dead or alive, the
-    group is the one meant; and where the number is another process's by now, the group is empty. With the leader gone
-    the number may have been a stranger's meanwhile, whose children are the group; what is meant shows the mark.
+    The system does not reuse a group's number while the group has members. So while the leader exists, running or as a
+    zombie, the group is the right one; if another process has the number, the group is empty. If there is no process
+    with the number, another process may have led a group of the same number since. Then only processes with the mark
+    are killed.
 
     Args:
         pid: of the leader.
         start_time: of the leader.
-        mark: a variable, ``NAME=VALUE``, that the leader had from its start, and so what it has started.
-        user: only if the processes belong to that user. None: to any.
+        mark: a variable, ``NAME=VALUE``, that the leader had at its start, and that its children inherit.
+        user: only processes of this user are killed. None: any user.
 
     Raises:
         LegatoError: the system refuses it.
@@ -187,10 +188,10 @@ def kill_group(pid: int, start_time: int, mark: str, user: int | None = None) ->
 
 
 def kill_marked(mark: str) -> None:
-    """Kill all processes of this user that show a mark, except this one; also those that no record names.
+    """Kill all processes of this user that have a mark, except this one, even if no record names them.
 
     Args:
-        mark: as of `kill_group`.
+        mark: as in `kill_group`.
     """
     for entry in _PROC.glob("[0-9]*"):
         pid = int(entry.name)
@@ -201,7 +202,7 @@ def kill_marked(mark: str) -> None:
 
 
 def values_in(pid: int, variable: str) -> list[str]:
-    """Return the values that a process began with for a variable.
+    """Return the values of a variable at the start of a process.
 
     Raises:
         OSError: the system does not show the variables of this process.
@@ -212,14 +213,14 @@ def values_in(pid: int, variable: str) -> list[str]:
 
 
 def values_in_line(pid: int, variable: str) -> list[str] | None:
-    """Return the values that a variable has in a process and in all processes of its line of parents.
+    """Return the values of a variable in a process and in all its ancestors.
 
     Args:
         pid: the process.
         variable: its name.
 
     Returns:
-        The values as the processes began with them. None: the system does not show the variables of this process.
+        The values at the start of the processes. None: the system does not show the variables of this process.
     """
     found: list[str] = []
     number = pid
@@ -237,15 +238,15 @@ def values_in_line(pid: int, variable: str) -> list[str] | None:
 def kill_all_of(
     users: Collection[int], min_age_s: float, is_spared: Callable[[int, int], bool] = lambda _pid, _user: False
 ) -> dict[int, int]:
-    """Kill all processes of users of the system, whatever they do not to be found.
+    """Kill all processes of system users, even if they try to hide.
 
     Args:
-        users: by number; no process of theirs is to continue.
-        min_age_s: processes that began later than so many seconds ago are not touched.
-        is_spared: of a process and its user: it is not touched.
+        users: numbers of the users, all of whose processes must end.
+        min_age_s: minimum age of the processes in seconds; younger ones are not killed.
+        is_spared: called with a process and its user; the process is not killed if it returns True.
 
     Returns:
-        How many were killed, by user; users without any are left out.
+        The number of killed processes, by user; users without any are left out.
 
     Raises:
         LegatoError: the system refuses it.
@@ -264,7 +265,7 @@ def kill_all_of(
 
 
 def _members(group: int, start_time: int) -> Iterator[int]:
-    """Yield the processes of a group that led its own session, those younger than its leader only."""
+    """Yield the processes of a group whose leader led a session; only those that are younger than the leader."""
     for pid, found in _all_stats():
         if (found.group, found.session) == (group, group) and found.start_time >= start_time:
             yield pid
@@ -279,12 +280,12 @@ def _vital_of(leader: Stat, session: list[tuple[int, Stat]]) -> Vital:
 
 
 def _has_running_thread(pid: int) -> bool:
-    # The state of a process is that of its first thread alone.
+    # The state of a process in `/proc` is the state of its first thread only.
     tasks = _PROC / str(pid) / "task"
     try:
         threads = os.listdir(tasks)
     except OSError:
-        # It has ended since it was found.
+        # It has ended meanwhile.
         return False
     for thread in threads:
         with contextlib.suppress(OSError):
@@ -301,17 +302,17 @@ def _all_stats() -> Iterator[tuple[int, Stat]]:
 
 
 def belongs_to(pid: int, user: int | None) -> bool:
-    """Return whether a process is one of a user and of no other; None: True for any process."""
+    """Return whether a process belongs to a user and to no other; ``user`` None: True for any process."""
     return user is None or _user_of(pid) == user
 
 
 def _user_of(pid: int) -> int | None:
-    """Return the user whose process it is, and no other's; None: there is none, or it is on its way to another user."""
+    """Return the only user of a process; None: it does not exist, or its user ids differ."""
     try:
         status = (_PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:
         return None
-    # Real, effective, saved and of the file system.
+    # The real, effective, saved and file-system user id.
     line = next((line for line in status.splitlines() if line.startswith("Uid:")), "")
     users = set(line.split()[1:])
     return int(users.pop()) if len(users) == 1 else None
@@ -332,16 +333,16 @@ def _shows(pid: int, mark: str) -> bool:
 
 
 def _hold(pid: int) -> int | None:
-    """Return a descriptor of the process that has this number now, None if the system has none to give.
+    """Return a descriptor of the process that has this number now; None if the system has none.
 
-    Taken before the start time is looked at: if that is right, the descriptor's process is the right one too.
+    Take it before you check the start time: if that is right, the descriptor's process is the right one too.
     """
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise
     except OverflowError:
-        # A job that writes its own record can name any number.
+        # A job that can write its record can name any number.
         raise ProcessLookupError from None
     except (AttributeError, OSError):
         return None
@@ -351,7 +352,7 @@ def _stat_of(pid: int) -> Stat | None:
     try:
         return parse_stat((_PROC / str(pid) / "stat").read_bytes().decode(errors="replace"))
     except OSError:
-        # Gone, or hidden, and then it is not ours.
+        # The process has ended, or is hidden and thus another user's.
         return None
 
 
@@ -370,9 +371,9 @@ def _answers(pid: int) -> bool:
 
 
 def listens_here(port: int) -> bool:
-    """Return whether processes of this system user alone listen at a port of this machine.
+    """Return whether only processes of this system user listen on a port of this machine.
 
-    True where the system does not tell, because it has no ``/proc``.
+    Returns True on systems without ``/proc``.
     """
     owners: set[int] = set()
     tables = [path for name in ("tcp", "tcp6") if (path := (_PROC / "self/net" / name)).exists()]

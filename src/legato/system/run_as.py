@@ -1,9 +1,9 @@
-"""Runs a command as another user without our privileges: the last program that has them.
+"""Runs a command as another user, and gives up this process's privileges before that.
 
 ``python -I -S run_as.py`` reads an order from stdin: a JSON object with ``uid``, ``gid``, ``groups``, ``directory``,
-``environment``, ``command``, and ``file``: a path and the text that is written there first, or null. The privileges go
-before anything of the user's is read: its directory, its files, its variables. Imports nothing of Legato, so it starts
-in milliseconds.
+``environment``, ``command``, and ``file``: a path and the text that is written there first, or null. It gives up the
+privileges before it reads the user's directory, files or variables. Imports nothing of Legato, so it starts in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def main() -> NoReturn:
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Become a user for good: no capability is left, and no program that is run gives one back.
+    """Become a user permanently: without capabilities, which later programs cannot regain either.
 
-    Other processes of the same user may look into this one, as they may between processes that the user started: the
-    kernel forbids it after a change of user, and workers share memory in this way.
+    Allows other processes of the same user to inspect this one, which workers need to share memory. The kernel forbids
+    it after a change of user.
 
     Raises:
-        PermissionError: this process may not.
+        PermissionError: this process may not change its user.
     """
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     libc = ctypes.CDLL(None, use_errno=True)
     _call(libc.prctl, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    # Only a change from root to another user clears these by itself.
+    # Capabilities are cleared automatically only by a change from root to another user.
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, (ctypes.c_uint32 * 6)())
     _call(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
