@@ -1,4 +1,4 @@
-"""Receives long bodies: limits how much is received at once, and the time to the next byte.
+"""Receives long bodies: limits the number at the same time, and the time to the next byte.
 
 A slow sender delays only itself. Does not interpret the bytes, and writes none of them.
 """
@@ -20,12 +20,12 @@ _MAX_OPEN_OF_ONE: Final = 8
 
 
 class Arrivals:
-    """Counts what is on its way. Of one thread.
+    """Counts bodies that are being received. For one thread.
 
     Args:
-        what: is on its way, for errors: ``uploads``.
-        most: of all users at once.
-        most_of_one: of one user at once.
+        what: name of the bodies in errors, such as ``uploads``.
+        most: maximum of all users together.
+        most_of_one: maximum of one user.
     """
 
     def __init__(self, what: str, most: int = _MAX_OPEN, most_of_one: int = _MAX_OPEN_OF_ONE) -> None:
@@ -36,10 +36,10 @@ class Arrivals:
 
     @contextlib.contextmanager
     def counted(self, user: str) -> Iterator[None]:
-        """Count one for as long as the block lasts.
+        """Count one body during the block.
 
         Raises:
-            HTTPException: there are so many already; 429 if they are all of this user, else 503.
+            HTTPException: the maximum is reached; 429 if it is the user's, else 503.
         """
         if self._open[user] >= self._most_of_one:
             told = f"'{user}' is already sending {self._open[user]} {self._what} at once. Wait until one has ended."
@@ -52,14 +52,14 @@ class Arrivals:
             yield
         finally:
             self._open[user] -= 1
-            self._open += Counter()  # drops who has none left
+            self._open += Counter()  # drops users without any
 
 
 async def read_promptly(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield chunks as they come.
+    """Yield the chunks of a body as they come.
 
     Raises:
-        HTTPException: none came for long, 408. What comes after all is not waited for.
+        HTTPException: 408: no chunk came within the time limit.
     """
     while True:
         try:

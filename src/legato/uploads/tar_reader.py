@@ -1,8 +1,8 @@
 """Reads tar files from untrusted users: regular files and folders, one by one, plain or gzipped, nothing else.
 
-As a stream: nothing is sought, and no entry is read before those before it were accepted. Believes no name and counts
-no bytes; that is for the caller. One read unpacks no more bytes than it asks for. Other packings are refused by name:
-Python's bz2 and lzma give all of a member at once, however large it is. Writes nothing.
+Reads a stream without seeking: an entry is read only after the caller has accepted the previous ones. The caller must
+check names and count bytes. One read unpacks no more bytes than requested. Other compressions are refused by name,
+because Python's bz2 and lzma may unpack much more at once. Writes nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
 
     Args:
         file: seekable; read from its beginning.
-        what: it is, for messages.
+        what: the upload's name in messages.
 
     Raises:
-        UnpackingError: it is packed in another way, or an entry is refused.
-        tarfile.TarError: it is no tar file, or damaged; zlib's errors, EOFError and RecursionError mean the same.
+        UnpackingError: the file has another format, or an entry is refused.
+        tarfile.TarError: the file is no tar file, or is damaged; zlib's errors, EOFError and RecursionError mean the
+            same.
     """
     told = f"Cannot unpack {what}"
     packing = tell_packing(file)
@@ -72,10 +73,10 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
 
 
 def tell_packing(content: IO[bytes]) -> str | None:
-    r"""Return how a file is packed, if not as a tar file, plain or with gzip; None: it is no such file.
+    r"""Return the format of a file that is no tar file; None: a tar file, plain or with gzip, or unknown.
 
     Args:
-        content: of the file; is at its beginning afterwards.
+        content: the open file, which is at its beginning afterwards.
 
     >>> import io
     >>> tell_packing(io.BytesIO(b"PK\x03\x04...")), tell_packing(io.BytesIO(b"import torch"))
@@ -88,11 +89,11 @@ def tell_packing(content: IO[bytes]) -> str | None:
 
 
 class _Refused(Exception):
-    """The error of an entry that has not been read yet."""
+    """The error of an entry that has not been yielded yet."""
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """An entry whose description is short: it is read into memory before any check."""
+    """An entry with a limited header, because headers are read into memory before any check."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -104,5 +105,5 @@ class _PlainInfo(tarfile.TarInfo):
     def _refuse_holes(self, *_: object) -> NoReturn:
         raise _Refused("a file in it is stored with holes, whose list may have any length. Pack it without --sparse.")
 
-    # Called for entries of each format in which there are such lists, before they are read.
+    # Called for entries of each format with such lists, before the lists are read.
     _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes

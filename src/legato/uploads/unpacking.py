@@ -1,8 +1,8 @@
 """Unpacks uploaded code, which is not trusted: regular files and folders, within limits, and nothing else.
 
-We extract ourselves, because libraries' filters have been got round: no links, devices or other special files, no
-absolute names, no ``..``, no two names that some file system takes for one. Caps are measured on what comes out, while
-it comes. What is refused leaves nothing behind. Never runs, imports or interprets what it unpacks.
+Legato extracts files itself, because filters of libraries had security holes. It refuses links, devices and other
+special files, absolute names, ``..``, and names that are equal on some file system. Limits apply to the unpacked bytes,
+while they are unpacked. A refused upload leaves no files. Never runs, imports or interprets the files.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MIN_MEASURED_BYTES: Final = 2**20
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):
-    """How much an upload may be.
+    """Limits of an upload.
 
     Args:
         num_entries: files and folders.
-        file_bytes: of one file.
+        file_bytes: bytes of one file.
         total_bytes: of all files.
-        depth: folders inside one another.
-        ratio: bytes unpacked per byte packed.
+        depth: maximum nesting of folders.
+        ratio: unpacked bytes per packed byte.
     """
 
     num_entries: int
@@ -57,7 +57,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(NamedTuple):
-    """One file (or, without content, folder) of an archive, before anything of it is believed."""
+    """One unchecked file of an archive; without content, a folder."""
 
     name: str
     content: IO[bytes] | None
@@ -67,19 +67,19 @@ class _Entry(NamedTuple):
 def unpack(archive: Path, target: Path, caps: Caps) -> int:
     """Unpack a ``.tar``, ``.tar.gz`` or ``.zip`` file into a folder that does not exist yet.
 
-    The folder appears whole or not at all. Members of a zip are stored or deflated; what is packed in another way is
-    refused, because only these two can be unpacked in pieces of a bounded size.
+    The folder appears complete or not at all. Members of a zip must be stored or deflated, because only these can be
+    unpacked in pieces of a bounded size.
 
     Args:
-        archive: as it was uploaded; what it is shows in its first bytes.
+        archive: the uploaded file; its first bytes show its format.
         target: its parent must exist.
-        caps: how much it may be.
+        caps: its limits.
 
     Returns:
-        The bytes of all files.
+        Number of bytes of all files.
 
     Raises:
-        UnpackingError: it is not such a file, or holds something that is refused.
+        UnpackingError: the file has another format, or contains a refused entry.
     """
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -106,7 +106,7 @@ class _Writer:
         self._caps = caps
         self._packed_bytes = max(packed_bytes, 1)
         self._num_entries = 0
-        # Of all names so far, as a file system sees them that knows neither case nor the forms of accents.
+        # All names so far, in lower case and with normalised accents, as some file systems compare them.
         self._is_folder: dict[str, bool] = {}
         self._spelled: dict[str, str] = {}
         self.num_files = 0
@@ -164,7 +164,7 @@ class _Writer:
         return parts
 
     def _take(self, path: str, name: str, *, is_folder: bool) -> None:
-        """Take a name, unless another entry has it; folders may be named again."""
+        """Claim a name unless another entry has it; folders may be repeated."""
         folded = unicodedata.normalize("NFKC", path).casefold()
         known = self._spelled.setdefault(folded, path)
         if known != path:
