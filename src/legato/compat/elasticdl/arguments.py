@@ -1,9 +1,9 @@
 """The words of an `elasticdl` command: text in, `Asked` out, by the rules of all releases at once.
 
-Unique prefixes of flags are taken for the flags; what is short for one flag in an early release stays so, whatever the
-last release added. Flags that are not known, and their values, are kept apart, as old scripts rely on. A switch is on
-for true, yes, t and y in any case, off for everything else, and without a value the contrary of its default. Pure:
-looks at no file; what the values say is read by `composites` and `job_command`.
+A unique prefix of a flag means the flag; a prefix of one flag of an early release keeps its meaning, even if the last
+release added flags. Unknown flags and their values are returned separately, because old scripts rely on this. A switch
+is on for true, yes, t and y in any case, off for all other values, and without a value the opposite of its default.
+Pure: reads no file; `composites` and `job_command` read the values.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _TOLD: Final = {
 
 
 class Misused(UsageError):
-    """The words are not understood; the message has the usage and the reason."""
+    """The words are invalid; the message has the usage and the reason."""
 
 
 class HelpAsked(Exception):
-    """A request for help, which is the text of this."""
+    """A request for help; the message is the help text."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command asks for.
+    """The parsed words of a command.
 
     Args:
         command: ``train``, ``zoo init`` and so on; a key of `FLAGS`.
-        values: by the names of its flags; what was not said has its default.
-        said: names of the flags that were said.
-        unknown: words that are not understood, in their order.
+        values: by the names of its flags; flags that were not given have their defaults.
+        said: names of the flags that were given.
+        unknown: unknown words, in their order.
     """
 
     command: str
@@ -68,10 +68,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_arguments(words: Sequence[str]) -> Asked:
-    """Read the words behind `elasticdl`.
+    """Read the words after `elasticdl`.
 
     Raises:
-        Misused: they are not understood.
+        Misused: the words are invalid.
         HelpAsked: ``--help`` is among them.
 
     >>> asked = read_arguments(["train", "--job_name=a", "--num_work", "3", "--use_go_ps", "no", "--need_task_manager"])
@@ -82,14 +82,14 @@ def read_arguments(words: Sequence[str]) -> Asked:
     found, unknown = parser.parse_known_args(list(words))
     said = vars(found)
     command = " ".join(said.pop(name) for name in ("command", "zoo_command") if name in said)
-    # So argparse takes a value that is two hyphens.
+    # So that argparse accepts two hyphens as a value.
     said = {name: "--" if value == [] else value for name, value in said.items()}
     defaults = {flag.name: flag.default for flag in FLAGS[command]}
     return Asked(command=command, values=defaults | said, said=frozenset(said), unknown=tuple(unknown))
 
 
 def render_help() -> str:
-    """Return what is shown where nothing is asked."""
+    """Return the text for a command without words."""
     return _make_parser().format_help()
 
 
@@ -127,10 +127,10 @@ def _ask(near: Sequence[str]) -> str:
 
 
 def expand(word: str, flags: Iterable[Flag]) -> str:
-    """Return a word with the flag that it is short for.
+    """Return a word with the complete flag instead of its prefix.
 
     Raises:
-        Misused: it may be short for several.
+        Misused: it is a prefix of several flags.
 
     >>> expand("--num_e=3", FLAGS["train"]), expand("--num_evaluator=1", FLAGS["train"]), expand("-x", ())
     ('--num_epochs=3', '--num_evaluators=1', '-x')
@@ -169,7 +169,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse words, with what they are short for."""
+        """Parse words, with prefixes replaced by their flags."""
         words = list(args or ())
         end = words.index("--") if "--" in words else len(words)
         try:
@@ -179,7 +179,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> Never:
-        """Say what is not understood."""
+        """Raise `Misused` with the usage."""
         raise Misused(f"usage: {self.prog} …; see {self.prog} --help\n{self.prog}: error: {message}")
 
     def _take(self, flag: Flag) -> None:

@@ -1,7 +1,7 @@
 """Finds the batch in the arguments of a program's training function, and cuts it to size. Pure.
 
-The last batch of a training is short. Its loader is given the last record again until it is full, so what belongs to
-the batch can be recognized by that: its last entries are alike.
+The last batch of a training is short. Its loader gets the last record repeatedly until the batch is full. So a value
+that belongs to the batch is recognized by its last entries, which are equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Leaf = torch.Tensor | np.ndarray[Any, Any]
 
 
 def tensors_of(node: Any) -> list[torch.Tensor]:
-    """Return the tensors in lists, tuples, mappings and dataclasses that have a first dimension, parameters not."""
+    """Return the tensors with a first dimension in lists, tuples, mappings and dataclasses, without parameters."""
     return [leaf for leaf in _leaves_of(node) if isinstance(leaf, torch.Tensor)]
 
 
@@ -38,18 +38,18 @@ def check_batch(tensors: Sequence[torch.Tensor], batch_size: int) -> None:
 
 
 def cut_batch(node: Any, batch_size: int, num_records: int, constants: Collection[int]) -> Any:
-    """Cut a batch that was filled with its last record to its first ones; what is no part of it stays as it is.
+    """Cut a batch that was filled with its last record to its first records; other values do not change.
 
     Args:
         node: tensors and arrays, cut in the dimension of this length: the first one, or another whose last entries are
             alike. Lists and tuples of other values that are as long, and whose last entries are alike, are cut too.
             All of them may stand in lists, tuples, mappings and dataclasses, whose types are kept.
-        batch_size: what is as long as that is cut.
-        num_records: to be left.
-        constants: ids of tensors and arrays that are no part of the batch.
+        batch_size: length of the values to cut.
+        num_records: number of records to keep.
+        constants: ids of tensors and arrays that do not belong to the batch.
 
     Raises:
-        ProgramError: it holds a packed sequence, which cannot be cut.
+        ProgramError: the batch holds a packed sequence, which cannot be cut.
 
     >>> cut_batch([torch.arange(3), "name", ["a", "b", "b"]], 3, 2, ())
     [tensor([0, 1]), 'name', ['a', 'b']]
@@ -77,7 +77,7 @@ def cut_batch(node: Any, batch_size: int, num_records: int, constants: Collectio
 
 
 class Arguments:
-    """What a program gives its training function, call by call: by that constants are distinguished from batches."""
+    """The arguments of a training function, call by call, which distinguish constants from batches."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[weakref.ref[Any], int | None]] = []
@@ -85,12 +85,12 @@ class Arguments:
         self._constants: frozenset[int] = frozenset()
 
     def enter(self, args: Any, batch_size: int, num_records: int) -> None:
-        """Take note of a call.
+        """Record a call.
 
         Args:
             args: all arguments.
             batch_size: of whole batches.
-            num_records: of this one.
+            num_records: of this batch.
         """
         leaves = [leaf for leaf in _leaves_of(args) if not isinstance(leaf, torch.Tensor) or not leaf.is_sparse]
         if num_records < batch_size:
@@ -106,7 +106,7 @@ class Arguments:
         Raises:
             ProgramError: nothing in them could be cut.
         """
-        # One by one: two arguments are no batch of two.
+        # One argument at a time: two arguments are no batch of two.
         cut = tuple(cut_batch(part, batch_size, num_records, self._constants) for part in args)
         named = {name: cut_batch(part, batch_size, num_records, self._constants) for name, part in kwargs.items()}
         is_same = _are_same(cut, args) and _are_same(named.values(), kwargs.values())
@@ -120,12 +120,12 @@ class Arguments:
         return cut, named
 
     def _find_constants(self, leaves: Sequence[Leaf], batch_size: int, num_records: int) -> Iterator[int]:
-        """Find what is no part of the batch: it was there in the call before, or cannot be what was filled."""
+        """Find the values outside of the batch: they were there in the last call, or cannot have been filled."""
         known = {id(leaf): version for ref, version in self._seen if (leaf := ref()) is not None}
         filled = {id(leaf) for leaf in leaves if _filled_dimension(leaf, batch_size, num_records) is not None}
         for leaf in leaves:
             if id(leaf) in known:
-                # A tensor into which each batch is copied is there in each call too, but changes.
+                # A tensor into which the program copies each batch is also there in each call, but it changes.
                 version = _version_of(leaf)
                 has_changed = version is None or version != known[id(leaf)]
                 if not (has_changed and id(leaf) in filled):
@@ -160,7 +160,7 @@ def _leaves_of(node: Any) -> list[Leaf]:
 
 
 def _version_of(leaf: Leaf) -> int | None:
-    """Return what grows when a tensor is written to; None if it has no such counter."""
+    """Return the version counter of a tensor, which grows with each write; None if it has none."""
     if not isinstance(leaf, torch.Tensor) or leaf.is_inference():
         return None
     return num_changes(leaf)
@@ -186,7 +186,7 @@ def _filled_dimension(leaf: Leaf, batch_size: int, num_records: int) -> int | No
 
 
 def _is_filled_list(node: Sequence[Any], batch_size: int, num_records: int) -> bool:
-    """Tell whether a list has an entry for each record of a batch that was filled."""
+    """Return whether a list has an entry for each record of a batch that was filled."""
     if len(node) != batch_size or hasattr(node, "_fields"):
         return False
     inner = [part for part in node if _is_leaf(part) and part.ndim]

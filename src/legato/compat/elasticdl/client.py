@@ -1,4 +1,4 @@
-"""Chooses what hands out tasks to this process: the driver, if the job has its endpoint; else this process itself."""
+"""Chooses the source of this process's tasks: the driver, if the job has its endpoint; else this process itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LocalTasks:
 
     @property
     def worker(self) -> int:
-        """The number of the worker that asks."""
+        """The number of this worker."""
         return 0
 
     def report_params(self, params: DatasetParams) -> None:
@@ -63,7 +63,7 @@ class LocalTasks:
         return found if isinstance(found, Task) else None
 
     def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:  # noqa: ARG002 - numbers are the job's
-        """Say that a task is done, or is not."""
+        """Report that a task is done, or has failed."""
         with self._lock:
             self._tasks.report(task, error=error)
 
@@ -83,12 +83,12 @@ class LocalTasks:
             return self._tasks.checkpoint(dataset)
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Continue where a checkpoint was written."""
+        """Continue from a checkpoint."""
         with self._lock:
             return self._tasks.restore(content)
 
     def worker_sync(self, name: str) -> bool:
-        """Say that this worker has reached a named point: all have."""
+        """Report that this worker has reached a named point; in a process alone all have."""
         self._passed.add(name)
         return True
 
@@ -107,14 +107,14 @@ class LocalTasks:
         self._passed.clear()
 
     def get_standing(self) -> Standing:
-        """Return where this worker stands."""
+        """Return the rank of this worker and the number of workers."""
         return Standing(rank=0, world_size=1, rendezvous=1)
 
     def report_training_loop(self, *, inside: bool) -> None:
         """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing."""
 
 
 def _tell(task: Task | None) -> HistoricTask:
@@ -122,7 +122,7 @@ def _tell(task: Task | None) -> HistoricTask:
 
 
 class CommRank:
-    """Where a worker stands, as the historic protocol says it."""
+    """The rank of a worker, in the form of the historic protocol."""
 
     def __init__(self, standing: Standing) -> None:
         self.rank_id = standing.rank
@@ -132,26 +132,26 @@ class CommRank:
 
 
 class MasterClient:
-    """What programs know as the client of the master.
+    """The client of the master, in the form that programs use.
 
     Args:
-        channel: skipped: a process asks who hands out its tasks.
-        worker_id: skipped.
+        channel: ignored: the process finds the source of its tasks itself.
+        worker_id: ignored.
     """
 
     def __init__(self, channel: Any = None, worker_id: Any = None) -> None:
-        """Do not connect yet: most programs only pass it on."""
+        """Do not connect yet: most programs only pass the client on."""
 
     @property
     def tasks(self) -> TasksClient:
-        """Who hands out tasks."""
+        """The source of tasks."""
         return take_client()
 
     def get_task(self, task_type: int | None = None) -> HistoricTask:
         """Return the next task of the default data set of a type; an empty one, of type 0, at the end.
 
         Raises:
-            UsageError: there is no such type.
+            UsageError: the type is unknown.
         """
         if task_type not in (None, *_KINDS):
             raise UsageError(
@@ -171,7 +171,7 @@ class MasterClient:
         dataset_name: str | None = None,
         exec_counters: Any = None,  # noqa: ARG002 - as programs call it
     ) -> None:
-        """Say that a task is done, or, with a message, that it is not."""
+        """Report that a task is done, or, with a message, that it has failed."""
         self.tasks.report_task_result(task_id, dataset_name or "", err_msg or "")
 
     def report_dataset_shard_params(
@@ -200,11 +200,11 @@ class MasterClient:
     report_training_params = report_dataset_shard_params
 
     def get_comm_rank(self) -> CommRank:
-        """Return where this worker stands."""
+        """Return the rank of this worker and the number of workers."""
         return CommRank(self.tasks.get_standing())
 
     def report_training_loop_status(self, status: int) -> None:
-        """Say that this worker enters the training loop, or leaves it."""
+        """Report that this worker enters the training loop, or leaves it."""
         self.tasks.report_training_loop(inside=status == _START)
 
     def reset_dataset(self, dataset_name: str) -> None:
@@ -220,11 +220,11 @@ class MasterClient:
         return self.tasks.get_checkpoint(dataset_name)
 
     def report_shard_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Continue where a checkpoint was written."""
+        """Continue from a checkpoint."""
         return self.tasks.restore_checkpoint(shard_checkpoint)
 
     def worker_sync(self, sync_name: str) -> bool:
-        """Say that this worker has reached a named point; returns whether all have."""
+        """Report that this worker has reached a named point; return whether all have."""
         return self.tasks.worker_sync(sync_name)
 
     def wait_worker_sync(self, sync_name: str, notify: bool = False) -> bool:

@@ -1,7 +1,7 @@
 """The `elasticdl` command: submits training jobs to Legato. Messages go to stderr, as in the original.
 
-Decides nothing: `arguments` and `ordering` do. Exit codes: 0, done; 1, it cannot be done, or nothing was asked; 2, the
-words are not understood.
+Decides nothing: `arguments` and `ordering` do. Exit codes: 0: done; 1: the command failed, or there is no command; 2:
+the words are invalid.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Carry a command out, and return its exit code.
 
     Args:
-        words: behind `elasticdl`. None: those of this process.
+        words: after `elasticdl`. None: those of this process.
     """
     said = list(sys.argv[1:] if words is None else words)
     if not said:
@@ -70,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
-    """Be the program `elasticdl`."""
+    """Run the program `elasticdl`."""
     # The reader of the listing may close the pipe, as `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

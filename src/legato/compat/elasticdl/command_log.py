@@ -26,7 +26,7 @@ class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line.
 
     Args:
-        port: on which workers find the plugin; 0 if that is not settled.
+        port: on which workers find the plugin; 0 if it is not chosen yet.
         state: from which the commands continue; None for the beginning.
     """
 
@@ -48,10 +48,10 @@ class CommandLog:
         self._num_commands = 0
 
     def read(self) -> tuple[LogHeader, list[Command]]:
-        """Return the state and the commands since; a last line that a crash cut off is left out.
+        """Return the state and the commands since; a last line that a crash left incomplete is skipped.
 
         Raises:
-            UsageError: it is not from this version of Legato.
+            UsageError: the file is from another version of Legato.
         """
         try:
             first, *rest = self._path.read_bytes().splitlines()
@@ -73,11 +73,11 @@ class CommandLog:
         return head, commands
 
     def begin(self, port: int, machine: StateMachine) -> None:
-        """Write a state; what was in the file is superfluous then.
+        """Write a state, which replaces the content of the file.
 
         Args:
             port: on which workers find the plugin.
-            machine: what it knows.
+            machine: the state machine whose state to write.
         """
         self._port = port
         self.close()
@@ -85,16 +85,16 @@ class CommandLog:
             replace_file(self._path, msgspec.json.encode(LogHeader(port=port, state=machine.state)) + b"\n")
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
-            # Without it only a new driver is at a loss; the job at hand continues. Tried again at the next command.
+            # Only a new driver needs the file; the present job continues. The next command tries again.
             _log.warning("Cannot write %s: %s", self._path, error)
         self._num_commands = 0
 
     def note(self, command: Command, machine: StateMachine) -> None:
-        """Write down what was carried out just now.
+        """Append a command that was carried out.
 
         Args:
-            command: what.
-            machine: after it.
+            command: to append.
+            machine: the state machine after the command.
         """
         line = msgspec.json.encode(command) + b"\n"
         try:
@@ -104,7 +104,7 @@ class CommandLog:
             is_whole = False
         self._num_commands += 1
         if not is_whole or self._num_commands >= _MAX_COMMANDS:
-            # A line that is missing would make those behind it mean something else.
+            # Without a missing line the later ones would have another meaning.
             self.begin(self._port, machine)
 
     def close(self) -> None:

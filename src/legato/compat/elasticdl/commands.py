@@ -1,6 +1,6 @@
 """Everything that changes the plugin's state, as data that can be stored and carried out again. Pure.
 
-What is carried out again in the same order leads to the same end: by that a new driver goes on.
+The same commands in the same order lead to the same state: so a new driver continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from legato.compat.elasticdl.world import World, WorldState
 
 
 class _Command(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Something to carry out."""
+    """A command."""
 
 
 class Register(_Command, frozen=True):
@@ -35,14 +35,14 @@ class Get(_Command, frozen=True):
 
 
 class Report(_Command, frozen=True):
-    """Take the result of a task."""
+    """Record the result of a task."""
 
     number: int
     error: str = ""
 
 
 class SetWorkers(_Command, frozen=True):
-    """Take note of which workers are there."""
+    """Set the present workers."""
 
     workers: tuple[int, ...]
 
@@ -138,12 +138,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateMachine:
-    """What the plugin knows; changed by commands alone.
+    """The state of the plugin, which only commands change.
 
     Args:
-        seed: of all orders.
-        num_minibatches: mini-batches of a task where a data set does not say.
-        state: where an earlier driver stopped; None at the beginning.
+        seed: of all random orders.
+        num_minibatches: mini-batches of a task of a data set that does not set the number.
+        state: of an earlier driver at its end; None at the beginning.
     """
 
     def __init__(
@@ -155,14 +155,14 @@ class StateMachine:
 
     @property
     def state(self) -> State:
-        """All that a new driver must know. Shares what changes: encode it at once."""
+        """All that a new driver must know. Shares mutable parts with this object: encode it at once."""
         return State(tasks=self.tasks.state, points=self.syncs.points, world=self.world.state)
 
     def carry_out(self, command: Command) -> Any:
-        """Carry out a command; returns what the function does that it calls.
+        """Carry out a command; return its result.
 
         Raises:
-            DataError: it makes no sense; nothing has changed.
+            DataError: the command is invalid; nothing has changed.
         """
         return _CARRIED_OUT[type(command)](self, command)
 
@@ -171,10 +171,10 @@ class StateMachine:
         return self.tasks.get(command.worker, command.dataset, ask=command.ask, names_records=names_records)
 
     def repeat(self, command: Command) -> None:
-        """Carry out a command whose answer was given before: no records are named, which would take its time again.
+        """Carry out a command that was answered before: without the numbers of records, which would take time again.
 
         Raises:
-            DataError: it makes no sense; nothing has changed.
+            DataError: the command is invalid; nothing has changed.
         """
         if isinstance(command, Get):
             self.get(command, names_records=False)
@@ -182,7 +182,7 @@ class StateMachine:
             self.carry_out(command)
 
     def set_workers(self, workers: Collection[int]) -> int:
-        """Say which workers are there; returns how many tasks that gave back."""
+        """Set the present workers; return how many tasks came back from others."""
         self.syncs.set_workers(workers)
         self.world.set_workers(workers)
         return self.tasks.set_workers(workers)

@@ -1,7 +1,7 @@
-"""Values that have a grammar of their own: variables, resources, volumes, priorities. Pure: looks at no file.
+"""Values with their own grammar: variables, resources, volumes, priorities. Pure: reads no file.
 
-As the original reads them, with its errors fixed: a value in ``--envs`` may hold ``=``, numbers are numbers,
-and what makes no sense is refused instead of handed on.
+They are read as the original does, without its errors: a value in ``--envs`` may hold ``=``, numbers are numbers, and
+invalid values are refused instead of passed on.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ LOW: Final = 2500
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of data, and where a container has it.
+    """A volume with data, and its mount in a container.
 
     Args:
-        claim_name: of a claim in a cluster. "": it is a folder of the machine.
+        claim_name: of a claim in a cluster. "": the volume is a folder of the machine.
         host_path: that folder.
-        type: what Kubernetes is to look for there.
-        mount_path: where the container has it.
-        sub_path: the part of it that is meant.
+        type: what Kubernetes expects at ``host_path``.
+        mount_path: of the volume in the container.
+        sub_path: the part of the volume to mount.
     """
 
     mount_path: str
@@ -53,7 +53,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """The folder of the machine that is meant."""
+        """The mounted folder of the machine."""
         return f"{self.host_path.rstrip('/')}/{self.sub_path.strip('/')}".rstrip("/") or "/"
 
 
@@ -75,10 +75,10 @@ letters, digits and '-', and begins and ends with a letter or digit. Try 'bad-na
 
 
 def read_variables(text: str) -> dict[str, str]:
-    """Read ``--envs``: ``A=1,B=2``. A value may hold commas and ``=``; a new variable begins behind a comma.
+    """Read ``--envs``: ``A=1,B=2``. A value may hold commas and ``=``; a new variable begins after a comma.
 
     Raises:
-        UsageError: it is no list of variables.
+        UsageError: the text is no list of variables.
 
     >>> read_variables("a=1,2,b=x=y, c=")
     {'a': '1,2', 'b': 'x=y', 'c': ''}
@@ -117,11 +117,11 @@ def read_resources(flag: str, text: str) -> dict[str, str]:
     """Read resources: ``cpu=0.3,memory=1024Mi,gpu=1``; ``gpu`` is ``nvidia.com/gpu``.
 
     Args:
-        flag: that says it, for messages.
-        text: what it says.
+        flag: with this value, for messages.
+        text: value of the flag.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the value cannot be read.
 
     >>> read_resources("--worker_resource_request", "cpu=250m, memory=32Mi,disk=64Mi,gpu=1")
     {'cpu': '250m', 'memory': '32Mi', 'disk': '64Mi', 'nvidia.com/gpu': '1'}
@@ -143,7 +143,7 @@ def read_resources(flag: str, text: str) -> dict[str, str]:
 
 
 def _find_fault(name: str, value: str) -> str | None:
-    """Say what is wrong with a resource; None if nothing is."""
+    """Return what is wrong with a resource; None if it is valid."""
     if name in ("memory", "disk", "ephemeral-storage"):
         return None if _BYTES.fullmatch(value) else f"{name} is a whole number with a unit, such as 1024Mi or 2Gi."
     if name == "cpu":
@@ -192,7 +192,7 @@ def read_volumes(text: str) -> tuple[Volume, ...]:
     """Read ``--volume``: ``host_path=/data,mount_path=/data;claim_name=c,mount_path=/c,sub_path=a``.
 
     Raises:
-        UsageError: it cannot be read, or two are mounted at one place.
+        UsageError: the value cannot be read, or two volumes have the same mount path.
 
     >>> read_volumes("host_path=/home/ann/data,mount_path=/data")[0].folder
     '/home/ann/data'
@@ -225,7 +225,7 @@ def _read_entry(entry: str, told: str) -> Volume | None:
             raise UsageError(f"{told}: {name} is given twice. Put a ';' between two volumes.")
         said[name] = value
     if not said.get("claim_name") and not said.get("host_path"):
-        # As in the original, which takes such an entry for none.
+        # As in the original, which ignores such an entry.
         return None
     if said.get("claim_name") and said.get("host_path"):
         raise UsageError(f"{told}: it has both claim_name and host_path. Put a ';' between two volumes.")
@@ -240,7 +240,7 @@ def read_priority(text: str) -> float | None:
     """Read ``--worker_pod_priority``: the part of the workers that have high priority; None: nothing is said.
 
     Raises:
-        UsageError: it is neither high, low, nor a number from 0 to 1.
+        UsageError: the value is neither high, low, nor a number from 0 to 1.
 
     >>> [read_priority(text) for text in ("", "high", "low", "0.5")]
     [None, 1.0, 0.0, 0.5]

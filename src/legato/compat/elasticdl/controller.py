@@ -1,7 +1,7 @@
-"""The controllers that programs make: `elastic_run` wraps what trains one batch.
+"""The controllers that programs make: `elastic_run` wraps the function that trains one batch.
 
 The original re-made Horovod's world when workers came or went, sent the model around and tried again. Here the runtime
-has the membership; what is left is to bring model, optimizer and data together, and to count epochs.
+manages the membership; a controller only brings model, optimizer and data together, and counts epochs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from legato.core.errors import ProgramError, UsageError
 class AllReduceController:
     """Trains a model on the records of a data shard service.
 
-    Its arguments are those of all releases; the service is the one called ``data_shard_service``, or the last.
+    It takes the arguments of all releases; the service is the argument ``data_shard_service``, or the last one.
 
     Raises:
-        UsageError: there is no service, or it has handed out tasks.
+        UsageError: there is no service, or the service has handed out tasks.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -55,18 +55,18 @@ class AllReduceController:
     # ------------------------------------------------------------ what is trained
 
     def set_broadcast_model(self, model: torch.nn.Module) -> None:
-        """Say which model is trained."""
+        """Set the model to train."""
         self._model = model
 
     def set_broadcast_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Say which optimizer trains it."""
+        """Set the optimizer of the model."""
         self._optimizer = optimizer
 
     def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function that computes the gradients of one batch and lets the optimizer act.
 
-        The wrapped one is called for every batch of the loader, in order. It returns what ``func`` returned last: of
-        this batch, unless others came or went just now.
+        Call the wrapped function for every batch of the loader, in order. It returns the last result of ``func``: that
+        of this batch, unless the membership has just changed.
         """
 
         @functools.wraps(func)
@@ -76,7 +76,7 @@ class AllReduceController:
         return call
 
     def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what the function does that `elastic_run` returns."""
+        """Do the same as the function that `elastic_run` returns."""
         self._join()
         result = self._training.call(self._telling_optimizer(func), args, kwargs)
         self.data_shard_service.report_batch_done()
@@ -107,14 +107,14 @@ class AllReduceController:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Hold the program's loop: behind it the training is over."""
+        """Surround the program's loop: after it the training is over."""
         self.notify_train_loop_start()
         yield
-        # Not where an error ends the loop, or this worker leaves.
+        # Not if an error ends the loop, or this worker leaves.
         self.notify_train_loop_end()
 
     def notify_train_loop_start(self) -> None:
-        """Nothing to do: this worker joins when its loader runs."""
+        """Do nothing: this worker joins when its loader runs."""
 
     def notify_train_loop_end(self) -> None:
         """End the training."""
@@ -124,12 +124,12 @@ class AllReduceController:
 
     @property
     def batch_count_per_epoch(self) -> int:
-        """How many whole batches an epoch has."""
+        """The number of whole batches of an epoch."""
         return int(self.data_shard_service.get_minibatch_count_per_epoch())
 
     @property
     def global_completed_batch_num(self) -> int:
-        """How many batches all workers together have trained, in all steps that are committed."""
+        """The number of batches that all workers together have trained, in all committed steps."""
         return self._training.num_before + self._training.place
 
     @global_completed_batch_num.setter
@@ -141,10 +141,10 @@ class AllReduceController:
         return self.global_completed_batch_num // self.batch_count_per_epoch
 
     def set_resume_epoch(self, epoch: int) -> None:
-        """Count from an epoch on; which records are trained stays as it is.
+        """Count from an epoch on; the trained records do not change.
 
         Raises:
-            UsageError: it is below 0.
+            UsageError: the epoch is below 0.
         """
         if epoch < 0:
             raise UsageError(f"set_resume_epoch({epoch}): there is no such epoch. Give 0 or more.")
@@ -153,18 +153,18 @@ class AllReduceController:
     # ------------------------------------------------------------ what the runtime does
 
     def init_horovod_locally(self) -> None:
-        """Nothing to do: there is no Horovod."""
+        """Do nothing: there is no Horovod."""
 
     init_horvod_locally = init_horovod_locally
 
     def broadcast(self) -> None:
-        """Nothing to do: who joins receives model, optimizer and counters from the others."""
+        """Do nothing: a joining worker receives model, optimizer and counters from the others."""
 
     def restore(self) -> None:
-        """Nothing to do: a step that broke is computed again."""
+        """Do nothing: the runtime computes a failed step again."""
 
     def reset_backward_passes_per_step(self) -> None:
-        """Nothing to do: how many batches this worker has in a step follows from who is there."""
+        """Do nothing: the number of workers decides how many batches this worker has in a step."""
 
 
 class PyTorchAllReduceController(AllReduceController):
@@ -183,13 +183,13 @@ def create_elastic_controller(
     """Make a controller and its data shard service, a `RecordIndexService`.
 
     Args:
-        batch_size: records of a mini-batch.
+        batch_size: number of records of a mini-batch.
         num_epochs: how often each record is trained.
-        dataset_size: records.
+        dataset_size: number of records.
         shuffle: another order in each epoch.
         dataset_name: of the data set.
-        num_minibatches_per_shard: mini-batches of a task.
-        training_data: accepted.
+        num_minibatches_per_shard: number of mini-batches of a task.
+        training_data: accepted, without effect.
     """
     service = RecordIndexService(
         batch_size=batch_size,
@@ -206,7 +206,7 @@ def get_elastic_controller(batch_size: int | None = None, **kwargs: Any) -> PyTo
     """Make a controller, as programs of November 2020 do; see `create_elastic_controller`.
 
     Raises:
-        UsageError: the program does not say what there is to train. In that release the master said it.
+        UsageError: the program does not name its records. In that release the master named them.
     """
     if batch_size is None or not kwargs.get("num_epochs") or not kwargs.get("dataset_size"):
         raise UsageError(

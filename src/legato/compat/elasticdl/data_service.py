@@ -1,4 +1,4 @@
-"""The data shard services that programs make: numbers of records, planned for training or handed out.
+"""The data shard services that programs make: they give numbers of records, either planned or handed out as tasks.
 
 A service that is given to a controller is *planned*; any other one *hands out* the driver's tasks: `record_sources` has
 a class for each. The service is what programs and their loaders call, in whichever process. See docs/design/0007.
@@ -37,7 +37,7 @@ class DataShardService:
     ``shuffle_shards``, ``task_type``, ``num_minibatches_per_shard``, ``dataset_name``; see `forms`.
 
     Raises:
-        UsageError: the numbers make no sense.
+        UsageError: a number is invalid.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +68,7 @@ class DataShardService:
 
     @property
     def training(self) -> Training | None:
-        """What trains these records; None without a controller."""
+        """The training of these records; None without a controller."""
         return self._source.training
 
     @property
@@ -78,14 +78,14 @@ class DataShardService:
 
     @property
     def records_per_task(self) -> int:
-        """Records of a task, but for the last one of an epoch."""
+        """The number of records of a task, except the last task of an epoch."""
         return self.batch_size * (self._form.num_minibatches_per_shard or num_minibatches_per_task())
 
     def plan(self, join: Callable[[], None]) -> Training:
-        """Have these records trained.
+        """Plan these records for training.
 
         Args:
-            join: joins the job, when the loader runs.
+            join: called to join the job, when the loader runs.
 
         Raises:
             UsageError: the service does not know how many records there are, or for how many epochs.
@@ -126,7 +126,7 @@ class DataShardService:
         return self._planned is not None
 
     def begin_loading(self, num_processes: int, *, is_ordered: bool) -> LoaderPass | None:
-        """Take note that a loader begins, before its processes are started; returns what knows of its batches."""
+        """Begin a pass of a loader, before its processes are started; return the object that tracks its batches."""
         begun = self._source.begin_pass(num_processes, is_ordered=is_ordered)
         self._generation = self._source.generation
         if begun is not None and begun.is_ordered:
@@ -136,7 +136,7 @@ class DataShardService:
         return begun
 
     def end_beginning(self) -> None:
-        """Take note that the loader's processes are started."""
+        """Record that the loader's processes are started."""
         self._source.end_beginning()
         self._generation = self._source.generation
 
@@ -151,7 +151,7 @@ class DataShardService:
             self._server.wait_for(num_processes, generation, may_come)
 
     def _answer(self, number: int, generation: int) -> Batch | None:
-        """Answer a loader process, on a thread of its own."""
+        """Answer a loader process, on its own thread."""
         return self._source.ask(number, generation, is_direct=False)
 
     def _ask_directly(self, number: int, generation: int) -> Batch | None:
@@ -185,7 +185,7 @@ class DataShardService:
             self._current = None
             return None
         first, self._current = self._shards.popleft()
-        # What the data set draws for its records depends on nothing else.
+        # The random numbers of the data set for these records depend on nothing else.
         seed_sample(self._seed, first.epoch, first.index)
         return self._current
 
@@ -210,22 +210,22 @@ class DataShardService:
         err_msg: str = "",
         task_ids: Any = (),  # noqa: ARG002 - the oldest first
     ) -> bool:
-        """Say that a mini-batch is done; returns whether a task was completed by it.
+        """Report that a mini-batch is done; return whether this completed a task.
 
-        Of records that a controller trains the runtime knows what is done, and nothing is reported.
+        If a controller trains the records, the runtime knows which are done, and nothing is reported.
         """
         return self._source.report(batch_size, err_msg)
 
     def report_all_task_error(self, err_msg: str) -> None:
-        """Give all tasks back that are not reported."""
+        """Return all unreported tasks to the driver."""
         self._source.report_all(err_msg)
 
     def get_minibatch_count_per_epoch(self) -> int:
-        """Return how many whole mini-batches an epoch has."""
+        """Return the number of whole mini-batches of an epoch."""
         return (self._form.dataset_size or 0) // self.batch_size
 
     def get_current_epoch(self) -> int:
-        """Return the epoch from which records are handed out, from 1; of records that are planned, are trained."""
+        """Return the epoch whose records are handed out or, if they are planned, trained; from 1."""
         return self._source.current_epoch()
 
     def reset_dataset(self) -> None:
@@ -241,10 +241,10 @@ class DataShardService:
         return self._source.checkpoint()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
-        """Continue where a checkpoint was written; False if it is of another version.
+        """Continue from a checkpoint; return False if it is of another version.
 
         Raises:
-            DataError: it is no checkpoint.
+            DataError: the text is no checkpoint.
             UsageError: a controller trains these records already.
         """
         place = None if self._planned is not None else read_place(shard_checkpoint)
@@ -282,7 +282,7 @@ class RecordIndexService(DataShardService):
         record = self._own_feed.next_record()
         if record is None:
             raise StopIteration
-        # What the data set draws for it depends on nothing else.
+        # The random numbers of the data set for this record depend on nothing else.
         seed_sample(self._seed, record.epoch, record.index)
         return record.index
 
@@ -302,7 +302,7 @@ def build_data_shard_service(*args: Any, **kwargs: Any) -> DataShardService:
 
 
 def _watch() -> None:
-    """See what this process's program does with loaders; not before it has one of these services."""
+    """Watch the program's loaders; called when this process has its first service."""
     if os.getpid() not in _watched:
         if not _watched:
             watch_loaders(DataShardService)

@@ -1,7 +1,7 @@
 """One data set and its tasks: to do, handed out, done. Pure: no clock, no I/O, and no randomness but a seed.
 
-What is to do is never a list: the rest of the present epoch, of which a position is kept, and what came back. So an
-epoch may have any number of tasks.
+The tasks to do are no list: they are a position in the present epoch, and the tasks that came back. So an epoch may
+have any number of tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RECORDS: Final = 2
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Places ``start`` to before ``end`` in the order of an epoch; ``num_failures`` times reported as failed."""
+    """Places from ``start`` to before ``end`` in the order of an epoch; it failed ``num_failures`` times."""
 
     epoch: int
     start: int
@@ -35,8 +35,8 @@ class Holding(msgspec.Struct, frozen=True):
     """A piece that is handed out.
 
     Args:
-        worker: who has it.
-        piece: what it is.
+        worker: number of the worker that has it.
+        piece: that was handed out.
         ask: names the request that it answered; empty if that had no name.
     """
 
@@ -46,14 +46,14 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class DatasetState(msgspec.Struct, kw_only=True):
-    """All of a data set that changes.
+    """The mutable state of a data set.
 
     Args:
         epoch: from which tasks are handed out, from 1; 0 before the first.
         position: tasks of this epoch that were handed out, or came from a checkpoint.
-        returned: what came back, in order; handed out again before the next epoch.
-        doing: number → what is handed out under it.
-        num_done: records that are done, each time they are.
+        returned: pieces that came back, in order; handed out again before the next epoch.
+        doing: number → the piece that is handed out under it.
+        num_done: number of records that are done, counted in each epoch.
         resets: worker → the name of its last request to restart the data set.
     """
 
@@ -66,13 +66,13 @@ class DatasetState(msgspec.Struct, kw_only=True):
 
 
 class _Checkpoint(msgspec.Struct, kw_only=True):
-    """What users get as a checkpoint: the historic keys, and what these leave out.
+    """A checkpoint for users: the historic keys, and additional ones.
 
     Args:
         todo: start and end of tasks.
         todo_epochs: of each of them; empty for all in ``current_epoch``. ``doing`` likewise.
         current_subepoch: parts of the epoch whose tasks are listed or done.
-        seed: of the orders; None in a checkpoint of another make.
+        seed: of the orders; None in a checkpoint of another program.
     """
 
     dataset_name: str
@@ -96,9 +96,9 @@ class Dataset:
 
     Args:
         params: as registered, with the name that it has.
-        records_per_task: all tasks of an epoch but the last have so many.
+        records_per_task: number of records of each task, except the last task of an epoch.
         seed: of its orders.
-        state: where it stands; None at its beginning.
+        state: of the data set; None at its beginning.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class Dataset:
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks an epoch has."""
+        """The number of tasks of an epoch."""
         return -(-self.params.dataset_size // self.records_per_task)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is nothing to hand out; what is handed out may come back."""
+        """Whether no task is left to hand out; tasks that are handed out may come back."""
         state = self.state
         is_last = 0 < self.params.num_epochs <= state.epoch
         return is_last and state.position >= self.num_tasks and not state.returned
 
     @property
     def holders(self) -> set[int]:
-        """The workers that hold something."""
+        """The workers that have tasks."""
         return {holding.worker for holding in self.state.doing.values()}
 
     # ------------------------------------------------------------ handing out
@@ -133,10 +133,10 @@ class Dataset:
         """Hand the next task out under a number; None if there is nothing to hand out.
 
         Args:
-            worker: who gets it.
+            worker: number of the worker that gets it.
             number: names it.
             ask: names the request.
-            names_records: False: its reader does not need the records of a shuffled data set.
+            names_records: False: the worker does not need the record numbers of a shuffled data set.
         """
         piece = self._next()
         if piece is None:
@@ -145,37 +145,38 @@ class Dataset:
         return self._task(number, piece, names_records=names_records)
 
     def find(self, worker: int, ask: str, *, names_records: bool = True) -> Task | None:
-        """Return what a worker was handed out by the request of this name, if it still has it; see `hand_out`."""
+        """Return the task that a worker got by the request of this name, if it still has it; see `hand_out`."""
         for number, holding in self.state.doing.items():
             if ask and (holding.worker, holding.ask) == (worker, ask):
                 return self._task(number, holding.piece, names_records=names_records)
         return None
 
     def take_done(self, number: int) -> int:
-        """Note that what was handed out under a number is done; returns how often it had failed."""
+        """Record that the task with a number is done; return how often it had failed."""
         piece = self.state.doing.pop(number).piece
         self.state.num_done += piece.end - piece.start
         return piece.num_failures
 
     def take_failed(self, number: int) -> int:
-        """Take back what failed; returns how often that did by now."""
+        """Take back a failed task; return how often it has failed so far."""
         piece = self.state.doing.pop(number).piece
         failed = msgspec.structs.replace(piece, num_failures=piece.num_failures + 1)
         self.state.returned.append(failed)
         return failed.num_failures
 
     def take_back(self, workers: Collection[int]) -> int:
-        """Take back all that is held by others than these workers; returns how many tasks. No failure of theirs."""
+        """Take back all tasks of other workers than these, without counting a failure; return how many tasks."""
         lost = [number for number, holding in self.state.doing.items() if holding.worker not in workers]
         self.state.returned += [self.state.doing.pop(number).piece for number in lost]
         return len(lost)
 
     def reset(self, worker: int = 0, ask: str = "") -> None:
-        """Start from scratch. What is handed out counts no more.
+        """Start from scratch. Tasks that are handed out do not count any more.
 
         Args:
-            worker: who says so.
-            ask: names the request. Who did not hear the answer asks again by this name, and nothing more is done.
+            worker: number of the worker that requests it.
+            ask: names the request. A worker that got no answer repeats the request with this name; then nothing is
+                done.
         """
         resets = self.state.resets
         if ask and resets.get(worker) == ask:
@@ -217,7 +218,8 @@ class Dataset:
 
     def _order(self, epoch: int, what: int) -> Permutation:
         if (epoch, what) not in self._orders:
-            # What came back may be of the epoch before; older ones are rare enough to be made again.
+            # Returned tasks may be of the previous epoch; orders of older epochs are needed rarely and are computed
+            # again.
             self._orders = {key: order for key, order in self._orders.items() if key[0] >= epoch - 1}
             size = self.num_tasks if what == _TASKS else self.params.dataset_size
             self._orders[epoch, what] = Permutation(size, (self.seed, epoch, what))
@@ -226,7 +228,7 @@ class Dataset:
     # ------------------------------------------------------------ checkpoints
 
     def checkpoint(self) -> str:
-        """Return what is left as JSON: the rest of the present part of the epoch one by one, later parts by number."""
+        """Return the remaining tasks as JSON: those of the present part of the epoch singly, later parts by number."""
         state = self.state
         part = -(-state.position // TASKS_PER_PART)
         rest = range(state.position, min(part * TASKS_PER_PART, self.num_tasks)) if state.epoch else range(0)

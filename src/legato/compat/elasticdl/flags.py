@@ -1,4 +1,4 @@
-"""The flags of the `elasticdl` command in all its releases: how each is read, and its effect. Data only."""
+"""The flags of the `elasticdl` command in all its releases: the type and the effect of each. Data only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Flag(NamedTuple):
     Args:
         name: without its hyphens.
         kind: how its value is read.
-        default: what holds if it is not said.
+        default: its value if it is not given.
         fate: whether it has an effect here (``used``), is taken and has none (``accepted``), or ends the command if it
             says anything but its default (``refused``).
         why: of what is not used, in a few words; of what is used, what it means here.

@@ -22,12 +22,12 @@ _trainings: list[Training] = []
 
 
 def enter(training: Training) -> None:
-    """Say which training this process takes part in."""
+    """Set the training in which this process takes part."""
     _trainings[:] = [training]
 
 
 def init(*_: Any, **__: Any) -> None:
-    """Nothing to do: who is there is the driver's to say."""
+    """Do nothing: the driver decides the membership."""
 
 
 def shutdown() -> None:
@@ -40,7 +40,7 @@ def is_initialized() -> bool:
 
 
 def size() -> int:
-    """Return how many workers train at present."""
+    """Return the number of workers that train at present."""
     return _trainings[0].standing[1] if _trainings else 1
 
 
@@ -63,15 +63,15 @@ cross_size, cross_rank = size, rank
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0) -> None:
-    """Nothing to do: who joins receives the state."""
+    """Do nothing: a joining worker receives the state."""
 
 
 def broadcast_optimizer_state(optimizer: Any, root_rank: int = 0) -> None:
-    """Nothing to do: who joins receives the state."""
+    """Do nothing: a joining worker receives the state."""
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:  # noqa: ARG001 - as programs call it
-    """Return what is given: all workers begin alike."""
+    """Return the object unchanged: all workers begin with equal objects."""
     return obj
 
 

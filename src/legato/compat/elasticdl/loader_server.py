@@ -1,7 +1,7 @@
 """Answers the loader processes of this worker: they ask over a socket, however they were started.
 
-One thread per loader process, which lets it in and waits with it until the plan knows. Only processes of this user are
-let in, and only with the key. Knows nothing of training.
+One thread per loader process authenticates it and waits until the plan has the answer. Only processes of this user with
+the key are accepted. Knows nothing of training.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Answer = Callable[[int, int], Any]
 
 
 class Address(NamedTuple):
-    """Where a server is, as loader processes see it.
+    """The address of a server, for loader processes.
 
     Args:
         path: of its socket.
-        key: lets in.
+        key: authenticates the loader process.
     """
 
     path: str
@@ -42,17 +42,17 @@ class Address(NamedTuple):
 
 
 class LoaderServer:
-    """Takes questions from loader processes.
+    """Answers requests of loader processes.
 
     Args:
-        answer: of (number, generation); may wait. Called on a thread for each process.
-        handshake_limit_s: who has not shown the key by then is sent away.
+        answer: a function of (number, generation); may wait. Called on a separate thread for each process.
+        handshake_limit_s: a process that has not sent the key after this time is disconnected.
     """
 
     def __init__(self, answer: Answer, *, handshake_limit_s: float = _HANDSHAKE_LIMIT_S) -> None:
         self._answer = answer
         self._handshake_limit_s = handshake_limit_s
-        # Without a file, so that nothing is left of it however this process ends.
+        # Without a file, so that nothing is left when this process ends.
         name = f"legato-{os.getpid()}-{secrets.token_hex(8)}"
         path = f"\0{name}" if sys.platform == "linux" else str(Path(tempfile.gettempdir()) / name)
         self._listener = socket.socket(socket.AF_UNIX)
@@ -66,23 +66,23 @@ class LoaderServer:
         threading.Thread(target=self._admit, name="legato-server", daemon=True).start()
 
     def wait_for(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
-        """Wait until so many loader processes of a generation have asked something, or will not any more."""
+        """Wait until that many loader processes of a generation have sent a request, or no more requests can come."""
         with self._arrived:
             while self._num_arrived.get(generation, 0) < num_processes and may_come():
                 self._arrived.wait(0.1)
 
     def close(self) -> None:
-        """Take no more questions. Idempotent."""
+        """Accept no more requests. Idempotent."""
         self._closed.set()
         with contextlib.suppress(OSError):
-            # Wakes who waits in accept.
+            # Wakes the thread that waits in accept.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         if not self.address.path.startswith("\0"):
             Path(self.address.path).unlink(missing_ok=True)
 
     def file_descriptors(self) -> list[int]:
-        """Return what a forked process must not hold open: else its end remains unnoticed."""
+        """Return the descriptors that a forked process must not hold open: otherwise its end remains unnoticed."""
         found = [connection.fileno() for connection in [*self._connections] if not connection.closed]
         listening = self._listener.fileno()
         return [*found, listening] if listening >= 0 else found
@@ -92,7 +92,7 @@ class LoaderServer:
             try:
                 accepted, _ = self._listener.accept()
             except OSError:
-                # Out of descriptors, perhaps: their holders must make progress.
+                # Perhaps no descriptors are left: the threads that have some must make progress.
                 self._closed.wait(_ACCEPT_AGAIN_S)
                 continue
             if not _is_own(accepted):
@@ -117,7 +117,7 @@ class LoaderServer:
                 connection.send(self._answer(number, generation))
 
     def _let_in(self, connection: Connection) -> None:
-        # Who is silent is hung up on: that ends the reading of it.
+        # A silent process is disconnected, which ends the wait for its request.
         timer = threading.Timer(self._handshake_limit_s, _hang_up, (connection,))
         timer.daemon = True
         timer.start()
@@ -134,7 +134,7 @@ def _hang_up(connection: Connection) -> None:
 
 
 def _is_own(accepted: socket.socket) -> bool:
-    """Tell whether who has connected is of this process's user, where the kernel says so."""
+    """Return whether the connected process belongs to this process's user; True on other systems than Linux."""
     if sys.platform != "linux":
         return True
     try:
@@ -146,7 +146,7 @@ def _is_own(accepted: socket.socket) -> bool:
 
 
 class LoaderClient:
-    """Asks a server, in a loader process.
+    """Sends requests to a server, in a loader process.
 
     Args:
         address: of the server.
@@ -156,7 +156,7 @@ class LoaderClient:
         self._connection = Client(address.path, family="AF_UNIX", authkey=address.key)
 
     def ask(self, number: int, generation: int) -> Any:
-        """Return the answer; None, the end of the data, if who answers is gone."""
+        """Return the answer; None, the end of the data, if the server is gone."""
         try:
             self._connection.send((number, generation))
             return self._connection.recv()

@@ -1,6 +1,6 @@
 """The plugin of a job of ElasticDL: hands out tasks in the driver's process, and stores them for the next driver.
 
-What it knows is in the `StateMachine`, how it is asked in the `Service`; here is what survives, and who waits.
+`StateMachine` has its state, and `Service` its protocol; this module stores the commands and wakes waiting workers.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NOTED_FAILURES: Final = (1, 3, 10, 100, 1000)
 
 
 def make_guest(host: Host) -> Master:
-    """Return the plugin of a job; what its options mean, says `Master`."""
+    """Return the plugin of a job; `Master` describes its options."""
     return Master(host)
 
 
 class Master:
-    """Who hands out the tasks of a job.
+    """The plugin that hands out the tasks of a job.
 
     Options: ``num_minibatches_per_task`` for data sets that do not say, 8 if it is missing; ``num_workers`` that
     programs see as `WORKER_NUM`, the job's maximum if it is missing; ``seed`` of all orders, 0 if it is missing.
@@ -65,7 +65,7 @@ class Master:
     # ------------------------------------------------------------ for the driver
 
     async def open(self) -> None:
-        """Read what an earlier driver's plugin wrote down, and listen where it listened."""
+        """Read the log of an earlier driver's plugin, and listen on the same port."""
         head, commands = self._command_log.read()
         self.machine = StateMachine(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
         for command in commands:
@@ -82,7 +82,7 @@ class Master:
         self._tell_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
-        """Return what programs of ElasticDL read."""
+        """Return the environment variables that programs of ElasticDL read."""
         return {
             "MASTER_ADDR": self._address,
             "WORKER_NUM": str(self._num_workers),
@@ -92,11 +92,11 @@ class Master:
         }
 
     def note_workers(self, workers: frozenset[int]) -> None:
-        """Take back what those hold who are gone."""
+        """Take back the tasks of workers that are gone."""
         self.carry_out(SetWorkers(tuple(sorted(workers))))
 
     def describe_left(self) -> str | None:
-        """Say which data sets were not worked off."""
+        """Return a text about the data sets with unfinished tasks."""
         left = self.machine.tasks.describe_left()
         if left is None:
             return None
@@ -115,10 +115,10 @@ class Master:
     # ------------------------------------------------------------ for the service
 
     def carry_out(self, command: Command) -> Any:
-        """Carry out a command that changes something, write it down, and wake those who wait.
+        """Carry out a command that changes the state, log it, and wake waiting requests.
 
         Raises:
-            DataError: it makes no sense.
+            DataError: the command is invalid.
         """
         result = self.machine.carry_out(command)
         self.note(command)
@@ -129,7 +129,7 @@ class Master:
         return result
 
     def note(self, command: Command) -> None:
-        """Write down what was carried out, and wake those who wait."""
+        """Log a command that was carried out, and wake waiting requests."""
         self._command_log.note(command, self.machine)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -139,9 +139,9 @@ class Master:
         """Hand out a task.
 
         Args:
-            command: who asks for what.
-            waits: continue asking while others hold the last tasks.
-            names_records: False: who asks computes itself which records of a shuffled data set are in it.
+            command: the request of a worker.
+            waits: wait while other workers have the last tasks.
+            names_records: False: the worker computes itself which records of a shuffled data set are in the task.
         """
         while True:
             answer = self.machine.get(command, names_records=names_records)
@@ -155,7 +155,7 @@ class Master:
             await self._changed.wait()
 
     def is_there(self, worker: int) -> bool:
-        """Return whether a worker is one of this job, and has not ended."""
+        """Return whether a worker belongs to this job and has not ended."""
         return worker in self.machine.tasks.workers
 
     def find_worker(self, address: str) -> int | None:

@@ -1,7 +1,7 @@
 """The historic protocol over gRPC, all versions of it at once: reads requests, asks the master, writes answers.
 
-Asked by original programs and by ours. Ours say more, in the metadata of their calls: they name what they ask for, so
-that they may ask again, and whether they wait for it. Decides nothing of tasks.
+Original programs and Legato's own client call it. Legato's client sends more, in the metadata of its calls: a name of
+the request, so that it can repeat the request, and whether it waits for the answer. Decides nothing about tasks.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def address_of(worker: int) -> str:
 
 
 class Master(Protocol):
-    """What the endpoint asks: `legato.compat.elasticdl.master.Master`, which describes each of these."""
+    """The interface to `legato.compat.elasticdl.master.Master`, which describes each method."""
 
     machine: StateMachine
 
     def carry_out(self, command: Command) -> Any:
-        """Carry out a command that changes something."""
+        """Carry out a command that changes the state."""
         ...
 
     def note(self, command: Command) -> None:
-        """Write down what was carried out."""
+        """Log a command that was carried out."""
         ...
 
     async def get(self, command: Get, *, waits: bool, names_records: bool) -> Task | TaskKind:
@@ -80,7 +80,7 @@ class Master(Protocol):
         ...
 
     def is_there(self, worker: int) -> bool:
-        """Return whether a worker is one of this job, and has not ended."""
+        """Return whether a worker belongs to this job and has not ended."""
         ...
 
     def find_worker(self, address: str) -> int | None:
@@ -92,7 +92,7 @@ class Service:
     """The endpoint.
 
     Args:
-        master: who is asked.
+        master: answers the requests.
         uid: the user of the system as whom the job's workers run; others are refused.
     """
 
@@ -104,7 +104,7 @@ class Service:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def listen(self, port: int) -> int:
-        """Listen on a port, or, if that is in use, on any free one; returns which."""
+        """Listen on a port or, if it is in use, on any free one; return the port."""
         for tried in (port, 0) if port else (0,):
             server = aio.server(
                 options=[
@@ -313,7 +313,7 @@ class Service:
         }
 
     def _let_in(self, handle: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """Return a handler that answers the job's user alone."""
+        """Return a handler that answers only the job's user."""
 
         async def handle_own(request: bytes, context: Any) -> bytes:
             if not await self._peers.is_own(context.peer()):
@@ -344,7 +344,7 @@ def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitab
 
 
 def _check_new(name: str, known: Collection[str], what: str) -> None:
-    """Raise DataError if a name is one too many."""
+    """Raise DataError if a new name would exceed the maximum number of names."""
     if len(known) >= _MAX_NAMES and name not in known:
         raise DataError(f"There are {_MAX_NAMES} {what} already, which is the maximum. Reuse names.")
 

@@ -28,7 +28,7 @@ class Stragglers:
         self._watched: dict[str, _Watched] = {}
 
     def follow(self, syncs: Syncs) -> None:
-        """Take note of all points at which workers wait for others, whenever that may have changed."""
+        """Update the points at which workers wait for others; call this after each possible change."""
         awaited = {name: point for name, point in syncs.points.items() if point.awaited and not point.is_notified}
         for name, watched in [*self._watched.items()]:
             if name not in awaited:
@@ -46,6 +46,6 @@ class Stragglers:
         self._watched.clear()
 
     def _end(self, name: str) -> None:
-        # Each one that is given up is awaited no more, which changes the point.
+        # A worker that is given up is not awaited any more, which changes the point.
         for worker in sorted(self._watched.pop(name).point.awaited):
             self._give_up(worker, f"did not reach '{name[:100]}' within {LIMIT_S:g} s, where others wait for it")
