@@ -1,4 +1,4 @@
-"""The words of an `elasticdl` command: text in, `Asked` out, by the rules of all releases at once.
+"""The words of an `elasticdl` command: text in, `ParsedCommand` out, by the rules of all releases at once.
 
 A unique prefix of a flag means the flag; a prefix of one flag of an early release keeps its meaning, even if the last
 release added flags. Unknown flags and their values are returned separately, because old scripts rely on this. A switch
@@ -31,7 +31,7 @@ _TOLD: Final = {
 }
 
 
-class Misused(UsageError):
+class InvalidArguments(UsageError):
     """The words are invalid; the message has the usage and the reason."""
 
 
@@ -39,7 +39,7 @@ class HelpAsked(Exception):
     """A request for help; the message is the help text."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed words of a command.
 
     Args:
@@ -67,11 +67,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.values[name])
 
 
-def read_arguments(words: Sequence[str]) -> Asked:
+def read_arguments(words: Sequence[str]) -> ParsedCommand:
     """Read the words after `elasticdl`.
 
     Raises:
-        Misused: the words are invalid.
+        InvalidArguments: the words are invalid.
         HelpAsked: ``--help`` is among them.
 
     >>> asked = read_arguments(["train", "--job_name=a", "--num_work", "3", "--use_go_ps", "no", "--need_task_manager"])
@@ -85,7 +85,7 @@ def read_arguments(words: Sequence[str]) -> Asked:
     # So that argparse accepts two hyphens as a value.
     said = {name: "--" if value == [] else value for name, value in said.items()}
     defaults = {flag.name: flag.default for flag in FLAGS[command]}
-    return Asked(command=command, values=defaults | said, said=frozenset(said), unknown=tuple(unknown))
+    return ParsedCommand(command=command, values=defaults | said, said=frozenset(said), unknown=tuple(unknown))
 
 
 def render_help() -> str:
@@ -102,7 +102,7 @@ def read_switch(text: str) -> bool:
     return text.lower() in _ON
 
 
-def explain_unknown(asked: Asked) -> list[str]:
+def explain_unknown(asked: ParsedCommand) -> list[str]:
     """Return a sentence about each unknown flag, which is ignored."""
     told = []
     names = [flag.name for flag in FLAGS[asked.command]]
@@ -130,7 +130,7 @@ def expand(word: str, flags: Iterable[Flag]) -> str:
     """Return a word with the complete flag instead of its prefix.
 
     Raises:
-        Misused: it is a prefix of several flags.
+        InvalidArguments: it is a prefix of several flags.
 
     >>> expand("--num_e=3", FLAGS["train"]), expand("--num_evaluator=1", FLAGS["train"]), expand("-x", ())
     ('--num_epochs=3', '--num_evaluators=1', '-x')
@@ -145,7 +145,7 @@ def expand(word: str, flags: Iterable[Flag]) -> str:
     meant = [flag for flag in meant if not flag.is_late] or meant
     if len(meant) > 1:
         told = ", ".join(f"--{flag.name}" for flag in meant)
-        raise Misused(f"ambiguous option: {said} could match {told}")
+        raise InvalidArguments(f"ambiguous option: {said} could match {told}")
     return f"--{meant[0].name}{equals}{value}" if meant else word
 
 
@@ -174,13 +174,13 @@ class _Parser(argparse.ArgumentParser):
         end = words.index("--") if "--" in words else len(words)
         try:
             words = [*(expand(word, self._flags) for word in words[:end]), *words[end:]]
-        except Misused as error:
+        except InvalidArguments as error:
             self.error(str(error))
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> Never:
-        """Raise `Misused` with the usage."""
-        raise Misused(f"usage: {self.prog} …; see {self.prog} --help\n{self.prog}: error: {message}")
+        """Raise `InvalidArguments` with the usage."""
+        raise InvalidArguments(f"usage: {self.prog} …; see {self.prog} --help\n{self.prog}: error: {message}")
 
     def _take(self, flag: Flag) -> None:
         options: dict[str, Any] = {

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from legato.compat.elasticdl.arguments import (
-    Asked,
     HelpAsked,
-    Misused,
+    InvalidArguments,
+    ParsedCommand,
     explain_unknown,
     read_arguments,
     render_help,
@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except HelpAsked as asked:
         sys.stdout.write(str(asked))
         return DONE
-    except Misused as error:
+    except InvalidArguments as error:
         tell(str(error))
         return MISUSED
     except LegatoError as error:
@@ -81,7 +81,7 @@ def tell(text: str) -> None:
     sys.stderr.write(text.rstrip("\n") + "\n")
 
 
-def _carry_out(asked: Asked) -> int:
+def _carry_out(asked: ParsedCommand) -> int:
     for sentence in explain_unknown(asked):
         _notice(sentence)
     if asked.command == "train":
@@ -110,7 +110,7 @@ def _notice(sentence: str) -> None:
 # ---------------------------------------------------------------- train
 
 
-def _train(asked: Asked) -> int:
+def _train(asked: ParsedCommand) -> int:
     from legato.compat.elasticdl.ordering import check_values, make_order
 
     check_values(asked)
@@ -195,7 +195,7 @@ def _tell_upload(folder: Path, packed: Packed) -> None:
 # ---------------------------------------------------------------- the manifest
 
 
-def _write_manifest(asked: Asked) -> int:
+def _write_manifest(asked: ParsedCommand) -> int:
     import msgspec
 
     from legato.compat.elasticdl.manifests import make_pods_job, render_master, write_arguments
@@ -233,7 +233,7 @@ def _read_cluster_spec(text: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- pods
 
 
-def _list_pods(asked: Asked) -> int:
+def _list_pods(asked: ParsedCommand) -> int:
     from legato.compat.elasticdl.ordering import APP_LABELS
     from legato.compat.elasticdl.pods import list_pods, render_pods
 

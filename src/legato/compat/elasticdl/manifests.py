@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from legato.compat.elasticdl.arguments import Asked
+from legato.compat.elasticdl.arguments import ParsedCommand
 from legato.compat.elasticdl.composites import (
     Volume,
     read_resources,
@@ -356,7 +356,7 @@ POD_NAMES = "pod_names"
 """In ``--aux_params``: ``0.2`` for names of pods as before 1.0."""
 
 
-def make_pods_job(asked: Asked, cluster_spec: dict[str, Any] | None = None) -> PodsJob:
+def make_pods_job(asked: ParsedCommand, cluster_spec: dict[str, Any] | None = None) -> PodsJob:
     """Return the job as its pods see it.
 
     Args:
@@ -391,12 +391,12 @@ def make_pods_job(asked: Asked, cluster_spec: dict[str, Any] | None = None) -> P
     )
 
 
-def write_arguments(asked: Asked) -> list[tuple[str, str]]:
+def write_arguments(asked: ParsedCommand) -> list[tuple[str, str]]:
     """Return the flags that the master is started with: all of them."""
     return [(flag.name, str(asked.values[flag.name])) for flag in FLAGS[asked.command]]
 
 
-def _shape(asked: Asked, kind: str, image: str) -> PodShape:
+def _shape(asked: ParsedCommand, kind: str, image: str) -> PodShape:
     found = {what: f"{kind}_resource_{what}" for what in ("request", "limit")}
     read = {what: read_resources(f"--{name}", asked.text(name)) for what, name in found.items()}
     return PodShape(image=image, requests=read["request"], limits=read["limit"])

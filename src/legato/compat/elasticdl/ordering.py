@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from legato.compat.elasticdl.arguments import Asked
+from legato.compat.elasticdl.arguments import ParsedCommand
 from legato.compat.elasticdl.composites import (
     Volume,
     check_job_name,
@@ -76,7 +76,7 @@ class Workers(NamedTuple):
     is_elastic: bool
 
 
-def check_values(asked: Asked) -> None:
+def check_values(asked: ParsedCommand) -> None:
     """Check what can be checked without looking anywhere, whatever becomes of it.
 
     Raises:
@@ -100,7 +100,7 @@ def check_values(asked: Asked) -> None:
     read_priority(asked.text("worker_pod_priority"))
 
 
-def check_supported(asked: Asked) -> str | None:
+def check_supported(asked: ParsedCommand) -> str | None:
     """Check that this kind of job is supported, and return a sentence about what is taken for it, if there is one.
 
     Raises:
@@ -141,7 +141,7 @@ def check_supported(asked: Asked) -> str | None:
     raise UsageError(f"The strategy '{strategy}' is not supported. {_INSTEAD}.")
 
 
-def make_order(asked: Asked, here: Path) -> Order:
+def make_order(asked: ParsedCommand, here: Path) -> Order:
     """Return the submission.
 
     Args:
@@ -190,7 +190,7 @@ def make_order(asked: Asked, here: Path) -> Order:
     )
 
 
-def read_workers(asked: Asked) -> Workers:
+def read_workers(asked: ParsedCommand) -> Workers:
     """Return how many workers there may be: 1 to ``--num_workers``, unless ``--aux_params`` says otherwise.
 
     Raises:
@@ -208,7 +208,7 @@ def read_workers(asked: Asked) -> Workers:
     return Workers(int(least), most, is_elastic=True)
 
 
-def tell_accepted(asked: Asked) -> list[str]:
+def tell_accepted(asked: ParsedCommand) -> list[str]:
     """Return a sentence for each reason for which flags that were said have no effect."""
     reasons: dict[str, list[str]] = {}
     for flag in FLAGS[asked.command]:
@@ -217,7 +217,7 @@ def tell_accepted(asked: Asked) -> list[str]:
     return [f"Without effect: {', '.join(names)} ({why})." for why, names in reasons.items()]
 
 
-def _take_own(asked: Asked, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _take_own(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Take Legato's own variables out of a job's, and return what says the same: words of its command, and options."""
     number = environment.pop(MINIBATCHES_PER_TASK, "")
     if "num_minibatches_per_task" in asked.said:
@@ -232,7 +232,7 @@ def _take_own(asked: Asked, environment: dict[str, str]) -> tuple[tuple[str, ...
     return words, {"seed": int(seed)} if seed else {}
 
 
-def _read_limits(asked: Asked, notices: list[str]) -> dict[str, Any]:
+def _read_limits(asked: ParsedCommand, notices: list[str]) -> dict[str, Any]:
     """Return what a worker may use at most, as options; a limit that no worker can live with is left out and told."""
     flag = "worker_resource_limit"
     found = read_limits(read_resources(f"--{flag}", asked.text(flag)))
@@ -243,7 +243,7 @@ def _read_limits(asked: Asked, notices: list[str]) -> dict[str, Any]:
     return {**found, "must_limit": False} if found else {}
 
 
-def _make_options(asked: Asked, workers: Workers, environment: Mapping[str, str]) -> dict[str, Any]:
+def _make_options(asked: ParsedCommand, workers: Workers, environment: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {
         "name": asked.text("job_name"),
         "max_workers": workers.maximum,

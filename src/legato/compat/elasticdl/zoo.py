@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from legato.compat.elasticdl.arguments import Asked
+from legato.compat.elasticdl.arguments import ParsedCommand
 from legato.core.errors import UsageError
 
 _MARK: Final = "# Written by 'elasticdl zoo init'."
@@ -21,7 +21,7 @@ _NO_DOCKER: Final = (
 )
 
 
-def render_dockerfile(asked: Asked) -> str:
+def render_dockerfile(asked: ParsedCommand) -> str:
     """Return the Dockerfile.
 
     Raises:
@@ -44,7 +44,7 @@ def render_dockerfile(asked: Asked) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_dockerfile(asked: Asked, here: Path) -> list[str]:
+def write_dockerfile(asked: ParsedCommand, here: Path) -> list[str]:
     """Write ``Dockerfile`` into a folder, and return what is to be said of it.
 
     Raises:
@@ -66,7 +66,7 @@ def write_dockerfile(asked: Asked, here: Path) -> list[str]:
     return told
 
 
-def run_docker(asked: Asked) -> int:
+def run_docker(asked: ParsedCommand) -> int:
     """Build or push an image, and return Docker's exit code.
 
     Raises:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.compat.elasticdl.arguments import (
-    Asked,
     HelpAsked,
-    Misused,
+    InvalidArguments,
+    ParsedCommand,
     expand,
     explain_unknown,
     read_arguments,
@@ -104,7 +104,7 @@ def test_a_switch_without_a_value_is_the_contrary_of_its_default() -> None:
     ],
 )
 def test_what_is_misused(words: tuple[str, ...], told: str) -> None:
-    with pytest.raises(Misused) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         read_arguments(words)
     assert told in str(caught.value)
 
@@ -160,9 +160,9 @@ WORDS = st.one_of(
 def test_any_words_are_understood_or_refused(command: str, words: list[str]) -> None:
     try:
         asked = read_arguments([command, *words])
-    except (Misused, HelpAsked):
+    except (InvalidArguments, HelpAsked):
         return
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ParsedCommand)
     assert {flag.name for flag in FLAGS[asked.command]} <= set(asked.values)
     explain_unknown(asked)
 
