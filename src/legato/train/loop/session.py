@@ -275,15 +275,15 @@ class Session:
 
     def _receive_state(self, entry: Entry) -> None:
         group = self.membership.group
-        letter = state_transfer.receive_letter(group, entry.sources[0])
-        if letter.refusal:
-            raise MismatchError(f"No worker can join this job now. {letter.refusal}")
-        job.check_same_data(letter.skeleton["data"], self.data_fingerprint, "the others")
+        header = state_transfer.receive_header(group, entry.sources[0])
+        if header.refusal:
+            raise MismatchError(f"No worker can join this job now. {header.refusal}")
+        job.check_same_data(header.skeleton["data"], self.data_fingerprint, "the others")
         # Tensors of the models arrive where they belong, without a copy.
-        own = state_transfer.aligned({"models": letter.skeleton["models"]}, {"models": self._state()["models"]})
+        own = state_transfer.aligned({"models": header.skeleton["models"]}, {"models": self._state()["models"]})
         self._is_spoiled = True
         try:
-            tree = state_transfer.receive_tree(group, entry.sources, letter, own)
+            tree = state_transfer.receive_tree(group, entry.sources, header, own)
         except UnreadableLoan:
             # The next view sends the state again.
             self._may_read_peers = False
@@ -501,7 +501,7 @@ class Session:
         else:
             try:
                 # Not in place: if the view breaks meanwhile, this rank still has a whole state.
-                tree = state_transfer.receive_tree(group, (0,), state_transfer.receive_letter(group, 0), {})
+                tree = state_transfer.receive_tree(group, (0,), state_transfer.receive_header(group, 0), {})
             except UnreadableLoan:
                 self._may_read_peers = False
                 raise

@@ -176,7 +176,7 @@ def receive_bytes(group: Group, peer: int) -> bytes:
     return bytes(body.numpy())
 
 
-class Letter(NamedTuple):
+class TransferHeader(NamedTuple):
     """What a joiner receives before the tensors.
 
     Args:
@@ -207,8 +207,8 @@ def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree
     pending: list[Pending] = []
     try:
         if is_first:
-            letter = Letter(skeleton, loan.describe() if loan is not None else None)
-            pending += send_bytes(group, joiners, encode(letter._asdict()))
+            header = TransferHeader(skeleton, loan.describe() if loan is not None else None)
+            pending += send_bytes(group, joiners, encode(header._asdict()))
         faults.strike("transfer")
         if loan is not None:
             pending += await_thanks(group, joiners)
@@ -228,36 +228,36 @@ def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], r
     """
     if group.rank != sources[0]:
         return []
-    return send_bytes(group, joiners, encode(Letter(None, None, reason)._asdict()))
+    return send_bytes(group, joiners, encode(TransferHeader(None, None, reason)._asdict()))
 
 
-def receive_letter(group: Group, source: int) -> Letter:
+def receive_header(group: Group, source: int) -> TransferHeader:
     """Receive the first message of `send_tree`."""
-    return Letter(**decode(receive_bytes(group, source)))
+    return TransferHeader(**decode(receive_bytes(group, source)))
 
 
-def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Mapping[int, torch.Tensor]) -> Any:
+def receive_tree(group: Group, sources: Sequence[int], header: TransferHeader, own: Mapping[int, torch.Tensor]) -> Any:
     """Receive the state that `send_tree` sends.
 
     Args:
         group: of the view.
         sources: ranks that have the state.
-        letter: from the first source.
-        own: tensors of this rank, by their numbers in the letter's skeleton; those that fit receive the values in
+        header: from the first source.
+        own: tensors of this rank, by their numbers in the header's skeleton; those that fit receive the values in
             place.
 
     Raises:
         BrokenView: a source is gone; the values in ``own`` are undefined then.
     """
     targets = []
-    for index, spec in enumerate(specs(letter.skeleton)):
+    for index, spec in enumerate(specs(header.skeleton)):
         mine = own.get(index)
         targets.append(mine if mine is not None and spec.is_met_by(mine) else spec.empty())
-    if letter.loan is not None:
-        receive_loan(group, sources[0], letter.loan, targets, lambda: faults.strike("transfer"))
+    if header.loan is not None:
+        receive_loan(group, sources[0], header.loan, targets, lambda: faults.strike("transfer"))
     else:
         receive_shares(group, sources, targets, lambda: faults.strike("transfer"))
-    return put_together(letter.skeleton, targets)
+    return put_together(header.skeleton, targets)
 
 
 def send_share(
