@@ -15,21 +15,21 @@ _FORM = re.compile(r"(?P<amount>\d+|\d+\.\d+(?=s$))(?P<unit>steps|epochs|s|step|
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class CheckpointInterval:
     """The interval between checkpoints, such as ``100steps``, ``2epochs`` or ``60s``."""
 
     amount: float
     unit: Unit
 
     @classmethod
-    def parse(cls, text: str) -> Every:
+    def parse(cls, text: str) -> CheckpointInterval:
         """Read an interval.
 
         Raises:
             UsageError: the text has none of the three forms, or its number is not above 0.
 
-        >>> Every.parse("100steps"), Every.parse("1epoch")
-        (Every(amount=100.0, unit='steps'), Every(amount=1.0, unit='epochs'))
+        >>> CheckpointInterval.parse("100steps"), CheckpointInterval.parse("1epoch")
+        (CheckpointInterval(amount=100.0, unit='steps'), CheckpointInterval(amount=1.0, unit='epochs'))
         """
         match = _FORM.fullmatch(text.strip())
         if match is None or float(match["amount"]) <= 0 or not math.isfinite(float(match["amount"])):
@@ -49,11 +49,11 @@ class Every:
             now: the time in seconds, by the clock that ``last`` was read from.
             last: the time in seconds at which the last checkpoint was saved, or the training began.
 
-        >>> Every.parse("10steps").due(step=20, epochs_ended=range(0), now=0.0, last=0.0)
+        >>> CheckpointInterval.parse("10steps").due(step=20, epochs_ended=range(0), now=0.0, last=0.0)
         True
-        >>> Every.parse("2epochs").due(step=20, epochs_ended=range(3, 4), now=0.0, last=0.0)
+        >>> CheckpointInterval.parse("2epochs").due(step=20, epochs_ended=range(3, 4), now=0.0, last=0.0)
         False
-        >>> Every.parse("60s").due(step=20, epochs_ended=range(0), now=161.0, last=100.0)
+        >>> CheckpointInterval.parse("60s").due(step=20, epochs_ended=range(0), now=161.0, last=100.0)
         True
         """
         match self.unit:

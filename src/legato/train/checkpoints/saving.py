@@ -12,7 +12,7 @@ from typing import Any
 from legato.core import wire
 from legato.core.errors import CheckpointError
 from legato.train.checkpoints.checkpoint import Checkpoint, Store
-from legato.train.checkpoints.checkpoint_interval import Every
+from legato.train.checkpoints.checkpoint_interval import CheckpointInterval
 from legato.train.checkpoints.writer import BackgroundWriter, copy_to_cpu
 from legato.train.process import faults
 from legato.train.state.numeric_environment import differences
@@ -48,7 +48,7 @@ class Saver:
         self._say = say
         self._store = Store(directory, keep, warn=lambda text: say(wire.Note(level="warning", text=text)))
         self._writer = BackgroundWriter(self._store, self._on_saved, self._on_failed)
-        self._every = Every.parse(every) if every else None
+        self._every = CheckpointInterval.parse(every) if every else None
         self._last_time = time.monotonic()
         self._last_step = -1
 
@@ -91,7 +91,7 @@ class Saver:
         return found
 
     def is_due(self, step: int, epochs_ended: range) -> bool:
-        """Return whether a checkpoint is due after a step (see `Every.due`)."""
+        """Return whether a checkpoint is due after a step (see `CheckpointInterval.due`)."""
         if self._every is None or step in (0, self._last_step):
             return False
         now = time.monotonic()

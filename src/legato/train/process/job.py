@@ -13,7 +13,7 @@ import torch
 
 from legato.core import wire
 from legato.core.errors import MismatchError, UsageError
-from legato.train.checkpoints.checkpoint_interval import Every
+from legato.train.checkpoints.checkpoint_interval import CheckpointInterval
 from legato.train.membership.link import Link
 from legato.train.process.allocator import keep_large_blocks
 
@@ -150,7 +150,7 @@ def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, kee
         UsageError: ``checkpoint_every`` is not understood, or ``keep`` is below 1.
     """
     if checkpoint_every is not None:
-        Every.parse(checkpoint_every)
+        CheckpointInterval.parse(checkpoint_every)
     if keep < 1:
         raise UsageError(f"Cannot keep {keep} checkpoints. Take keep=1 or more.")
     return wire.Welcome(
