@@ -1,9 +1,9 @@
-"""Which jobs get their minimum, and what is left. Never reads present slots, except for jobs behind a reservation.
+"""Decides which jobs get their minimum. Does not read present slots, except for jobs behind a reservation.
 
-Every queue has its floor set aside as far as its jobs could use it; the rest is common. The queue with the least per
-weight goes next, with the first of its jobs; a minimum that does not fit is refused, and those behind it may still fit.
-Because all slots are divided from scratch each time, in the same order, a refused job gets its minimum as soon as those
-before it leave enough, whatever those behind it have taken meanwhile.
+The floor of every queue is set aside, as far as its jobs can use it; the other slots are common. The queue with the
+fewest slots per weight goes next, with the first of its jobs. A minimum that does not fit is refused; minimums of later
+jobs may still fit. Each decision divides all slots from scratch and in the same order. So a refused job gets its
+minimum as soon as earlier jobs leave enough slots, even if later jobs have taken some meanwhile.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from legato.policy.snapshot import Queue
 
 
 class Budget:
-    """What may still be given, in all and per queue.
+    """The slots that may still be assigned, in total and per queue.
 
     Args:
         capacity: slots of the pool.
         queues: by name.
-        floors: slots set aside per queue; they add up to the capacity at most.
+        floors: slots set aside per queue; their sum is at most the capacity.
     """
 
     def __init__(self, capacity: int, queues: Mapping[str, Queue], floors: Mapping[str, int]) -> None:
@@ -50,10 +50,10 @@ class Budget:
 
 
 class Reservations:
-    """Who was refused so far, for whom slots are kept, and why the next one is refused.
+    """The refused claims so far, the slots that are kept for them, and the reasons of further refusals.
 
     Args:
-        rules: from which age on slots are kept.
+        rules: the policy's settings; they say from which age on slots are kept.
         now: the present time.
     """
 
@@ -64,7 +64,7 @@ class Reservations:
         self._keeping: set[str | None] = set()
 
     def check(self, claim: Claim, budget: Budget) -> Refusal | None:
-        """Return why a claim does not get its minimum; None if it does."""
+        """Return why a claim is refused its minimum; None if it gets it."""
         name = claim.job.queue
         ceiling = budget.queues[name].ceiling
         if claim.lo > budget.capacity:
@@ -73,10 +73,10 @@ class Reservations:
             return Refusal("ceiling", ceiling)
         left = budget.available(name)
         if claim.lo <= left:
-            # Who runs is left to run: to stop it would free nothing that is needed yet.
+            # A running job continues: stopping it would free no slots that are needed yet.
             kept = not claim.held and not self._keeping.isdisjoint((None, name))
             return Refusal("reserved", left) if kept else None
-        # What a ceiling keeps back concerns its own queue only; missing slots concern all jobs.
+        # A refusal at a ceiling affects only its queue; missing slots affect all jobs.
         scope = name if budget.common + budget.set_aside[name] >= claim.lo else None
         first = scope not in self._refused
         self._refused.add(scope)
@@ -86,12 +86,12 @@ class Reservations:
 
 
 def admit(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -> list[Claim]:
-    """Give minimums out of a budget; return who got one and tell the others why not.
+    """Assign minimums out of a budget. Returns the admitted claims, and sets the refusal of the others.
 
     Args:
-        claims: those who go before all others that are not admitted yet, in order of precedence.
-        budget: what is left; the minimums are taken out of it.
-        reservations: who was refused before.
+        claims: the claims to admit, in order of precedence.
+        budget: the remaining slots; minimums are taken out of it.
+        reservations: earlier refusals.
     """
     waiting: dict[str, list[Claim]] = {}
     for claim in claims:
@@ -118,7 +118,7 @@ def admit(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -
 
 
 def usable_floors(claims: Iterable[Claim], queues: Mapping[str, Queue], capacity: int) -> dict[str, int]:
-    """Return what is set aside per queue: its floor as far as its jobs want it; less if the pool is too small."""
+    """Return the slots set aside per queue: its floor as far as its jobs want it; fewer if the pool is too small."""
     wanted = dict.fromkeys(queues, 0)
     for claim in claims:
         wanted[claim.job.queue] += claim.hi
@@ -131,7 +131,7 @@ def usable_floors(claims: Iterable[Claim], queues: Mapping[str, Queue], capacity
 
 
 def fit_floors(floors: dict[str, int], queues: Mapping[str, Queue], capacity: int) -> dict[str, int]:
-    """Return floors that add up to the capacity at most: those that do not fit are cut in proportion."""
+    """Return floors with a sum of at most the capacity; if necessary they are reduced in proportion."""
     if sum(floors.values()) <= capacity:
         return floors
     names = sorted(name for name in floors if queues[name].floor > 0)
@@ -141,7 +141,7 @@ def fit_floors(floors: dict[str, int], queues: Mapping[str, Queue], capacity: in
 
 
 def ranks(claims: Sequence[Claim], policy: Policy) -> list[list[Claim]]:
-    """Divide claims into those that share with one another; each division goes before the next.
+    """Divide claims into groups that share with one another; each group goes before the next one.
 
     Args:
         claims: in order of precedence.

@@ -1,8 +1,8 @@
-"""How far jobs are behind their fair finish, and its weight when not all minimums fit. Measures no time.
+"""Computes how far jobs are behind their fair share, which counts when not all minimums fit. Measures no time.
 
-Who has had less than was due to it for long, because its minimum did not fit or was wide, goes before others of the
-same priority, and before those of a higher one if it is far behind. What is due is set by `due`; the caller that
-carries the decisions out counts how many seconds of slots that makes, and how many the job had.
+A job that has had less than was due to it for long, because its minimum did not fit or was large, goes before others of
+the same priority. If it is far behind, it also goes before jobs of a higher priority. `due` computes the slots that are
+due; the caller counts the seconds of slots that were due and that the job had.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _LEAST_SLOT_S: Final = 1.0
 
 
 def find_behind(job: JobDemand, num_slots: int, patience_s: float) -> int:
-    """Return how often the precedence of a job is doubled.
+    """Return how many times the precedence of a job is doubled.
 
-    It is the logarithm of what was due by what was had. So two jobs that want the same slots take turns that become
-    longer and longer, and the number of pauses grows only with the logarithm of the time. Where it is near a limit, it
-    stays as it was in the last decision.
+    The result is the logarithm of the ratio of due to received seconds. So two jobs that want the same slots alternate
+    in turns that become longer and longer, and the number of pauses grows only with the logarithm of time. Near a
+    threshold, the value of the last decision is kept.
 
     Args:
-        job: with what was due and what it had.
+        job: the job, with its due and received seconds of slots.
         num_slots: the smallest number with which it runs.
-        patience_s: seconds of these that it may lack before that means anything.
+        patience_s: tolerance in seconds: a deficit of fewer seconds of these slots does not count.
 
     >>> waits = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=1, due_slot_s=130)
     >>> find_behind(waits, 1, patience_s=120), find_behind(waits, 1, patience_s=30)

@@ -1,4 +1,4 @@
-"""Explain why a job has its number of slots: bounds, shares, and the order of jobs. Changes nothing."""
+"""Explains why a job has its number of slots: bounds, shares, and the order of jobs. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALL: Final = "all that the pool has"
 
 
 class Cause(NamedTuple):
-    """A half-sentence, and the jobs it is about."""
+    """A part of a sentence, and the jobs that it names."""
 
     told: str
     because: tuple[str, ...] = ()
@@ -26,10 +26,10 @@ class Crowd(NamedTuple):
 
     Args:
         claims: all of them, in order of precedence.
-        hungry: those that could use more.
-        full: those that could not.
-        equal: the hungry ones have the same weight.
-        size: slots that they should all have together.
+        hungry: claims that could use more slots.
+        full: claims that could not.
+        equal: whether the hungry ones have the same weight.
+        size: target of all of them together, in slots.
     """
 
     claims: list[Claim]
@@ -69,7 +69,7 @@ class Causes:
         return claim.job.queue if self.policy == Policy.FAIR else claim.job.priority
 
     def explain_number(self, claim: Claim) -> Cause:
-        """Say why the target of a job that has its minimum is not higher."""
+        """Explain why the target of a job that has its minimum is not higher."""
         job = claim.job
         if claim.target == job.max_workers:
             return Cause("its maximum" if job.elastic else "all that it needs")
@@ -87,7 +87,7 @@ class Causes:
         return self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
-        """Return the ceiling of a job's queue if the job would get more slots with a higher one."""
+        """Return the ceiling of a job's queue if the job would get more slots with a higher ceiling."""
         queue = claim.job.queue
         ceiling = self._pool.queues[queue].ceiling
         if ceiling is None or claim.refusal is not None:
@@ -100,7 +100,7 @@ class Causes:
         return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
 
     def _is_behind(self, queue: str) -> bool:
-        """Whether the queue has a better claim to its next slot than another one to its last spare one."""
+        """Whether the queue would win its next slot from another queue, above that one's floor and minimums."""
         known = self._behind.get(queue)
         if known is None:
             level = self._level(queue, self._queues[queue] + 1)
@@ -115,7 +115,7 @@ class Causes:
         return (number - 0.5) / self._pool.queues[queue].weight
 
     def _explain_ceiling(self, claim: Claim, ceiling: int) -> Cause:
-        """Say that the ceiling of the queue is the limit; jobs of other queues do not matter then."""
+        """Explain that the ceiling of the queue is the limit; jobs of other queues do not matter then."""
         queue, inside = claim.job.queue, self._inside[claim.job.queue]
         if len(inside) == 1:
             return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
@@ -140,11 +140,11 @@ class Causes:
         return self._explain_crowd(claim, crowd, among)
 
     def _explain_crowd(self, claim: Claim, crowd: Crowd, among: str) -> Cause:
-        """Say how a job that could use more shares with others.
+        """Explain how a job that could use more slots shares with others.
 
         Args:
             claim: the job.
-            crowd: it and the others.
+            crowd: the job and the others.
             among: of what.
         """
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
@@ -153,7 +153,7 @@ class Causes:
         kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
         if claim in crowd.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, crowd, kind, among)
-        # All others share with the same jobs. One Cause serves all of them, because a pool may have thousands of jobs.
+        # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
         key = (self._crowd_of(claim), kind, among)
         cause = self._told.get(key)
         if cause is None:
@@ -179,7 +179,7 @@ class Causes:
         return Cause(f"the slots that {told}, submitted earlier, leave{'s' if first == 1 else ''}", because)
 
     def before(self, claim: Claim) -> Sequence[Claim]:
-        """Return some of the jobs that strictly precede a job, or precede all jobs with its priority."""
+        """Return some of the jobs that precede a job, or that precede all jobs of its priority."""
         if self.policy == Policy.PRIORITY:
             crowd = self._crowds.get(claim.job.priority)
             if crowd is None:
@@ -188,7 +188,7 @@ class Causes:
         return self.admitted[: min(self._place.get(claim.job.id, MAX_CAUSES), MAX_CAUSES)]
 
     def rivals(self, claim: Claim) -> tuple[list[Claim], int]:
-        """Return some of the jobs that have their minimum where a job was refused, and how many there are in all.
+        """Return some of the admitted jobs that kept a job from being admitted, and their total number.
 
         These are the jobs that precede it. If there are none: all admitted jobs, because another queue has less.
         """
@@ -228,7 +228,7 @@ def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
 
 
 def tell_few(job: JobDemand) -> str:
-    """Say that a step of a job has too few micro-batches for more workers."""
+    """Explain that a step of a job has too few micro-batches for more workers."""
     total = job.num_micro_batches
     told = f"its step has only {total} micro-batch{'' if total == 1 else 'es'}"
     least = job.min_workers if job.elastic else job.max_workers
@@ -249,7 +249,7 @@ def names(claims: Sequence[Claim], number: int) -> str:
 
     Args:
         claims: some of them, at least two if there are two.
-        number: how many they are in all.
+        number: their total number.
     """
     if number == 1:
         return claims[0].job.title

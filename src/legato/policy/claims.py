@@ -1,7 +1,7 @@
-"""The working form of a snapshot: one claim per job, with what it holds and what it may have. Decides nothing.
+"""The working form of a snapshot: one claim per job, with its slots and bounds. Decides nothing.
 
-Claims are filled in step by step: admission and sizing set what a job should have in the end, steadiness what it has
-next, place which slots these are. They live for one decision and are never seen outside of this package.
+Claims are filled in step by step: `admission` and `sizing` set the target of a job, `steadiness` its next size, and
+`place` its slots. They exist for one decision and are used only in this package.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ Order = tuple[float | str, ...]
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a job does not hold its minimum.
+    """Why a job does not get its minimum.
 
     Args:
-        why: ``pool`` and ``ceiling``: it can never fit as things are; ``room`` and ``queue``: others go first in the
-            pool, or in its queue, which is at its ceiling; ``reserved``: slots are kept for one that goes first.
-        left: slots that are left for it.
-        first: no job before it was refused for the same reason: what is left is reserved for it.
+        why: ``pool`` and ``ceiling``: the minimum is larger than the pool or the queue's ceiling; ``room`` and
+            ``queue``: other jobs go first in the pool, or in its queue, which is at its ceiling; ``reserved``: slots
+            are kept for a job that goes first.
+        left: slots that are available to it.
+        first: whether it is the first job that was refused for this reason, for which the remaining slots are reserved.
     """
 
     why: Literal["pool", "ceiling", "room", "queue", "reserved"]
@@ -40,25 +41,25 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
 
     Args:
         job: as in the snapshot.
-        order: who goes first: the smaller.
-        behind: how often its precedence is doubled.
-        due: what it would have if slots were divisible.
+        order: sort key; the smaller one goes first.
+        behind: how many times its precedence is doubled.
+        due: its slots if slots were divisible.
         lo: its smallest size.
         hi: its largest useful size.
-        slots: what it holds: usable and not leaving; after `place`, its new slots.
-        held: how many it held before that.
-        lost: slots that it still has and that are not usable any more.
+        slots: its usable slots that are not leaving; after `place`, its new slots.
+        held: number of slots before `place`.
+        lost: slots that it still has but that are no longer usable.
         leaving: slots that it is giving back already.
         refusal: None: it has its minimum.
-        share: exact.
-        target: what it should have in the end.
-        size: the number of slots that it is to have now.
-        since: since when the target is on the same side of what it holds. None: it is what it holds.
-        ready_at: when it may be resized for mere fairness or growth.
-        from_free: how many of the slots that it still needs are free already, and kept for it.
-        from_others: how many more are being freed for it.
-        gains_from: who frees those; None for jobs that are not in the snapshot.
-        gives_to: who gains what it loses.
+        share: its exact share.
+        target: number of slots that it should have in the end.
+        size: number of slots that it gets now.
+        since: since when the target has been above, or below, what it holds. None: they are equal.
+        ready_at: when it may be resized for fairness or growth only.
+        from_free: number of free slots that are kept for it.
+        from_others: number of slots that other jobs are freeing for it.
+        gains_from: the jobs that free them; None for jobs that are not in the snapshot.
+        gives_to: the jobs that gain the slots that it loses.
     """
 
     job: JobDemand
@@ -84,7 +85,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def had(self) -> int:
-        """How many slots it has before the decision, those that it cannot keep too."""
+        """Number of slots before the decision, including those that it cannot keep."""
         return self.held + self.lost
 
     @property
@@ -94,14 +95,14 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
 
 
 class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
-    """A snapshot, sorted out.
+    """A snapshot in sorted form.
 
     Args:
         now: the present time.
         claims: all jobs, in order of precedence.
-        queues: all queues, those that only jobs name too.
+        queues: all queues, including those that only jobs name.
         capacity: all usable slots, free or not.
-        free: slots that can be given now.
+        free: slots that can be assigned now.
         leaving: usable slots that are being given back, by holder; None for holders that are not in the snapshot.
     """
 
@@ -114,7 +115,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
 
 
 def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
-    """Sort a snapshot out, so that nothing depends on the order in which it came."""
+    """Sort a snapshot, so that decisions do not depend on the order of its parts."""
     claims = [_make_claim(job, rules) for job in snapshot.jobs]
     claims.sort(key=operator.attrgetter("order"))
     by_id = {claim.job.id: claim for claim in claims}
@@ -135,7 +136,7 @@ def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
 
 
 def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[int, list[Slot], int]:
-    """Give every slot to its claim; return the capacity, the free slots, and how many ended jobs still occupy."""
+    """Assign every slot to its claim. Returns the capacity, the free slots, and the number held by ended jobs."""
     capacity = orphaned = 0
     free = []
     for slot in slots:
@@ -166,11 +167,11 @@ def _make_claim(job: JobDemand, rules: Rules) -> Claim:
 
 
 def _order(job: JobDemand, rules: Rules, behind: int) -> Order:
-    """Rank a job among others; the smaller goes first."""
+    """Return the sort key of a job; the smaller one goes first."""
     if rules.policy == Policy.FIFO:
         return (job.submitted_at, job.id)
     priority = job.priority * 2**behind
     if rules.policy == Policy.FAIR and rules.ageing_s is not None:
-        # A fixed head start instead of a bonus that grows: of itself the order of two jobs never changes.
+        # A fixed head start instead of a growing bonus, so that time alone never changes the order of two jobs.
         return (job.submitted_at - priority / 5000 * rules.ageing_s, job.id)
     return (-priority, job.submitted_at, job.id)

@@ -1,7 +1,7 @@
-"""What is due to every job: its slots if they were divisible. Assigns nothing.
+"""Computes the slots that are due to every job if slots were divisible. Assigns nothing.
 
-That is its weighted share between nothing and what helps it, whatever its minimum is. To ask for more than one's share
-makes it no larger.
+This is the job's weighted share between 0 and its largest useful size, independent of its minimum. A request for more
+than the share does not increase it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from legato.policy.share import Bounds, share_out
 
 
 def set_due(pool: SortedSnapshot) -> None:
-    """Set what is due to every claim: queues share first, then the jobs of each."""
+    """Set the due slots of every claim: queues share first, then the jobs of each queue."""
     inside: dict[str, list[Claim]] = {}
     for claim in pool.claims:
         inside.setdefault(claim.job.queue, []).append(claim)

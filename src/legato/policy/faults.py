@@ -1,4 +1,4 @@
-"""Input on which the policy cannot decide, in words for people. Pure: it reads one job, queue or slot at a time."""
+"""Finds input on which the policy cannot decide, and describes it. Pure: reads one job, queue or slot at a time."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def find_queue_fault(queue: Queue) -> str | None:
 
 
 def find_slot_fault(slot: Slot) -> str | None:
-    """Return why a slot cannot be given to any job; None if it can."""
+    """Return why a slot cannot be assigned to any job; None if it can."""
     return None if slot.id and slot.node else f"id={slot.id!r} on node={slot.node!r} is without a name"

@@ -1,6 +1,7 @@
-"""Which slots a job has: it keeps its own, grows beside them, and gives up slots on the nodes where it has fewest.
+"""Chooses slots: a job keeps its slots, grows on the same nodes, and gives slots up on nodes where it has fewest.
 
-Growth goes to the nodes the job is on already, then to the emptiest other one. No job is moved for beauty alone.
+A job grows on the nodes that it uses already, then on the emptiest other one. No job is moved only for a better
+placement.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ID = operator.attrgetter("id")
 
 
 class FreeSlots:
-    """The slots that can be given now, by node.
+    """The slots that can be assigned now, by node.
 
     Args:
         slots: in any order.
@@ -41,7 +42,7 @@ class FreeSlots:
                 self._take_from(node, num_slots - len(taken), taken)
         while len(taken) < num_slots:
             number, node = heapq.heappop(self._emptiest)
-            # Numbers that are out of date: the node is in the heap again with the right one.
+            # This entry is outdated: the heap has another entry of the node with the right number.
             if number and -number == len(self._by_node[node]):
                 self._take_from(node, num_slots - len(taken), taken)
         return taken
@@ -55,11 +56,11 @@ class FreeSlots:
 
 
 def place(claims: Iterable[Claim], free: FreeSlots) -> None:
-    """Make the slots of every claim as many as its size says.
+    """Assign or remove slots of every claim until it has as many as its size.
 
     Args:
         claims: in order of precedence.
-        free: what may be given; what is given is taken out of it.
+        free: the free slots; assigned ones are taken out of it.
     """
     for claim in claims:
         surplus = len(claim.slots) - claim.size
@@ -70,7 +71,7 @@ def place(claims: Iterable[Claim], free: FreeSlots) -> None:
 
 
 def _without_stragglers(slots: Sequence[Slot], surplus: int) -> list[Slot]:
-    """Give up so many slots, first where there are fewest on a node, so that the rest stays together."""
+    """Give a number of slots up, first on nodes with the fewest, so that the others stay together."""
     crowd = Counter(slot.node for slot in slots)
     kept = sorted(slots, key=lambda slot: (-crowd[slot.node], slot.node, slot.id))
     return kept[: len(kept) - surplus]

@@ -3,10 +3,10 @@
 The cycle, each step in a module of its own:
 
 1. `claims`: sort the snapshot out, in an order that does not depend on how it came.
-2. `admission`, `sizing`: what every job should have in the end, computed from scratch.
-3. `steadiness`: how much of that is done now.
-4. `place`: which slots these are.
-5. `reasons`: why.
+2. `admission`, `sizing`: compute the target of every job from scratch.
+3. `steadiness`: decide how much of the change is made now.
+4. `place`: choose the slots.
+5. `reasons`: explain the decisions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from legato.policy.steadiness import settle
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
-    """Decide which slots each job of a snapshot is to have now, and say why.
+    """Decide which slots each job of a snapshot gets now, with a reason.
 
-    The result is the same for the same snapshot, in whatever order its parts come. Carry the decisions out, hand
-    ``wanted`` and ``wanted_since`` back, and decide again: when nothing else happens, decisions soon stay the same.
+    The result does not depend on the order of the snapshot's parts. Carry the decisions out, pass ``wanted`` and
+    ``wanted_since`` back, and decide again: if nothing else happens, decisions soon stay the same.
 
     Args:
         snapshot: the pool at this moment.

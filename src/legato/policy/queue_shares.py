@@ -1,4 +1,4 @@
-"""The share of each queue, and the number of slots that its jobs could use. Assigns nothing; knows no job by name."""
+"""Computes the share of each queue, and the slots that its jobs could use. Assigns nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from legato.policy.snapshot import Snapshot
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's part.
+    """The share of a queue.
 
     Args:
         queue: its name.
-        fair: slots that it has when every queue wants all it can get: in proportion to the weights, between floor and
+        fair: its slots if every queue used all slots that it can get: in proportion to the weights, between floor and
             ceiling. None: the policy does not divide by weight.
         wanted: slots that its jobs could use.
     """
@@ -27,7 +27,7 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def share_queues(snapshot: Snapshot, rules: Rules) -> tuple[QueueShare, ...]:
-    """Return each queue's part, by name.
+    """Return the share of each queue, by name.
 
     Args:
         snapshot: the pool at this moment.

@@ -1,4 +1,4 @@
-"""The verb and the sentence of every decision: what happens to a job, why, and because of which jobs. Changes nothing.
+"""Writes the verb and the reason of every decision, and names the jobs that cause it. Changes nothing.
 
 A sentence stays the same while the situation does: it contains no elapsed or remaining time.
 """
@@ -27,7 +27,7 @@ class Narrator:
 
     Args:
         pool: with sizes set.
-        rules: by which they were set.
+        rules: the settings by which they were set.
     """
 
     def __init__(self, pool: SortedSnapshot, rules: Rules) -> None:
@@ -35,7 +35,7 @@ class Narrator:
         self._rules = rules
         self._causes = Causes(pool, rules)
         self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
-        # The number of slots above their share that jobs give back although no other job can use them.
+        # Number of slots above their share that jobs give back although no other job can use them.
         self._useless = _count_useless(pool)
         self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
 
@@ -89,7 +89,7 @@ class Narrator:
         )
 
     def _tell_excess(self, claim: Claim) -> str:
-        """Say why a job loses slots that no other job gets."""
+        """Explain why a job loses slots that no other job gets."""
         if claim.held > claim.job.max_workers:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
@@ -111,7 +111,7 @@ class Narrator:
         return f"{gainer.job.title} {does} and {self._relation(claim, gainer)}{told}"
 
     def _relation(self, claim: Claim, gainer: Claim) -> str:
-        """Say what entitles one job to the slots of another."""
+        """Explain why one job gets the slots of another."""
         mine, theirs = claim.job.priority, gainer.job.priority
         if gainer.job.queue != claim.job.queue and (self._rules.policy == Policy.FAIR or theirs <= mine):
             return f"queue '{gainer.job.queue}' is entitled to them"
@@ -212,7 +212,7 @@ class Narrator:
         return Cause(f"{told} {self._tell_when(claim)}")
 
     def _tell_when(self, claim: Claim) -> str:
-        """Say when a job may be resized, for growth or for the sake of fair shares only."""
+        """Describe when a job may be resized for growth or fairness only."""
         assert claim.since is not None
         rules = self._rules
         if claim.ready_at > claim.since + rules.stability_s:

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Policy(enum.StrEnum):
-    """Who comes first."""
+    """The rule by which slots are divided."""
 
     FAIR = "fair"  # by weight: queues first, then the jobs of each
     PRIORITY = "priority"  # the higher priority first, up to its maximum; equals share fairly
@@ -16,10 +16,10 @@ class Policy(enum.StrEnum):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How to decide.
+    """The settings of a policy.
 
     Args:
-        policy: which job comes first. fair: no job is shut out by one that came earlier or asked for more.
+        policy: which jobs come first. fair: an earlier or larger job cannot exclude others.
         stability_s: seconds; a change for mere fairness, or a growth, waits until it has been wanted this long. Starts,
             and the shrinks that make room for them, never wait. 3: a job that ends and the next one that comes in its
             place do not resize the others twice, and people do not notice.

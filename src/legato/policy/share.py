@@ -1,7 +1,7 @@
 """Weighted max-min shares with bounds, and their whole numbers. Pure arithmetic; knows neither jobs nor queues.
 
 For a capacity C and claims of weight w with bounds lo <= hi there is one level R at which the shares clip(R w, lo, hi)
-add up to min(C, sum of hi). Found by one sweep over the sorted moments at which shares begin and cease to rise.
+add up to min(C, sum of hi). One sweep over the sorted levels at which shares begin and stop rising finds it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-# Shares nearer to a whole number than this are it: what is left of a division is not worth a slot.
+# Shares closer to a whole number than this count as that number: they differ by rounding errors only.
 _NEAR: Final = 1e-9
 
 Tie = tuple[float | str, ...]
 
 
 class Bounds(NamedTuple):
-    """One claim: its weight above 0, and the least and the most it may have."""
+    """One claim: its weight (above 0), its minimum and its maximum."""
 
     weight: float
     lo: int
@@ -49,7 +49,7 @@ def share_out(capacity: float, claims: Sequence[Bounds]) -> list[float]:
             fixed += hi
         else:
             rising += weight
-    # Once more from the few numbers that matter, and without what the sweep lost by rounding.
+    # Computed again from the claims that matter, without the rounding errors of the sweep.
     left = capacity - fixed
     return [
         float(lo) if level * weight <= lo else float(hi) if level * weight >= hi else _snap(weight * left / rising)
@@ -84,8 +84,8 @@ class Part(NamedTuple):
     Args:
         share: the exact one.
         weight: above 0.
-        held: what the claimant has now: who holds the slot in question goes first in a tie.
-        order: who goes first in a tie among those who hold, or do not hold, the slot.
+        held: its present slots: in a tie, the claimant that holds the slot in question goes first.
+        order: precedence in a tie between claimants that both hold, or do not hold, the slot.
     """
 
     share: float

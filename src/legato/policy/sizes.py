@@ -1,4 +1,4 @@
-"""Which numbers of workers help a job. Pure arithmetic; knows no other job and no slot.
+"""Computes the numbers of workers that help a job. Pure arithmetic; knows no other job and no slot.
 
 With V micro-batches, W workers take ceil(V / W) rounds per step. A size is useful where that number drops: 4
 micro-batches are no faster on 3 workers than on 2. The minimum of a job is always one of its sizes, useful or not, but

@@ -1,8 +1,8 @@
-"""The final number of slots of every job: its minimum by admission, and its share above it. Moves nothing.
+"""Computes the target of every job: its minimum by admission, and its share above that. Moves nothing.
 
-Queues share first, then the jobs of each; exact shares become whole slots, whole slots become useful sizes, and what a
-job cannot use goes to the next one that can. Computed from nothing but the snapshot; who holds a slot now only breaks
-ties. So the target does not depend on the way to it, and jobs cannot take slots from one another in circles.
+Queues share first, then the jobs of each. Exact shares become whole slots, whole slots become useful sizes, and slots
+that a job cannot use go to the next one that can. The snapshot is the only input, and present holders of slots only
+break ties. So targets do not depend on earlier decisions, and jobs cannot take slots from one another in circles.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from legato.policy.sizes import fit_size, next_size
 def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     """Set share, target and refusal of every claim.
 
-    A floor that its queue cannot use, because a minimum or a useful size does not fit into it, is lent: what was used
-    is set aside, and all is dealt out again. Every round sets less aside, so there are few.
+    If a queue cannot use its floor, because no minimum or useful size fits into it, the unused part is lent: only the
+    used part is set aside, and all slots are divided again. Each round sets fewer slots aside, so there are few rounds.
     """
     floors = usable_floors(pool.claims, pool.queues, pool.capacity)
     divisions = ranks(pool.claims, rules.policy)
@@ -44,7 +44,7 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
 
 
 def _size_alone(claim: Claim, budget: Budget) -> None:
-    """Size a claim that shares with no other: the most that is left for it."""
+    """Size a claim that shares with no other: it gets as many of the remaining slots as it can use."""
     most = min(claim.hi, claim.lo + budget.available(claim.job.queue))
     claim.share = float(most)
     claim.target = fit_size(claim.job, most)
@@ -52,7 +52,7 @@ def _size_alone(claim: Claim, budget: Budget) -> None:
 
 
 def _size(admitted: Sequence[Claim], budget: Budget) -> None:
-    """Size those that share with one another, out of what their minimums left."""
+    """Size claims that share with one another, from the slots that remain after their minimums."""
     inside: dict[str, list[Claim]] = {}
     for claim in admitted:
         inside.setdefault(claim.job.queue, []).append(claim)
@@ -72,7 +72,7 @@ def _size(admitted: Sequence[Claim], budget: Budget) -> None:
 
 
 def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict[str, tuple[float, int]]:
-    """Return for every queue its exact share and the whole one, minimums included."""
+    """Return the exact and the whole share of every queue, including minimums."""
     names = sorted(inside)
     bounds, parts = [], []
     capacity = budget.common
@@ -84,7 +84,7 @@ def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict
         capacity += own
     shares = share_out(capacity, bounds)
     for name, share, bound in zip(names, shares, bounds, strict=True):
-        # What was meant for it and is on its way counts too: it must not lose a tie because of the way.
+        # Slots that are being freed for it count too, so that it does not lose a tie meanwhile.
         held = sum(max(claim.held, claim.job.wanted or 0) for claim in inside[name])
         parts.append(Part(share, bound.weight, held, (name,)))
     wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
@@ -92,7 +92,7 @@ def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict
 
 
 def _give_rest(admitted: Sequence[Claim], budget: Budget) -> None:
-    """Give what useful sizes left over to those that can use it, step by step, the one with least per weight first."""
+    """Assign the remaining slots step by step, each time to the claim with the fewest slots per weight."""
     names = {claim.job.queue for claim in admitted}
     if all(budget.available(name) <= 0 for name in names):
         return
@@ -105,7 +105,7 @@ def _give_rest(admitted: Sequence[Claim], budget: Budget) -> None:
         claim = admitted[steps[0][1]]
         larger = next_size(claim.job, claim.target)
         if larger is None or larger - claim.target > budget.available(claim.job.queue):
-            # What is available only becomes less.
+            # The available slots only decrease.
             heapq.heappop(steps)
             continue
         budget.take(claim.job.queue, larger - claim.target)

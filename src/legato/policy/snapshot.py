@@ -1,7 +1,7 @@
 """Input and output of a policy: the whole pool at one moment, and one decision per job. Decides nothing.
 
-Numbers of slots are whole; moments are seconds on the caller's clock, of which only differences mean anything.
-Nothing here can be part of a cycle, so the collector of cycles need not look at ten thousand slots (``gc=False``).
+Numbers of slots are integers. Times are seconds on the caller's clock; only differences matter. No object here can be
+part of a reference cycle, so the garbage collector skips them (``gc=False``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Args:
         id: unique in the pool.
         node: the machine it is on.
-        device: what a worker gets there, for people.
-        holder: the job that has it, or whose worker is still in it. None: no job.
-        leaving: its holder was asked to give it back, and the worker is not yet confirmed gone.
-        usable: its node is up and not drained. What is not usable is taken away and never given.
+        device: name of the device of its worker, for display.
+        holder: the job that has it, or whose worker still uses it. None: no job.
+        leaving: its holder was asked to give it back, and the worker has not certainly ended.
+        usable: its node is up and not drained. An unusable slot is taken away and never assigned.
     """
 
     id: str
@@ -39,9 +39,9 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Args:
         name: as jobs name it; a queue that only jobs name has weight 1, no floor and no ceiling.
-        weight: above 0; two queues that want more than there is get slots in proportion to it.
-        floor: slots that are its own whenever its jobs can use them; lent out while they cannot.
-        ceiling: it never has more, even if slots are idle. None: no limit.
+        weight: above 0; queues that want more slots than exist get them in proportion to it.
+        floor: slots that the queue can always claim; lent to others while its jobs cannot use them.
+        ceiling: maximum of slots, even if others are idle. None: no limit.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Standing(enum.StrEnum):
-    """Where a job stands, as far as a policy cares."""
+    """The state of a job, as the policy needs it."""
 
     WAITING = "waiting"  # has no workers yet
     RUNNING = "running"
-    RESIZING = "resizing"  # a change of its workers is under way: it is not touched
-    PAUSED = "paused"  # by the policy, its state saved; it resumes by itself
+    RESIZING = "resizing"  # a change of its workers is under way: it is not changed
+    PAUSED = "paused"  # by the policy, with its state saved; it resumes automatically
 
 
 class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -68,19 +68,20 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         owner: who submitted it.
         queue: the name of its queue.
         priority: 1 to 10000, higher is more; within a fair share the weight is priority / 5000.
-        submitted_at: moment; who came first goes first among equals.
-        min_workers: it runs with at least so many slots, or with none.
-        max_workers: it never has more.
+        submitted_at: time of submission; among equal jobs, the earlier one goes first.
+        min_workers: minimum of slots; with fewer it does not run.
+        max_workers: maximum of slots.
         elastic: False: a static job, which has exactly ``max_workers`` slots or none.
-        num_micro_batches: of one step; slots that would not make the step faster are not given, not even below the
+        num_micro_batches: per step; slots that would not make the step faster are not assigned, not even below the
             minimum. None: every slot helps.
-        shares_freely: each step is cut for as many workers as there are: every slot up to that number helps.
-        standing: where it stands.
+        shares_freely: each step is divided among any number of workers: every slot up to that number helps.
+        standing: its state.
         wanted: of the last decision. None: there was none.
         wanted_since: of the last decision.
         last_resized_at: when its number of workers last changed. None: never.
-        resize_cost_s: how long training paused for a change, as measured. None: not known yet, taken as 0.
-        due_slot_s: seconds of slots that were due to it so far: its ``due`` of each decision, times how long that held.
+        resize_cost_s: measured duration of a pause for a change. None: not known yet, counts as 0.
+        due_slot_s: seconds of slots that were due to it so far: its ``due`` of each decision, times the seconds until
+            the next one.
         served_slot_s: seconds of slots that it has had.
         behind: of the last decision.
     """
@@ -107,7 +108,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def title(self) -> str:
-        """How people call it."""
+        """Its name for display."""
         return f"{self.owner}/{self.name}"
 
 
@@ -116,8 +117,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         now: the present time.
-        slots: all of the pool, also those that are not usable.
-        jobs: all that have slots or want some.
+        slots: all slots of the pool, including unusable ones.
+        jobs: all jobs that have slots or want some.
         queues: all that are configured.
     """
 
@@ -130,11 +131,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Verb(enum.StrEnum):
     """What a decision does to a job."""
 
-    START = "start"  # it has no slots and gets some; one that was paused continues
+    START = "start"  # it had no slots and gets some; a paused job continues
     GROW = "grow"
     SHRINK = "shrink"
     KEEP = "keep"
-    WAIT = "wait"  # it has no slots and gets none yet
+    WAIT = "wait"  # it had no slots and gets none yet
     PAUSE = "pause"  # it loses all its slots; its state is saved first
 
 
@@ -143,18 +144,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Args:
         job: its id.
-        slots: ids of the slots that it is to hold now, sorted: those it keeps, and only such new ones as are free now.
-        verb: how their number differs from the slots it has now; only ``slots`` says which slots they are.
-        reason: one sentence, for people; it stays the same while the situation does.
-        wanted: how many slots it would have if every change were done at once and cost nothing.
-        wanted_since: since when ``wanted`` is on the same side of what it has. None: it has what is wanted.
-            Hand both back in the next snapshot.
-        share: its exact share, of which ``wanted`` is the whole number; 0 if its minimum does not fit.
-        because: ids of the jobs that are the cause, at most five: who gains if it loses, who has what it waits for,
-            with whom it shares.
-        due: what it would have if slots were divisible; 0 where that does not count.
-        behind: how often its precedence was doubled because it has had less than that. Hand it back too.
-        ceiling: of its queue, if with a higher one it would have more. None: that would not help it.
+        slots: sorted ids of the slots that it gets now: those that it keeps, and new ones that are free now.
+        verb: how their number differs from its present slots; only ``slots`` says which slots they are.
+        reason: one sentence; it stays the same while the situation does.
+        wanted: its number of slots if every change were immediate and free.
+        wanted_since: since when ``wanted`` has been above, or below, what it has. None: they are equal. Pass both back
+            in the next snapshot.
+        share: its exact share, which ``wanted`` rounds; 0 if its minimum does not fit.
+        because: ids of at most five jobs that are the cause: they gain what it loses, hold slots that it waits for, or
+            share with it.
+        due: its slots if slots were divisible; 0 if that does not count.
+        behind: how many times its precedence was doubled because it has had less than ``due``. Pass it back too.
+        ceiling: ceiling of its queue, if a higher one would give it more slots. None: it would not.
     """
 
     job: str
@@ -176,7 +177,8 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         decisions: one per job, in order of submission.
         summary: one sentence.
-        decide_again_at: the next moment at which time alone changes a decision. None: only news can.
+        decide_again_at: the next time at which a decision changes without other news. None: only other news can change
+            it.
     """
 
     decisions: tuple[Decision, ...]

@@ -1,8 +1,8 @@
-"""Which part of a change is made now: starts at once; growth and fairness only after a while.
+"""Decides which part of a change is made now: starts at once; growth and fairness only after a while.
 
-Sets the next size of every claim, between what it holds and its target. A slot that is being given back counts in the
-target but is not free: the loss of one job and the gain of another are two decisions, the second one made when the slot
-is free. Chooses no slots.
+Sets the next size of every claim, between its present size and its target. A slot that is being given back counts in
+the target but is not free: one decision takes it from a job, and a later one, when it is free, assigns it to another.
+Chooses no slots.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Need = tuple[Claim, int]
 
 
 def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
-    """Set the size of every claim for now, and who gives to whom.
+    """Set the present size of every claim, and which claims give slots to which.
 
     Returns:
-        The next moment at which time alone changes something; None if there is none.
+        The next time at which a decision changes without other news; None if there is none.
     """
     for claim in pool.claims:
         claim.size = claim.held if claim.frozen else _tolerable(claim)
@@ -42,7 +42,7 @@ def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
     ready = [claim for claim in shrinkable if claim.ready_at <= pool.now]
     needed += sum(number for _, number in growing)
     shrunk += _shrink(ready, needed - supply - shrunk)
-    # Slots that no job can use are given back: a slot that does not help, or one above a ceiling.
+    # Slots that do not help their job, or are above a ceiling, are given back.
     over = sum(claim.size - claim.target for claim in shrinkable)
     wanted = sum(claim.target - claim.held for claim in moving if claim.target > claim.held)
     shrunk += _shrink(ready, over - max(wanted - supply - shrunk, 0))
@@ -53,19 +53,19 @@ def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
 
 
 def _tolerable(claim: Claim) -> int:
-    """Return how much of what it holds a job may keep for the moment."""
+    """Return how many of its slots a job may keep for the moment."""
     if claim.held < claim.lo and not claim.target:
-        # It does not train with so few, and more are not to be had.
+        # The job cannot train with so few slots, and cannot get more.
         return 0
     most = min(claim.held, claim.job.max_workers)
     if claim.target >= most:
         return most
-    # A slot that does not make a step faster is of no use to it, however short it has held it.
+    # A slot that does not make a step faster is given back at once.
     return max(fit_size(claim.job, most), claim.target)
 
 
 def _keep_time(claim: Claim, rules: Rules, now: float) -> None:
-    """Note since when a claim's target is where it is, and when it may be resized for it."""
+    """Set since when a claim's target differs from its size, and when it may be resized."""
     job = claim.job
     if claim.target == claim.held:
         return
@@ -78,16 +78,16 @@ def _keep_time(claim: Claim, rules: Rules, now: float) -> None:
 
 
 def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str]:
-    """Rank those who have too much: who loses first comes first."""
+    """Rank claims with too many slots: the first one loses slots first."""
     job = claim.job
     over = (claim.held - claim.share) / job.priority
     return (claim.target == 0, claim.ready_at > now, job.priority, -over, -job.submitted_at, job.id)
 
 
 def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:
-    """Shrink claims, one after the other, until so many slots are freed; return how many are.
+    """Shrink claims one after the other until enough slots are freed; return the number of freed slots.
 
-    No job loses more than is missing: the rest of the way to the target only makes shares fairer.
+    No job loses more slots than are needed now: the rest of the change only makes shares fairer.
     """
     freed = 0
     for claim in shrinkable:
@@ -100,7 +100,7 @@ def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:
 
 
 def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> None:
-    """Note who waits for whose slots: free ones first, then those on their way, then those given up now."""
+    """Match claims with the slots that they wait for: free ones first, then leaving ones, then those given up now."""
     supply: list[tuple[Claim | None, int]] = [
         *pool.leaving,
         *((claim, claim.held - claim.size) for claim in shrinkable if claim.size < claim.held),
@@ -126,9 +126,9 @@ def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Cla
 
 
 def _give(pool: SortedSnapshot, needs: Sequence[Need], coming: int, rules: Rules) -> list[float]:
-    """Hand free slots to those who need them, in order; return the moments at which patience with the rest ends.
+    """Assign free slots in order to claims that need them; return the times until which claims wait for the rest.
 
-    Who cannot use yet what is there for it keeps it from those after it: the rest is on its way.
+    A claim that cannot use its free slots yet keeps them from later claims, because its other slots are being freed.
     """
     left = len(pool.free)
     waits = []
@@ -136,7 +136,7 @@ def _give(pool: SortedSnapshot, needs: Sequence[Need], coming: int, rules: Rules
         if left <= 0:
             break
         if claim.frozen or (claim.leaving and not claim.held):
-            # Its last workers must be gone before it starts again.
+            # Its last workers must have ended before it starts again.
             left -= min(left, need)
             continue
         size = claim.target if need <= left else fit_size(claim.job, claim.held + left)

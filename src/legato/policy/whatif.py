@@ -1,4 +1,4 @@
-"""Say what a submission or a change of queues would do: which jobs would shrink, and when. Changes nothing."""
+"""Computes the effect of a submission or a change of queues on other jobs. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from legato.policy.snapshot import Decision, Decisions, JobDemand, Queue, Snapsh
 
 
 class Effect(jobs.Effect, frozen=True, kw_only=True):
-    """How the new job would change the slots of another one: before and after, in the end; 0: it pauses or waits."""
+    """The effect of a change on another job: its slots before and after, in the end; 0: it pauses or waits."""
 
     job: str
 
@@ -28,7 +28,7 @@ class Plan(jobs.Plan, frozen=True, kw_only=True):
 
 
 def plan(snapshot: Snapshot, job: JobDemand, rules: Rules) -> Plan:
-    """Say what would happen if ``job`` were submitted now.
+    """Return what would happen if ``job`` were submitted now.
 
     Args:
         snapshot: the pool at this moment, without the job.
@@ -79,7 +79,7 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
 
 
 def _tell_never(snapshot: Snapshot, job: JobDemand) -> str | None:
-    """Say that the job could not start on the present pool; None if there may be enough slots later."""
+    """Explain that the job could not start on the present pool; None if there may be enough slots later."""
     needed = job.min_workers if job.elastic else job.max_workers
     num_usable = sum(slot.usable for slot in snapshot.slots)
     ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
