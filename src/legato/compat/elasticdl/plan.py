@@ -1,9 +1,9 @@
 """Maps the loader's next batch to a micro-batch: tickets on one side, the runtime's keys on the other.
 
-A `DataLoader` hands batches to the loop in the order of their numbers, whichever process was faster. So a batch is
-asked for by its number, its ticket; the plan answers with the micro-batches that are this worker's, in the order in
-which it will train them, and tells later which one a call of the training function brings. Asked by threads that serve
-loader processes, told by the thread that trains. Decides nothing about who trains what: the runtime does.
+A `DataLoader` returns batches to the loop in the order of their numbers, whichever process was faster. So a loader
+process requests a batch by its number, its ticket. The plan answers with this worker's micro-batches, in the order in
+which it will train them, and says later which of them a call of the training function has. Threads that serve loader
+processes send the requests; the training thread updates the plan. The runtime decides which worker trains what.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class LoaderPlan:
     """The tickets of one worker.
 
     Args:
-        stream: what is trained.
-        steps: how it is cut into steps.
+        stream: of the records to train.
+        steps: how the stream is divided into steps.
     """
 
     def __init__(self, stream: Stream, steps: StreamSteps) -> None:
@@ -32,7 +32,7 @@ class LoaderPlan:
         self._steps = steps
         self._changed = threading.Condition()
         self._keys: Iterator[Key] = iter(())
-        # This worker's keys from the present step on, and how many of them are planned, and begun.
+        # This worker's keys from the present step on, and how many of them are planned and begun.
         self._ahead: deque[tuple[Key, int]] = deque()
         self._num_planned = self._num_taken = 0
         self._held: dict[int, Any] = {}
@@ -47,7 +47,7 @@ class LoaderPlan:
     # ------------------------------------------------------------ what the runtime says
 
     def follow(self, keys: Iterator[Key]) -> None:
-        """Take note that exactly these keys will be trained from now on; what is held of others is dropped."""
+        """Set the keys that will be trained from now on; batches of other keys are dropped."""
         with self._changed:
             self._keys, self._num_planned, self._num_taken = keys, 0, 0
             self._ahead.clear()
@@ -66,7 +66,7 @@ class LoaderPlan:
             self._changed.notify_all()
 
     def take(self) -> tuple[Key, tuple[Key, int]]:
-        """Return the key that is trained next; again with its place."""
+        """Return the next key to train, and in place of its batch the key with its place in the stream."""
         with self._changed:
             if self._num_taken == len(self._ahead):
                 self._look_ahead()
@@ -77,13 +77,13 @@ class LoaderPlan:
     # ------------------------------------------------------------ what the loop brings
 
     def deliver(self) -> None:
-        """Say that the loader has handed a batch to the loop."""
+        """Record that the loader has returned a batch to the loop."""
         with self._changed:
             self._num_delivered += 1
             self._changed.notify_all()
 
     def begin_call(self) -> int | None:
-        """Say that the loop brings its next batch, and return its place; None if it is not needed any more."""
+        """Record that the loop has its next batch, and return its place; None if the batch is not needed any more."""
         with self._changed:
             self._is_training = True
             number, self._num_calls = self._num_calls, self._num_calls + 1
@@ -91,22 +91,22 @@ class LoaderPlan:
             return self._tickets.pop(number, None)
 
     def end_call(self) -> None:
-        """Say that the loop will ask for its next batch."""
+        """Record that the loop will request its next batch."""
         with self._changed:
             self._is_training = False
             self._changed.notify_all()
 
     def hold(self, place: int, batch: Any) -> None:
-        """Keep the batch of a place until it was trained."""
+        """Keep the batch of a place until it is trained."""
         with self._changed:
             self._held[place] = batch
 
     def held(self, place: int) -> Any:
-        """Return the batch of a place, None if it has not come."""
+        """Return the batch of a place, None if it has not arrived."""
         return self._held.get(place)
 
     def drop_before(self, place: int) -> None:
-        """Let go of what comes before a place: it was trained."""
+        """Drop the batches before a place, which were trained."""
         with self._changed:
             self._held = {key: batch for key, batch in self._held.items() if key >= place}
             while self._ahead and self._ahead[0][1] < place:
@@ -117,13 +117,13 @@ class LoaderPlan:
     # ------------------------------------------------------------ tickets
 
     def begin_generation(self) -> int:
-        """Restart with ticket 0 for another loader. Returns its name."""
+        """Restart with ticket 0 for another loader. Return the name of its generation."""
         with self._changed:
             self.generation += 1
             self._tickets.clear()
             self._answered.clear()
             self._num_calls = self._num_delivered = 0
-            # Planned again: some of it was given to the loader that is gone.
+            # Plan again: the loader that is gone had some of these batches.
             self._num_planned = 0
             self._changed.notify_all()
             return self.generation
@@ -136,18 +136,18 @@ class LoaderPlan:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing will be trained any more."""
+        """Whether the training has ended."""
         return self._is_closed
 
     def ask(self, number: int, generation: int, *, is_direct: bool = False) -> tuple[Record, ...] | None:
         """Return the records of a ticket, None at the end of the data; waits until either is known.
 
-        The records of a batch are always ``batch_size``: the last one stands as often as it takes.
+        A batch always has ``batch_size`` records: its last one is repeated as often as necessary.
 
         Args:
             number: of the ticket.
             generation: of the loader that asks.
-            is_direct: it is the loop itself that asks, so it has what came before.
+            is_direct: the loop itself requests it, so it has all earlier batches.
         """
         with self._changed:
             if is_direct:
@@ -159,7 +159,7 @@ class LoaderPlan:
                     records = self._stream.records(place)
                     return records + records[-1:] * (self._stream.batch_size - len(records))
                 if self._is_begun and not self._is_training and self._num_delivered == number != self._num_calls:
-                    # The loop waits for a batch, and all that is left to train it has had already.
+                    # The loop waits for a batch, but it has received all remaining batches already.
                     self.is_stuck = True
                     self._changed.notify_all()
                     break
@@ -167,9 +167,9 @@ class LoaderPlan:
         return None
 
     def _find(self, number: int) -> int | None:
-        """Return the place of a ticket; None if all that is known to be this worker's is given to others."""
+        """Return the place of a ticket; None if other tickets have all known places of this worker."""
         for earlier in range(self._num_calls, number + 1):
-            # Data that a loader has and that are no longer wanted keep their ticket: they will come, and be skipped.
+            # Batches of the loader that are no longer needed keep their tickets: they will arrive and be skipped.
             if self._tickets.get(earlier) is None and earlier not in self._answered:
                 place = self._next_place()
                 if place is None:
@@ -188,9 +188,9 @@ class LoaderPlan:
         return None
 
     def _filler(self, number: int) -> int | None:
-        """Return a place for a turn of the loop that brings nothing new: what is due was loaded in an earlier one.
+        """Return a place for a turn of the loop without a new batch: the due batch was loaded in an earlier turn.
 
-        Only at the end, and behind a change: the loop has a turn for each step at least.
+        Only at the end, and after a change: the loop has at least one turn for each step.
         """
         if number != self._num_calls or self._is_training or not self._held:
             return None

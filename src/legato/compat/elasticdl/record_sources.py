@@ -1,8 +1,8 @@
-"""Where the records of a data shard service come from: one class for each way, and one seam for the next batch.
+"""The sources of a data shard service's records: a class for each kind, and one interface for the next batch.
 
-A service whose records a controller trains has a `PlannedSource`: the runtime knows which micro-batches are this
-worker's. Any other one has a `TaskSource`, which hands out the driver's tasks. The process that needs the
-next batch, the program's or a loader process, has a `Feed`, which asks the source of the program's process.
+A service whose records a controller trains has a `PlannedSource`: the runtime knows this worker's micro-batches. Any
+other service has a `TaskSource`, which hands out the driver's tasks. The process that needs the next batch, the
+program's or a loader process, has a `Feed`, which asks the source of the program's process.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class LoaderPass(Protocol):
         ...
 
     def start(self, num_processes: int, may_come: Callable[[], bool]) -> None:
-        """Note that the loader's processes run.
+        """Record that the loader's processes run.
 
         Args:
             num_processes: of them.
-            may_come: whether all of them may still ask for something.
+            may_come: whether all of them may still send requests.
         """
         ...
 
     def deliver(self, number: int) -> int | None:
-        """Note that the loader has brought a batch; returns how many of its records count, None for all."""
+        """Record that the loader has returned a batch; return how many of its records count, None for all."""
         ...
 
     def end(self) -> None:
-        """Note that the loader has come to the end of its data."""
+        """Record that the loader has reached the end of its data."""
         ...
 
     def close(self) -> None:
@@ -60,11 +60,11 @@ class LoaderPass(Protocol):
 
 
 class RecordSource(abc.ABC):
-    """Where the records of one service come from, in the process of the program.
+    """The source of one service's records, in the process of the program.
 
     Attributes:
-        training: what trains the records; None if they are handed out.
-        generation: which pass the loader processes that start now belong to; 0 for none.
+        training: of the records; None if they are handed out.
+        generation: the pass to which loader processes that start now belong; 0 for none.
     """
 
     training: Training | None = None
@@ -79,12 +79,12 @@ class RecordSource(abc.ABC):
             is_ordered: its batches are those of the service, in their order.
 
         Returns:
-            None if nothing has to be known of the pass.
+            None if the pass need not be tracked.
         """
 
     @abc.abstractmethod
     def end_beginning(self) -> None:
-        """Note that the loader's processes are started: one that comes later is of a loader that did not register."""
+        """Record that the loader's processes are started: a later process belongs to a loader that did not register."""
 
     @abc.abstractmethod
     def ask(self, number: int, generation: int, *, is_direct: bool) -> Batch | None:
@@ -93,8 +93,8 @@ class RecordSource(abc.ABC):
         Args:
             number: of the batch, in its pass.
             generation: of the pass, 0 if it is not known.
-            is_direct: the program's own process asks, so it has what came before. Otherwise a thread asks for a loader
-                process.
+            is_direct: the program's own process requests it, so it has all earlier batches. False: a thread requests it
+                for a loader process.
         """
 
     @property
@@ -104,11 +104,11 @@ class RecordSource(abc.ABC):
 
     @abc.abstractmethod
     def report(self, num_records: int | None, error: str) -> bool:
-        """Note that so many records are done, a mini-batch without a number; tells whether that completed a task."""
+        """Record that a number of records is done, by default a mini-batch; return whether this completed a task."""
 
     @abc.abstractmethod
     def report_all(self, error: str) -> None:
-        """Give all tasks back that are not reported."""
+        """Return all unreported tasks to the driver."""
 
     @abc.abstractmethod
     def current_epoch(self) -> int:
@@ -124,7 +124,7 @@ class RecordSource(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, checkpoint: str) -> bool:
-        """Continue where a checkpoint of tasks was written; False if it is of another version."""
+        """Continue from a checkpoint of tasks; return False if it is of another version."""
 
 
 # ------------------------------------------------------------ planned
@@ -134,8 +134,8 @@ class PlannedSource(RecordSource):
     """Records that a controller trains: those of the micro-batches that the runtime gives to this worker.
 
     Args:
-        training: what trains them.
-        join: joins the job, when the loader runs.
+        training: of the records.
+        join: called to join the job, when the loader runs.
         wait_for_loaders: waits for (number of processes, generation, whether they may still come).
         dataset: name of the data set.
         records_per_task: records of a task, as a checkpoint counts them.
@@ -175,11 +175,11 @@ class PlannedSource(RecordSource):
 
     @property
     def has_handed_out(self) -> bool:
-        """Nothing is handed out."""
+        """Always False: nothing is handed out."""
         return False
 
     def report(self, num_records: int | None, error: str) -> bool:  # noqa: ARG002 - the runtime knows what is done
-        """Tell whether the present step completes a task; nothing is reported."""
+        """Return whether the present step completes a task; nothing is reported."""
         per_task = self._records_per_task // self.training.stream.batch_size
         return self.training.has_stepped and self.training.place % per_task < self.training.num_micro_batches
 
@@ -196,7 +196,7 @@ class PlannedSource(RecordSource):
         raise UsageError("A data set that a controller trains cannot be reset. Make a service for each training.")
 
     def checkpoint(self) -> str:
-        """Return where the stream stands."""
+        """Return the position in the stream."""
         return write_checkpoint(self.training.stream, self.training.place, self._dataset, self._records_per_task)
 
     def restore(self, checkpoint: str) -> bool:  # noqa: ARG002 - none is
@@ -225,13 +225,13 @@ class _PlannedPass:
         self._generation = generation
 
     def start(self, num_processes: int, may_come: Callable[[], bool]) -> None:
-        """Join the job once the processes have asked: no worker waits for their start then."""
+        """Join the job once the processes have sent requests: then no worker waits for their start."""
         if num_processes:
             self._wait_for_loaders(num_processes, self._generation, may_come)
         self._join()
 
     def deliver(self, number: int) -> None:  # noqa: ARG002 - the plan counts
-        """Note that the loader has brought a batch, of which the training counts the records."""
+        """Record that the loader has returned a batch; the training counts its records."""
         self._training.plan.deliver()
 
     def end(self) -> None:
@@ -242,9 +242,9 @@ class _PlannedPass:
 
 
 def may_wait() -> bool:
-    """Tell whether this worker may wait for tasks that others hold.
+    """Return whether this worker may wait for tasks that others have.
 
-    In a planned training others may wait for this worker's next step, and hold the tasks meanwhile.
+    In a planned training others may wait for this worker's next step while they have the tasks.
     """
     return not any(training.has_begun and not training.plan.is_closed for training in _trainings)
 
@@ -259,7 +259,7 @@ class TaskSource(RecordSource):
     """Records of tasks that the driver hands out.
 
     Args:
-        form: what the program says of its data.
+        form: the program's description of its data.
     """
 
     def __init__(self, form: ServiceForm) -> None:
@@ -293,7 +293,7 @@ class TaskSource(RecordSource):
         return begun
 
     def end_beginning(self) -> None:
-        """Note that the loader's processes are started."""
+        """Record that the loader's processes are started."""
         self.generation = 0
 
     def ask(self, number: int, generation: int, *, is_direct: bool) -> Batch | None:
@@ -304,7 +304,7 @@ class TaskSource(RecordSource):
         elif generation:
             known = self._passes.get(generation)
             if known is None:
-                # A process of a loop that was left, which has not ended yet.
+                # A process of an earlier loop, which has not ended yet.
                 return None
         else:
             known = None
@@ -331,11 +331,11 @@ class TaskSource(RecordSource):
         return self._task_queue is not None and self.current_epoch() > 0
 
     def report(self, num_records: int | None, error: str) -> bool:
-        """Note that records are done."""
+        """Record that records are done."""
         return self._queue().report(num_records, error)
 
     def report_all(self, error: str) -> None:
-        """Give all tasks back that are not reported."""
+        """Return all unreported tasks to the driver."""
         self._queue().report_all(error)
 
     def current_epoch(self) -> int:
@@ -355,7 +355,7 @@ class TaskSource(RecordSource):
         return self._client.get_checkpoint(self.dataset)
 
     def restore(self, checkpoint: str) -> bool:
-        """Continue where a checkpoint was written."""
+        """Continue from a checkpoint."""
         self._queue()
         return self._client.restore_checkpoint(checkpoint)
 
@@ -363,7 +363,7 @@ class TaskSource(RecordSource):
         """Return the tasks of this worker; the first call registers the data set with the driver."""
         handed = self._task_queue
         if handed is None:
-            # Not under the lock, for the driver is asked. Registered twice it is registered once.
+            # Not under the lock, because this sends a request to the driver. A second registration has no effect.
             self._register()
             made = TaskQueue(self._client, self.dataset, self._form.batch_size, may_wait)
             with self._lock:
@@ -400,7 +400,7 @@ class Feed:
 
     Args:
         batch_size: of a batch.
-        ask: of (number of a batch, generation); None at the end.
+        ask: a function of (number of a batch, generation), which returns None at the end.
         generation: of the loader.
         place: number of this loader process, and how many there are.
     """
@@ -420,7 +420,7 @@ class Feed:
         self._left: deque[Record] = deque()
 
     def next_batch(self) -> Batch:
-        """Return the records of this process's next batch; none at the end."""
+        """Return the records of this process's next batch; empty at the end."""
         if self._left:
             found = tuple(self._left)
             self._left.clear()
@@ -439,7 +439,7 @@ class Feed:
 
 
 def feed_of_loader(batch_size: int, address: Address, generation: int) -> Feed:
-    """Return the records of this process, which is not the one that trains."""
+    """Return the feed of this process, which is a loader process."""
     info = get_worker_info()
     place = (0, 1) if info is None else (info.id, info.num_workers)
     return Feed(batch_size, LoaderClient(address).ask, generation, place)

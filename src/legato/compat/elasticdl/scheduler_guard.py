@@ -1,9 +1,9 @@
-"""Undoes what a program's own loop does between two steps, where a worker that joined must not do it again.
+"""Undoes changes of schedulers that a joined worker's program repeats between two steps.
 
-Programs of ElasticDL step their schedulers where `get_current_epoch` has grown. The program of a worker that joins has
-seen no epoch; at its first step it takes the present one for a new one, and would change the learning rate that came to
-it a second time. So the state of schedulers and the settings of the optimizers are put back there, unless the others do
-something in the same place: because an epoch has really begun, or because they do so after every step.
+Programs of ElasticDL step their schedulers when `get_current_epoch` has grown. The program of a worker that joins has
+seen no epoch; at its first step the present epoch seems new, and the program would change the received learning rate a
+second time. So the state of schedulers and the settings of optimizers are restored there, unless the other workers
+change them in the same place: because an epoch has really begun, or because they do so after every step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SchedulerGuard:
 
     Args:
         optimizers: of the program.
-        schedulers: likewise.
+        schedulers: of the program.
     """
 
     def __init__(self, optimizers: Sequence[Any], schedulers: Sequence[Any]) -> None:
@@ -31,19 +31,19 @@ class SchedulerGuard:
         """Whether the program has changed something after a step with which no epoch began."""
 
     def join(self) -> None:
-        """Say that this worker has received the state of a training that runs."""
+        """Record that this worker has received the state of a running training."""
         self._has_just_joined = True
 
     def leave_step(self, *, is_new_epoch: bool) -> None:
-        """Say that a step is committed, and the program's loop continues.
+        """Record that a step is committed, and that the program's loop continues.
 
         Args:
-            is_new_epoch: who was there before sees an epoch that it has not seen.
+            is_new_epoch: the earlier workers see an epoch that they have not seen before.
         """
         self._left, self._is_new_epoch = self._state(), is_new_epoch
 
     def enter_step(self) -> None:
-        """Say that the program's loop has come to its next step."""
+        """Record that the program's loop has reached its next step."""
         left, self._left = self._left, None
         if left is None:
             return
@@ -72,5 +72,5 @@ class SchedulerGuard:
 
 
 def _own_state(scheduler: Any) -> dict[str, Any]:
-    # Not what stands in for its methods.
+    # Without the replaced methods.
     return {name: value for name, value in scheduler.state_dict().items() if name != "step"}

@@ -31,14 +31,14 @@ class Record(NamedTuple):
 
 
 class Stream:
-    """What is trained, in its order.
+    """The records of a training, in their order.
 
     Args:
         num_records: of the data set.
-        num_epochs: how often each of them is trained.
-        batch_size: records of a micro-batch.
+        num_epochs: how often each record is trained.
+        batch_size: number of records of a micro-batch.
         seed: of the orders.
-        records_per_task: what ``shuffle_shards`` shuffles.
+        records_per_task: size of the tasks that ``shuffle_shards`` shuffles.
         shuffle: another order of all records in each epoch.
         shuffle_shards: another order of the tasks in each epoch.
 
@@ -79,23 +79,23 @@ class Stream:
 
     @property
     def num_stream_records(self) -> int:
-        """How many records are trained, each as often as there are epochs."""
+        """The number of trained records, each counted once per epoch."""
         return self.num_records * self.num_epochs
 
     @property
     def num_places(self) -> int:
-        """How many micro-batches there are."""
+        """The number of micro-batches."""
         return -(-self.num_stream_records // self.batch_size)
 
     @property
     def description(self) -> str:
-        """What tells this stream from another one."""
+        """The values that distinguish this stream from others."""
         order = (self._records_per_task * self._shuffle_shards, self._shuffle)
         return f"{self.num_records} records, {self.num_epochs} epochs, batches of {self.batch_size}, order {order}"
 
     @property
     def order(self) -> dict[str, int | bool | None]:
-        """What decides which records each micro-batch has, by the names that programs know."""
+        """The values that decide which records each micro-batch has, by the names that programs use."""
         return {
             "dataset_size": self.num_records,
             "batch_size": self.batch_size,
@@ -157,11 +157,11 @@ class Stream:
 
 
 class StreamSteps:
-    """How a stream is cut into steps: each takes so many micro-batches, unless set otherwise.
+    """How a stream is divided into steps: each has ``num_micro_batches``, until `go_on` changes this.
 
     Args:
         stream: what is trained.
-        num_micro_batches: of a step.
+        num_micro_batches: number of micro-batches of a step.
 
     >>> steps = StreamSteps(Stream(10, 1, 2, seed=0), num_micro_batches=2)
     >>> steps.num_steps, steps.num_micro_batches_of(2), steps.num_samples_of(2)
@@ -178,21 +178,21 @@ class StreamSteps:
         self._step, self._place, self._count = 0, 0, num_micro_batches
 
     def go_on(self, step: int, place: int, num_micro_batches: int) -> None:
-        """Say where the steps to come begin, and how many micro-batches each of them takes."""
+        """Set where the coming steps begin, and how many micro-batches each of them has."""
         self._step, self._place, self._count = step, place, num_micro_batches
 
     @property
     def num_steps(self) -> int:
-        """How many steps the stream has, should nothing change."""
+        """The number of steps of the stream, if nothing changes."""
         return self._step + -(-(self._stream.num_places - self._place) // self._count)
 
     @property
     def num_epochs(self) -> int:
-        """How many epochs the stream has."""
+        """The number of epochs of the stream."""
         return self._stream.num_epochs
 
     def epochs_before(self, step: int) -> int:
-        """Return how many epochs have ended before a step; one that ends in the midst of a micro-batch, behind it."""
+        """Return how many epochs have ended before a step; an epoch that ends within a micro-batch ends after it."""
         return min(self.place_before(step) * self._stream.batch_size // self._stream.num_records, self.num_epochs)
 
     def place_before(self, step: int) -> int:
@@ -200,7 +200,7 @@ class StreamSteps:
         return min(self._place + (step - self._step) * self._count, self._stream.num_places)
 
     def place(self, key: Key) -> int:
-        """Return which micro-batch of the stream a key means."""
+        """Return the place of a key's micro-batch in the stream."""
         return self.place_before(key.step) + key.index
 
     def num_micro_batches_of(self, step: int) -> int:

@@ -12,7 +12,7 @@ _ASK_EVERY_S: Final = 1.0
 
 
 def worker_sync(sync_name: str, timeout: float | None = None) -> bool:
-    """Wait until all workers have come here that ran when the first did.
+    """Wait until all workers have reached this point that ran when the first worker reached it.
 
     Args:
         sync_name: names the point.
