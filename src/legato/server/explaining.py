@@ -83,7 +83,9 @@ class Explainer:
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:
-            sentences.append(f"Each step has {total} micro-batches, for at most {_count_workers(job)}.")
+            sentences.append(
+                f"Each step has {total} micro-batches, enough for {total} workers; its maximum is {job.max_workers}."
+            )
         if job.stage is Stage.PAUSED:
             sentences.append("It gets no slots until a user resumes it.")
             # What it lost before is no reason for where it is now.
@@ -186,7 +188,3 @@ def _make_party(holder: Holder) -> Party:
 
 def _title(holder: Holder) -> str:
     return f"{holder.owner}/{holder.name}"
-
-
-def _count_workers(job: Job) -> str:
-    return "1 worker" if job.max_workers == 1 else f"{job.max_workers} workers"

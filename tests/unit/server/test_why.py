@@ -49,7 +49,7 @@ def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: P
     assert not any("micro-batches" in one for one in platform.get(f"jobs/{job}/explain")["sentences"])
     platform.write(job, progress=Progress(time=NOW, num_workers=2, num_micro_batches=100))
     told = platform.get(f"jobs/{job}/explain")["sentences"]
-    assert "Each step has 100 micro-batches, for at most 2 workers." in told
+    assert "Each step has 100 micro-batches, enough for 100 workers; its maximum is 2." in told
 
 
 def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
