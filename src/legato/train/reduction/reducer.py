@@ -157,8 +157,8 @@ class StepReducer:
         """Raise ProgramError unless the current micro-batch had its backward passes."""
         if self._active:
             raise ProgramError(
-                f"A turn of the loop ended after {self._num_passes} backward passes; {self._num_backwards} are "
-                "expected. Call run.backward(loss) in every turn, without `continue` past it; if your loop has "
+                f"A turn of the loop ended after {self._num_passes} of {self._num_backwards} expected backward "
+                "passes. Call run.backward(loss) in every turn, without `continue` past it; if your loop has "
                 "several backward passes per turn, say so: legato.elastic(num_backwards=...)."
             )
         self._is_turn_over = False

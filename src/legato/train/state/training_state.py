@@ -222,7 +222,7 @@ class TrainingState:
         ours = {id(parameter) for parameter in self._all_parameters()}
         if any(id(parameter) in ours for group in optimizer.param_groups for parameter in group["params"]):
             raise ProgramError(
-                f"A {type(optimizer).__name__} that was not prepared acts on a prepared model. Pass it to "
+                f"An optimizer that was not prepared ({type(optimizer).__name__}) acts on a prepared model. Pass it to "
                 "run.prepare(model, optimizer), so that it acts once per step and its state reaches workers that join."
             )
         return False

@@ -273,6 +273,6 @@ def test_a_turn_without_its_backward_passes_is_refused() -> None:
     reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 2), ALONE, 2, 1, 1, lambda: None)
     reducer.begin_micro_batch(0, ghost=False)
     model(torch.ones(1, 2)).sum().backward()
-    with pytest.raises(ProgramError, match="1 backward passes; 2 are expected"):
+    with pytest.raises(ProgramError, match="1 of 2 expected backward passes"):
         reducer.check_complete()
     reducer.close()
