@@ -176,7 +176,7 @@ def _check_project(program: str, folder: Path, here: Path) -> None:
     if _is_no_project(folder, here):
         raise UsageError(
             f"Cannot submit '{program}' from '{folder}': all of that would be uploaded. Put the program into a "
-            "folder of its own, or name the one to upload: --code, in Python code=."
+            "folder of its own and submit from there, or name the folder to upload with --code (in Python: code=...)."
         )
 
 
