@@ -111,7 +111,7 @@ def logout(
     known = read_known(file)
     found = known.find(server or CURRENT)
     if found is None:
-        names = f"Known: {', '.join(known.servers)}." if known.servers else "You are not logged in anywhere."
+        names = f"Known: {', '.join(known.servers)}." if known.servers else "You have not used 'legato login URL'."
         raise UsageError(f"Cannot log out of '{server or CURRENT}': there is no such server here. {names}")
     name = known.name_of(found.url) or ""
     ended = ""
@@ -145,7 +145,7 @@ def servers(output: OutputOption = Output.table) -> None:
         Column[dict[str, object]]("USER", lambda row: row["user"]),
         Column[dict[str, object]]("ADDRESS", lambda row: row["url"]),
     )
-    nowhere = "You are not logged in anywhere. 'legato login URL' logs in."
+    nowhere = "You have not used 'legato login URL'. Commands look for a platform that you run on this machine."
     write(found, output, lambda: make_table(columns, found, is_wide=False) if found else nowhere)
 
 

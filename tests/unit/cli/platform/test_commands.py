@@ -661,7 +661,7 @@ def test_login_with_a_password_and_out_again(platform: Platform, call: Call) -> 
     assert call("logout")[1] == f"'test' ({URL}) is forgotten, and its token is revoked.\n"
     assert platform.asked()[-1] == "DELETE /api/v1/tokens/t-0000000001"
     assert read_known(find_file()).servers == {}
-    assert "You are not logged in anywhere" in call("logout")[2]
+    assert "You have not used 'legato login URL'" in call("logout")[2]
 
 
 def test_a_token_that_is_refused_is_not_kept(platform: Platform, call: Call) -> None:
