@@ -300,7 +300,15 @@ class Run:
         Args:
             loss: mean over the samples of the micro-batch, shape ``[]``.
             scaler: a prepared ``torch.amp.GradScaler``, if gradients are scaled.
+
+        Raises:
+            ProgramError: it was called outside of the loop over `batches`.
         """
+        if not self._session.turn.is_open:
+            raise ProgramError(
+                "run.backward was called where no micro-batch is being computed. Take the batches from "
+                "run.batches(train_set), instead of a DataLoader of your own, and call it in that loop."
+            )
         self.note_loss(float(loss.detach()))
         self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
 

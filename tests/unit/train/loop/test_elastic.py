@@ -358,6 +358,16 @@ def test_a_note_outside_of_a_micro_batch_is_refused() -> None:
             run.note(accuracy=1)
 
 
+def test_a_backward_pass_outside_of_the_loop_over_batches_is_refused() -> None:
+    run, model, _ = make_run()
+    for epoch in run.epochs(2):
+        for inputs, targets in DataLoader(make_data(), batch_size=8):
+            with pytest.raises(ProgramError, match="instead of a DataLoader of your own"):
+                run.backward(cross_entropy(model(inputs), targets))
+        for inputs, targets in run.batches(make_data()) if epoch == 0 else ():
+            run.backward(cross_entropy(model(inputs), targets))
+
+
 def test_turns_of_a_step_note_the_same_names() -> None:
     run, model, _ = make_run()
     turns = run.batches(make_data())
