@@ -62,14 +62,14 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
 
     @classmethod
     def on(cls, line: Line) -> Self:
-        """Return a client on a line of its own making, which may be without a token."""
+        """Return a client on a given connection, which may have no token."""
         client = cls.__new__(cls)
         client._line = line
         return client
 
     @property
     def server(self) -> Server:
-        """Where it asks."""
+        """The address of the server."""
         return self._line.server
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The connection to one server: requests with their token, repeated where that is safe; problems become errors.
+"""The connection to one server: sends requests with the token, repeats them if that is safe, raises problems as errors.
 
-Never follows the server elsewhere, and never shows its token to others: not to another host, not to a proxy that
-could read it, not in a log or an error.
+Never follows a redirect, and never reveals its token: not to another host, not to a proxy that could read it, not in a
+log or an error.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ T = TypeVar("T")
 
 _PATIENCE_S: Final = 30.0
 _CONNECT_LIMIT_S: Final = 5.0
-_ANSWER_LIMIT_S: Final = 90.0  # a long poll is held back for at most 60
-_SILENCE_LIMIT_S: Final = 45.0  # of a stream, in which something is said every 15
+_ANSWER_LIMIT_S: Final = 90.0  # a long poll takes at most 60 s
+_SILENCE_LIMIT_S: Final = 45.0  # for a stream, which sends something every 15 s
 _MAX_TOLD: Final = 200
 
-# Before any of these was raised, no byte of the request was sent.
+# When one of these is raised, no byte of the request was sent.
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _PASSING: Final = (429, 502, 503, 504)
 _SURELY_NOT_DONE: Final = (429,)
 
 
 class PerhapsDone(LegatoError):
-    """What is refused now was perhaps done by an earlier try whose answer was lost."""
+    """The server refuses a request that an earlier try, whose answer was lost, may have done."""
 
     def __init__(self, refusal: Conflict) -> None:
         super().__init__(str(refusal))
@@ -50,20 +50,20 @@ class PerhapsDone(LegatoError):
 
 
 class Line:
-    """See the module.
+    """A connection to one server; see the module.
 
     Args:
-        server: where it is, and the token for it.
-        patience_s: how long to continue trying when the server cannot be reached, or asks to come again.
-        first_patience_s: the same until it has answered once. None: the same. Small where a user waits at a
-            terminal: an address that is wrong is not worth waiting for.
-        answer_limit_s: how long one try may take.
+        server: its address and token.
+        patience_s: seconds for which a request is repeated while the server cannot be reached or is busy.
+        first_patience_s: the same until the server has answered once. None: as ``patience_s``. Use a small value for a
+            terminal, so that a wrong address is reported soon.
+        answer_limit_s: maximum duration of one try, in seconds.
         transport: carries requests; for tests. None: the network.
         clock: monotonic seconds.
         sleep: waits so many seconds.
-        draw: a random number from 0 to 1, so that many clients do not come again at the same moment.
-        on_outage: called with True when a server that has answered before does not any more, and with False when it
-            does again; by whichever thread asks.
+        draw: returns a random number from 0 to 1, so that many clients do not repeat requests at the same time.
+        on_outage: called with True when a server stops answering, and with False when it answers again, in the thread
+            of the request.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Line:
             base_url=server.url,
             headers=headers,
             follow_redirects=False,
-            # A proxy may carry what it cannot read. Plain HTTP it could.
+            # A proxy cannot read HTTPS, but it could read plain HTTP.
             trust_env=is_encrypted,
-            # Plain HTTP shows no certificate, and to read those that are trusted takes time.
+            # Plain HTTP needs no certificates, and loading the trusted ones takes time.
             verify=is_encrypted,
             timeout=httpx.Timeout(answer_limit_s, connect=min(answer_limit_s, _CONNECT_LIMIT_S)),
             transport=transport,
@@ -112,7 +112,7 @@ class Line:
     # ------------------------------------------------------------ one request, one answer
 
     def ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
-        """Ask for one thing and return it; arguments as of `send`.
+        """Send a request and return the record in its answer; arguments as in `send`.
 
         Raises:
             LegatoError: the server refuses, cannot be reached, or is not understood.
@@ -123,7 +123,7 @@ class Line:
         """Return the record in an answer.
 
         Raises:
-            ServerError: it is none.
+            ServerError: the answer contains no such record.
         """
         try:
             return decode(response.content, kind)
@@ -150,19 +150,19 @@ class Line:
         """Send a request until it is answered.
 
         Args:
-            method: of HTTP.
-            path: below ``/api/v1``; each part of it quoted.
-            params: of the query; None among them is left out.
+            method: the HTTP method.
+            path: below ``/api/v1``, with each part quoted.
+            params: parameters of the query; those with None are left out.
             body: sent as JSON.
-            content: sent as it is, instead of ``body``.
-            headers: besides the usual.
-            is_repeatable: False: it must not be done twice, so it is not sent again when an answer is lost.
+            content: bytes to send instead of ``body``.
+            headers: additional header fields.
+            is_repeatable: False: the request must not be done twice, so it is not repeated when an answer is lost.
             is_open: the path is that of an open page, outside of ``/api/v1``.
-            tells_repeats: raise PerhapsDone where that may be what happened.
-            accepted: statuses that are answers here although they are problems elsewhere.
+            tells_repeats: raise PerhapsDone if an earlier try may have done the request.
+            accepted: statuses that are not raised as problems.
 
         Raises:
-            PerhapsDone: it was refused because of how things stand, after the answer to an earlier try was lost.
+            PerhapsDone: the server refused a repeated request, after the answer to an earlier try was lost.
             LegatoError: the server refuses, cannot be reached, or is not understood.
         """
         told = dict(headers or {})
@@ -212,7 +212,7 @@ class Line:
 
     @contextlib.contextmanager
     def open(self, path: str, *, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
-        """Begin to read one long answer, which is not repeated by itself.
+        """Begin to read one long answer. The request is not repeated automatically.
 
         Raises:
             LegatoError: the server refuses or cannot be reached.
@@ -230,7 +230,7 @@ class Line:
     def follow(
         self, path: str, *, params: Mapping[str, Any] | None = None, last_id: str | None = None
     ) -> Iterator[Message]:
-        """Yield the messages of a stream until it says that it has ended, beginning again where it broke off.
+        """Yield the messages of a stream until its end message; reconnect and continue after a lost connection.
 
         Args:
             path: as of `send`.
@@ -260,15 +260,15 @@ class Line:
             except httpx.TransportError as error:
                 lost = self._describe(error), error, None
                 if not has_begun:
-                    # Else the next try says whether it is more than a connection that broke.
+                    # Otherwise the next try shows whether only the connection broke.
                     self._outage.miss()
             except _ComesAgain as refused:
                 lost = refused.error, None, refused.wait_s
             else:
-                # It ended without saying so: the server stops, and another one or itself comes again.
+                # The stream ended without an end message: the server stops, and will restart or be replaced.
                 lost = Unavailable(f"The server at {self.server.url} ended the stream."), None, None
             if has_begun:
-                # However long it was quiet, the server was there until now.
+                # The server was reachable until now, even if the stream was silent for long.
                 tries.go_on()
             tries.wait(*lost)
 
@@ -295,7 +295,7 @@ class Line:
     # ------------------------------------------------------------ again
 
     def begin_tries(self) -> Tries:
-        """Begin to try something, with all patience."""
+        """Begin a series of tries with the full patience."""
         first_s = self._patience_s if self._outage.has_heard else self._first_patience_s
         return Tries(self.clock, self._sleep, self._draw, first_s, self._patience_s)
 
@@ -311,7 +311,7 @@ class Line:
 
 
 class _ComesAgain(Exception):
-    """A stream was refused for the moment."""
+    """The server refused a stream temporarily."""
 
     def __init__(self, error: LegatoError, wait_s: float | None) -> None:
         super().__init__(str(error))
@@ -332,7 +332,7 @@ def _read_retry_after(response: httpx.Response) -> float | None:
 
 
 def _tell(error: httpx.TransportError) -> str:
-    """Say what happened; the library leaves that empty where it has only its own name for it."""
+    """Describe an error; some errors of the library have an empty message."""
     usual = {
         httpx.ConnectTimeout: "it does not answer",
         httpx.ReadTimeout: "it does not answer",
@@ -352,7 +352,7 @@ def _is_about_trust(error: BaseException | None) -> bool:
 
 
 def need_token(server: Server) -> Server:
-    """Return the server if there is a token for it.
+    """Return the server after a check that there is a token for it.
 
     Raises:
         Unauthenticated: there is none.

@@ -1,4 +1,4 @@
-"""Time series as tables of pandas, where that is installed. Sends no requests."""
+"""Time series as tables of pandas, if it is installed. Sends no requests."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def need_pandas() -> Any:
 
 
 def make_frame(metrics: Metrics) -> pandas.DataFrame:
-    """Return what was logged: a row for each step, a column for each name, and ``epoch`` and ``time``.
+    """Return logged values: a row for each step, a column for each name, and ``epoch`` and ``time``.
 
-    Where something was logged under one name several times in a step, the last counts.
+    If a name was logged several times in a step, the last value counts.
     """
     pandas = need_pandas()
     rows: dict[int, dict[str, Any]] = {}

@@ -1,7 +1,7 @@
 """Downloads files of a job: each completely or not at all, resuming after a lost connection.
 
-The names come from the server, and some of them from whatever the program did; nothing is written outside of the folder
-that was named. A folder that was not there, or was empty, is marked as a download, so that it is not uploaded as code.
+The server and the job's program choose the names, so every name is checked: nothing is written outside of the given
+folder. A new or empty folder is marked as a download, so that it is not uploaded as code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PARTIAL: Final = 206
 
 
 class FileIsThere(UsageError):
-    """A file that would be written is there already."""
+    """A file to write exists already."""
 
     def __init__(self, to: Path, there: Path, remedy: str = "overwrite=True") -> None:
         super().__init__(
@@ -36,30 +36,30 @@ class FileIsThere(UsageError):
 
 
 def list_files(line: Line, job: str, path: str = "", *, is_recursive: bool = False) -> Files:
-    """List a folder of a job, or one file; `Files.is_complete` says whether that is all.
+    """List a folder of a job, or one file; `Files.is_complete` says whether the list is complete.
 
     Args:
         line: the connection to the server.
         job: its id.
         path: from the top of what the job shows.
-        is_recursive: what is in folders too.
+        is_recursive: include the content of folders.
     """
     params = {"path": path or None, "recursive": "true" if is_recursive else None}
     return line.ask(Files, "GET", f"/jobs/{job}/files", params=params)
 
 
 def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool) -> list[Path]:
-    """Bring a file, or all files of a folder, into the folder ``to``; return what was written.
+    """Download a file, or all files of a folder, into the folder ``to``; return the paths of the written files.
 
     Args:
         line: the connection to the server.
         job: its id.
-        path: from the top of what the job shows. Empty: everything.
-        to: made where it is missing. The last part of ``path`` is the name in it.
-        is_overwriting: files that are there already are replaced.
+        path: path below the job's folder. Empty: everything.
+        to: the target folder, made if it is missing. The last part of ``path`` is the name in it.
+        is_overwriting: replace existing files.
 
     Raises:
-        UsageError: a file is there already, or cannot be written; says which.
+        UsageError: a file exists already or cannot be written; the message names it.
     """
     if path.startswith("/"):
         raise UsageError(
@@ -91,17 +91,17 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
 
 
 def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) -> Path:
-    """Bring uploaded code here, as a zip, and return where it is.
+    """Download uploaded code as a zip file, and return its path.
 
     Args:
         line: the connection to the server.
         sha256: of the code.
-        to: the file; its folder is made where it is missing.
-        is_overwriting: a file that is there already is replaced.
+        to: the file to write; its folder is made if it is missing.
+        is_overwriting: replace an existing file.
 
     Raises:
-        UsageError: the file is there already, or cannot be written.
-        NotFound: there is no such code, or it is not yours to use.
+        UsageError: the file exists already, or cannot be written.
+        NotFound: there is no such code that you may use.
     """
     if to.exists() and not is_overwriting:
         raise FileIsThere(to, to)
@@ -114,7 +114,7 @@ def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) ->
 
 
 def _walk(line: Line, job: str, path: str) -> Iterator[File]:
-    """Yield all files below a path; folder by folder where they are too many for one answer."""
+    """Yield all files below a path; folder by folder if there are too many for one answer."""
     found = list_files(line, job, path, is_recursive=True)
     if found.is_complete:
         yield from (item for item in found.items if item.kind == "file")
@@ -133,9 +133,9 @@ def _walk(line: Line, job: str, path: str) -> Iterator[File]:
 
 
 def _find_mark(folder: Path) -> Path | None:
-    """Return where the mark belongs that a file in this folder makes: into the topmost folder that is new or empty.
+    """Return the folder to mark as a download when a file is written here: the topmost new or empty folder.
 
-    None: the folder was there, with something in it, or is in one that is marked.
+    Returns None if the folder existed and was not empty, or is in a marked folder.
     """
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     if not new and any(folder.iterdir()):
@@ -146,10 +146,10 @@ def _find_mark(folder: Path) -> Path | None:
 
 
 def _place(to: Path, name: PurePosixPath) -> Path:
-    """Return where a file goes.
+    """Return the target path of a file.
 
     Raises:
-        ServerError: its name leads elsewhere.
+        ServerError: the file's name leads outside of the folder.
     """
     odd = name.is_absolute() or not name.parts or any(part in ("..", ".") or "\0" in part for part in name.parts)
     if odd or any("\\" in part or ":" in part for part in name.parts if os.name == "nt"):
@@ -164,7 +164,7 @@ def _fetch(line: Line, path: str, target: Path) -> None:
     try:
         with scratch.open("wb") as stream:
             while True:
-                # What would be compressed on the way has other places for its bytes.
+                # Ask for no compression, because offsets of ranges would then differ.
                 headers = {"Accept-Encoding": "identity"}
                 if etag is not None and stream.tell():
                     headers |= {"Range": f"bytes={stream.tell()}-", "If-Range": etag}
@@ -187,7 +187,7 @@ def _fetch(line: Line, path: str, target: Path) -> None:
 
 
 def _read_etag(response: httpx.Response) -> str | None:
-    """Return what names these very bytes; None: nothing does, so a part of them is worth nothing."""
+    """Return the strong ETag of an answer; None: there is none, so a download cannot be resumed."""
     etag = response.headers.get("etag")
     if etag is None or etag.startswith("W/") or "content-encoding" in response.headers:
         return None

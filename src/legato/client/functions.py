@@ -1,7 +1,7 @@
 """Turns a function into a small program that calls it on workers. Calls nothing itself.
 
-The function travels by value (cloudpickle): its code, what it closes over, and the module it was written in unless that
-is installed. What else it imports must be there on the machines, or in the folder that is uploaded with it.
+The function is pickled by value (cloudpickle): its code, its closure, and the module that defines it, unless that is
+installed. Its other imports must be installed on the machines, or be in the folder that is uploaded with it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def make_files(function: Callable[..., Any], arguments: tuple[Any, ...], *, has_
     """Return the files of a program that calls a function, by name; `PROGRAM` is the one to run.
 
     Args:
-        function: to call on every worker.
-        arguments: to call it with.
-        has_folder: a folder goes with it, from which modules can be imported.
+        function: the function to call on every worker.
+        arguments: its arguments.
+        has_folder: a folder is uploaded with it, from which modules can be imported.
 
     Raises:
-        UsageError: it cannot be sent.
+        UsageError: the function cannot be pickled.
     """
     module = None if has_folder else _find_own_module(function)
     if module is not None:
@@ -55,7 +55,7 @@ def make_files(function: Callable[..., Any], arguments: tuple[Any, ...], *, has_
     try:
         pickled = cloudpickle.dumps((function, arguments), protocol=_PROTOCOL)
     except Exception as error:
-        # Whatever an object does when it is pickled; its own words say best what is wrong.
+        # Pickling an object may raise any error, whose message explains it best.
         raise UsageError(
             f"Cannot send function '{name_of(function)}': {error}. Open files, locks and connections inside of it, or "
             "submit a script."
@@ -67,7 +67,7 @@ def make_files(function: Callable[..., Any], arguments: tuple[Any, ...], *, has_
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return what a function is called.
+    """Return the name of a function.
 
     >>> name_of(functools.partial(len, "a"))
     'len'
@@ -83,7 +83,7 @@ def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _find_own_module(function: Callable[..., Any]) -> ModuleType | None:
-    """Return the module or package in which a function was written, None if the machines have it by themselves."""
+    """Return the module or package that defines a function, None if it is installed."""
     name = getattr(_unwrap(function), "__module__", None) or ""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
@@ -92,6 +92,6 @@ def _find_own_module(function: Callable[..., Any]) -> ModuleType | None:
     installed = [sysconfig.get_path(key) for key in ("purelib", "platlib", "stdlib", "platstdlib")]
     if any(Path(file).is_relative_to(folder) for folder in installed if folder):
         return None
-    # The whole package, as its modules import one another.
+    # The whole package, because its modules import one another.
     package = name.partition(".")[0]
     return None if package == "legato" else sys.modules.get(package, module)

@@ -29,7 +29,7 @@ def render_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def render_job(job: JobRecord) -> str:
-    """Return one job, a line for each thing that matters."""
+    """Return a table of one job, with a row for each field."""
     progress = job.progress
     told = [
         ("id", job.id),
@@ -45,7 +45,7 @@ def render_job(job: JobRecord) -> str:
 
 
 def render_jobs(jobs: Sequence[JobRecord]) -> str:
-    """Return several jobs, a row each."""
+    """Return a table of jobs, with a row for each job."""
     rows = [
         (
             job.name,
@@ -63,7 +63,7 @@ def render_jobs(jobs: Sequence[JobRecord]) -> str:
 
 
 def render_records(records: Sequence[msgspec.Struct]) -> str:
-    """Return records of one kind, a row each."""
+    """Return a table of records of one kind, with a row for each record."""
     if not records:
         return "<i>none</i>"
     columns = records[0].__struct_fields__
@@ -72,7 +72,7 @@ def render_records(records: Sequence[msgspec.Struct]) -> str:
 
 
 def count_slots(job: JobRecord) -> str:
-    """Say how many slots a job has, and may have.
+    """Return a text with the number of slots that a job has and may have.
 
     >>> from types import SimpleNamespace as Job
     >>> count_slots(Job(num_slots=2, min_workers=1, max_workers=4, is_elastic=True))
