@@ -24,12 +24,12 @@ def num_minibatches_per_task() -> int:
 
 
 def adds_up() -> bool:
-    """Tell whether gradients are added up where the global batch is not fixed."""
+    """Return whether gradients are added up if the global batch is not fixed."""
     return os.environ.get(SUM) == "1"
 
 
 def seed_alike() -> int:
-    """Seed all random numbers as in all other workers, so that their models begin alike. Returns the job's seed."""
+    """Seed all random numbers as in all other workers, so that their models begin equal. Return the job's seed."""
     import numpy  # noqa: F401 - loaded first, so that it is seeded too
 
     from legato.train.data.seeds import seed_job
@@ -57,5 +57,5 @@ _seeded: list[int] = []
 
 
 def tell(text: str) -> None:
-    """Tell the user something that changes nothing."""
+    """Send an informational message to the user."""
     sys.stderr.write(f"legato: {text}\n")

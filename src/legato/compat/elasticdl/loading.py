@@ -1,7 +1,7 @@
 """Checks on a `DataLoader` of a service's records, and facts about its batches.
 
-Its batches have the size of the service's, its processes run before this worker joins, so that no worker waits for
-their start, and they end with it.
+Its batches have the size of the service's batches. Its processes start before this worker joins, so that no worker
+waits for their start, and they end with this worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 
 class Loaded(Protocol):
-    """A service as a loader sees it."""
+    """The interface of a service for loaders."""
 
     batch_size: int
 
@@ -38,18 +38,18 @@ class Loaded(Protocol):
         """Whether a controller trains these records."""
 
     def begin_loading(self, num_processes: int, *, is_ordered: bool) -> LoaderPass | None:
-        """Take note that a loader begins, before its processes are started.
+        """Begin a pass of a loader, before its processes are started.
 
         Args:
-            num_processes: of them.
+            num_processes: number of the loader's processes.
             is_ordered: its batches are those of the service, in their order.
 
         Returns:
-            What takes note of its batches; None if that is not needed.
+            The object that tracks its batches; None if that is not needed.
         """
 
     def end_beginning(self) -> None:
-        """Take note that the loader's processes are started."""
+        """Record that the loader's processes are started."""
 
 
 def find_service(dataset: Any, kind: type[Any], depth: int = 0) -> Any:
@@ -66,7 +66,7 @@ def find_service(dataset: Any, kind: type[Any], depth: int = 0) -> Any:
 
 
 def watch_loaders(kind: type[Any]) -> None:
-    """See from now on when a program goes through a `DataLoader` whose data set holds a service of this kind."""
+    """Watch from now on each `DataLoader` whose data set holds a service of this kind."""
     original = DataLoader.__iter__
 
     @functools.wraps(original)
@@ -74,7 +74,7 @@ def watch_loaders(kind: type[Any]) -> None:
         service: Loaded | None = find_service(loader.dataset, kind)
         if service is None:
             return original(loader)
-        # Processes that continue would bring what they have loaded for the last pass.
+        # Processes that continue would return batches that they loaded for the last pass.
         vars(loader)["persistent_workers"] = False
         if service.is_planned:
             check_loader(loader, service.batch_size)
@@ -114,13 +114,13 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
 
 
 def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:
-    """Tell whether a loader's batches are those of its service, one by one; an iterable data set makes its own."""
+    """Return whether a loader's batches are those of its service, in order; an iterable data set makes its own."""
     is_one_by_one = not isinstance(loader.dataset, IterableDataset) and loader.batch_size == batch_size
     return is_one_by_one and getattr(loader, "in_order", True)
 
 
 class _Loop:
-    """What a program's loop goes through: the batches of torch's iterator, of which a service takes note.
+    """The iterator of a program's loop: the batches of torch's iterator, which a service tracks.
 
     A loop may end in a finaliser, on any thread. So `close` takes no lock and does not wait. Torch's iterator does
     wait when it is finalised: for its processes, which may wait for an answer that only the interrupted thread gives.
@@ -129,7 +129,7 @@ class _Loop:
     Args:
         batches: torch's iterator.
         batch_size: of the service whose records they are.
-        begun: takes note of them.
+        begun: tracks the batches.
     """
 
     def __init__(self, batches: Any, batch_size: int, begun: LoaderPass) -> None:
@@ -177,7 +177,7 @@ _watching: Final[list[int]] = []
 
 
 def _watch_ended() -> None:
-    """Have a thread of this process that lets go of the iterators of loops that are over."""
+    """Start the thread that releases the iterators of ended loops."""
     if _watching != [os.getpid()]:
         _watching[:] = [os.getpid()]
         threading.Thread(target=_let_go_forever, name="legato-ended-loops", daemon=True).start()

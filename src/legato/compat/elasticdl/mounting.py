@@ -1,4 +1,4 @@
-"""Where a program without a container finds what a container would have at its mount paths. Pure.
+"""Replaces the mount paths of a container by folders of the machine, for a program without a container. Pure.
 
 Paths in the words of a command and in variables are replaced, wherever a mount path stands as a whole path or as the
 beginning of one; a program that contains such a path does not find it.
@@ -13,10 +13,10 @@ from legato.compat.elasticdl.composites import Volume
 
 
 class Mounts:
-    """Replaces paths.
+    """Replaces mount paths in texts.
 
     Args:
-        volumes: folders of the machine, and where programs expect them.
+        volumes: folders of the machine, and their mount paths.
     """
 
     def __init__(self, volumes: Sequence[Volume]) -> None:
@@ -49,11 +49,11 @@ class Mounts:
 
     @property
     def unused(self) -> list[str]:
-        """The mount paths that were not met."""
+        """The mount paths that no text had."""
         return [path for path in self._folders if path not in self.used]
 
     def describe(self) -> str:
-        """Say what was replaced.
+        """Return which paths were replaced, as a text.
 
         >>> mounts = Mounts([Volume(host_path="/d", mount_path="/data")])
         >>> _ = mounts.replace("/data/x")

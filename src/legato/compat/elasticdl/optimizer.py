@@ -1,7 +1,7 @@
 """`DistributedOptimizer`: the program's own optimizer, with the attributes that programs for ElasticDL and Horovod use.
 
-The runtime sums the gradients of all micro-batches of a step and lets the optimizer act once, so there is little to do:
-what is left is the scale on which a program wants them.
+The runtime sums the gradients of all micro-batches of a step and lets the optimizer act once, so this class only scales
+the gradients as the program expects.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ ADASUM: Final = "Adasum"
 
 
 class NoneCompressor:
-    """Gradients travel as they are."""
+    """Gradients are sent uncompressed."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Return a tensor as it is."""
+        """Return a tensor unchanged."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # noqa: ARG004 - as programs call it
-        """Return a tensor as it is."""
+        """Return a tensor unchanged."""
         return tensor
 
 
 class Compression:
-    """Ways in which gradients travel: whatever is asked for, they travel as they are."""
+    """Names of compressions: gradients are always sent uncompressed."""
 
     none = NoneCompressor
     fp16 = NoneCompressor
 
 
 class Distributed(torch.optim.Optimizer):
-    """What is added to the class of a program's optimizer."""
+    """The methods that are added to the class of a program's optimizer."""
 
     fixed_global_batch_size: bool
     backward_passes_per_step: int
@@ -65,11 +65,11 @@ class Distributed(torch.optim.Optimizer):
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
-        """Nothing to do: when the last backward pass of a step ends, all gradients are there."""
+        """Do nothing: at the end of a step's last backward pass all gradients are complete."""
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Do not wait for gradients: they are there."""
+        """Do not wait for gradients: they are complete."""
         yield
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -95,11 +95,11 @@ class Distributed(torch.optim.Optimizer):
         return super().step() if closure is None else super().step(closure)
 
     def _factor(self) -> float:
-        """Return by what the mean over all micro-batches is to be multiplied."""
+        """Return the factor for the mean over all micro-batches."""
         if self.fixed_global_batch_size:
             count = self.global_batch_num_per_step
             if not self.has_controller:
-                # Gradients of all passes were added up here.
+                # This optimizer has added up the gradients of all passes.
                 return 1.0 / (count or self.backward_passes_per_step)
             return 1.0 if count is None else num_workers_asked() / count
         return float(self.num_micro_batches) if self.op == SUM or adds_up() else 1.0

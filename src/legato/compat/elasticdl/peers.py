@@ -25,7 +25,7 @@ _ROOT: Final = 0
 
 
 class Peers:
-    """Who asks at one port.
+    """Checks the clients of one port.
 
     Args:
         port: on which this process listens.
@@ -40,7 +40,7 @@ class Peers:
         self._known: dict[str, float] = {}
 
     async def is_own(self, peer: str) -> bool:
-        """Tell whether a process of the job's user, or of root, asks.
+        """Return whether a client is a process of the job's user or of root.
 
         Args:
             peer: as gRPC names it: ``ipv4:127.0.0.1:40000``.
@@ -60,7 +60,7 @@ class Peers:
 
     def _find_owner(self, peer: str) -> int | None:
         lines = [*self._read()]
-        # Where the tables are not shown, or not whole, it is unknown.
+        # If the tables are not readable, or incomplete, it is unknown.
         return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else self._uid
 
 
@@ -104,7 +104,7 @@ def _split(line: str) -> tuple[str, str, str, str]:
 
 
 def _write(host: str, port: int) -> str:
-    """Return an address as the tables have it."""
+    """Return an address in the form of the tables."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
 
 

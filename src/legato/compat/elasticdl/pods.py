@@ -1,7 +1,7 @@
 """Jobs in the form of `kubectl get pods`: a master and its workers, with names and states of pods. Pure.
 
-What is shown as the master is the job's driver; a worker is a worker. Those that left because others were given their
-places are gone, as their pods would be; those that died stay, as theirs would.
+The master is the job's driver. Workers that left because the job shrank are not listed, as their pods would be gone;
+workers that died are listed, as their pods would stay.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def list_pods(job: JobRecord, events: Iterable[TrainingEvent], now: float) -> li
     """Return the pods of a job.
 
     Args:
-        job: as it is.
+        job: to list.
         events: of its training, all of them.
         now: seconds since 1970.
     """
@@ -79,7 +79,7 @@ def list_pods(job: JobRecord, events: Iterable[TrainingEvent], now: float) -> li
             states.pop(event.worker, None)
     status = _STATES.get(job.stage, "Unknown")
     if has_finished and job.stage in ("starting", "running"):
-        # The platform takes note of it a moment later.
+        # The platform records it a moment later.
         status = "Completed"
     elif job.stage == "starting" and any(state not in _OVER for state in states.values()):
         # Its driver runs, for it has started workers; to the platform a job runs when one of them trains.
@@ -93,7 +93,7 @@ def list_pods(job: JobRecord, events: Iterable[TrainingEvent], now: float) -> li
 
 
 def _of_worker(state: str, stage: str) -> str:
-    """Return the state of a worker whose job may be over; "": it is gone with its job."""
+    """Return the state of a worker whose job may be over; "" if it is gone with its job."""
     is_over = stage in ("paused", "stopped", "failed", "succeeded")
     return "" if is_over and state not in _OVER else state
 

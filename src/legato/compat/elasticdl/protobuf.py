@@ -1,6 +1,6 @@
-"""Messages as Protocol Buffers write them, for the few kinds of fields that the historic protocol has. Pure.
+"""Encodes and decodes Protocol Buffers, for the few kinds of fields that the historic protocol has. Pure.
 
-Not by the library of that name: programs of ElasticDL need an old one of their own in the same environment.
+It does not use the library protobuf, because programs of ElasticDL need their own old version in the same environment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(kind: type[_M], content: bytes) -> _M:
-    r"""Read a message. Fields that it does not have are skipped, as are those of another make.
+    r"""Read a message. Unknown fields are skipped, as are fields of another wire type.
 
     Raises:
         ValueError: the bytes are no message.
@@ -100,7 +100,7 @@ def _signed(value: int) -> int:
 
 
 def _take_varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place behind it."""
+    """Return the number at a place, and the place after it."""
     value = 0
     for shift, byte in enumerate(content[at : at + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * shift
