@@ -1,4 +1,4 @@
-"""Authentication: the token of a request, and the rate of requests. Decides nothing about permissions."""
+"""Authenticates requests by their token, and limits their rate. Decides nothing about permissions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _AGAIN_S: Final = 1
 
 
 class Authenticator:
-    """Knows who asks by the token shown.
+    """Finds the user of a request by its token, and limits requests.
 
     Args:
-        store: which knows the tokens.
-        settings: how often they may come.
+        store: the store with the tokens.
+        settings: with the limits of requests.
         now: seconds since 1970.
     """
 
@@ -52,11 +52,11 @@ class Authenticator:
         self._logins = LoginLimits(settings.logins_per_minute)
 
     async def recognize(self, secret: str, address: str) -> Asker:
-        """Return who shows a token.
+        """Return the asker that a token belongs to.
 
         Raises:
-            Unauthenticated: it is not valid.
-            Problem: it comes too often.
+            Unauthenticated: the token is not valid.
+            Problem: the user or address sends too many requests.
         """
         key, now = hash_secret(secret), self._now()
         known = self._recognized.find(key, now)
@@ -68,7 +68,7 @@ class Authenticator:
             raise Unauthenticated(reason)
         begun, begun_refusal = self._recognized.begin(), self._unrecognized.begin()
         try:
-            # Before the store is read, so that made-up tokens cause no queries.
+            # Checked before the store is read, so that invented tokens cause no queries.
             with contextlib.nullcontext() if self._proven.has(key) else self._guess(address, now):
                 asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
         except Unauthenticated as error:
@@ -82,10 +82,10 @@ class Authenticator:
 
     @contextlib.contextmanager
     def _guess(self, address: str, now: float) -> Iterator[None]:
-        """Count a secret that may be made up, before the block asks the store for it; a right one does not count.
+        """Count a possibly invented secret before the block asks the store for it. A valid one does not count.
 
         Raises:
-            Problem: the address has shown too many that were not valid.
+            Problem: the address has sent too many invalid secrets.
         """
         wait_s = self._refused.take(address, now)
         if wait_s is not None:
@@ -98,19 +98,20 @@ class Authenticator:
         except Unauthenticated:
             raise
         except Exception:
-            # The store did not say that it is wrong. One who goes away meanwhile has had the store asked, and counts.
+            # The store did not say that the secret is wrong. A client that disconnects meanwhile has caused a query,
+            # and counts.
             self._refused.give_back(address)
             raise
         self._refused.give_back(address)
 
     def _count(self, user: str, now: float) -> None:
-        # By user, not by token: a user may have many of these.
+        # Counted by user, not by token, because a user may have many tokens.
         wait_s = self._of_user.take(user, now)
         if wait_s is not None:
             raise too_many("You send requests faster than one user may. Wait, and request more items at once.", wait_s)
 
     def begin_request(self, address: str) -> Callable[[], None]:
-        """Count a request of an address until it is known whose it is; return what ends that.
+        """Count a request of an address until its user is known; return the function that ends this.
 
         Raises:
             Problem: there are as many as may be.
@@ -124,7 +125,7 @@ class Authenticator:
         return end
 
     def begin_work(self, user: str) -> Callable[[], None]:
-        """Count a request of a user that is being answered, and return what ends that.
+        """Count a request of a user while it is answered; return the function that ends this.
 
         Raises:
             Problem: there are as many as may be.
@@ -135,12 +136,12 @@ class Authenticator:
         return end
 
     def forget(self) -> None:
-        """Ask the store again who shows which token: one was revoked, or a user may less than before."""
+        """Forget cached tokens, because a token was revoked or a user's rights have changed."""
         self._recognized.forget()
         self._unrecognized.forget()
 
     async def recognize_again(self, secret: str) -> Asker | None:
-        """Return who shows a token that was good when a stream began, as that is now; None: it is good no more."""
+        """Return the present asker of a token that was valid when a stream began; None: it is no longer valid."""
         try:
             return await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
         except Unauthenticated:
@@ -148,10 +149,10 @@ class Authenticator:
             return None
 
     def begin_stream(self, user: str) -> Callable[[], None]:
-        """Count a stream of a user, and return what is to be called at its end.
+        """Count a stream of a user, and return the function to call at its end.
 
         Raises:
-            Problem: the user has as many as may be.
+            Problem: the user has the maximum number of streams.
         """
         end = self._streams.begin(user)
         if end is None:
@@ -163,18 +164,18 @@ class Authenticator:
         return end
 
     def begin_login(self, scope: Scope) -> None:
-        """Count an attempt to log in, before anything of it is read."""
+        """Count an attempt to log in, before its body is read."""
         scope["state"]["login_wait_s"] = self._logins.begin(read_address(scope), self._now())
 
     def check_login(self, scope: Scope, content: bytes) -> None:
-        """Look at an attempt that came too early: only one that may have a way in is looked at any closer.
+        """Check an attempt that came too early. It continues only with a known device or address, a token or a code.
 
         Args:
             scope: of the request.
             content: of its body.
 
         Raises:
-            Problem: it has none.
+            Problem: the attempt has none of these.
         """
         wait_s = scope["state"]["login_wait_s"]
         if wait_s is None or read_device(scope) is not None:
@@ -194,9 +195,9 @@ class Authenticator:
         """Count an attempt to log in with a password, before that is checked.
 
         Raises:
-            Problem: there were too many that failed.
+            Problem: too many attempts have failed.
         """
-        if "login_wait_s" not in scope["state"]:  # a password beside a token: nothing was counted yet
+        if "login_wait_s" not in scope["state"]:  # a password beside a token: no attempt was counted yet
             self.begin_login(scope)
         device = read_device(scope)
         if device is not None and not await asyncio.to_thread(self._store.accounts.is_device, user, device):
@@ -210,7 +211,7 @@ class Authenticator:
         """Count an attempt to log in with a secret that cannot be guessed, if the block fails.
 
         Raises:
-            Problem: it was wrong, and so were too many before it; or the address floods the server with wrong ones.
+            Problem: the secret was wrong after too many wrong ones, or the address sends too many wrong secrets.
         """
         address, now = read_address(scope), self._now()
         attempt: Attempt | None = None

@@ -11,10 +11,10 @@ import legato
 
 
 def make_tag(*parts: Any) -> str:
-    """Return the tag of an answer. It is a weak one: a version of a job is another thing.
+    """Return the weak tag of an answer, which differs from the version of a job.
 
     Args:
-        parts: all that the answer depends on, with a text of their own that is the same in every process.
+        parts: all values that the answer depends on; their ``repr`` must be the same in every process.
 
     >>> make_tag(1, "a") == make_tag(1, "a"), make_tag(1, "a") == make_tag(2, "a")
     (True, False)
@@ -24,7 +24,7 @@ def make_tag(*parts: Any) -> str:
 
 
 def is_known(if_none_match: str | None, tag: str) -> bool:
-    """Return whether who asks has the answer of this tag already.
+    """Return whether the client already has the answer with this tag.
 
     >>> is_known('W/"a", "b"', '"a"'), is_known('"c"', '"a"'), is_known(None, '"a"')
     (True, False, False)
@@ -34,5 +34,5 @@ def is_known(if_none_match: str | None, tag: str) -> bool:
 
 
 def tell_unchanged(tag: str) -> Response:
-    """Return the answer to who has it already."""
+    """Return the answer 304, for a client that has the content already."""
     return Response(status_code=304, headers={"ETag": tag})

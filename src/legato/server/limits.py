@@ -14,8 +14,8 @@ class Limiter:
     """One bucket per key, for any number of threads.
 
     Args:
-        rate_per_s: how fast a bucket fills again.
-        burst: how much is in a full one.
+        rate_per_s: tokens per second that are added to a bucket.
+        burst: number of tokens in a full bucket.
     """
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
@@ -25,10 +25,10 @@ class Limiter:
         self._turn = threading.Lock()
 
     def take(self, key: str, now: float) -> float | None:
-        """Take one out of the bucket of a key.
+        """Take one token out of the bucket of a key.
 
         Returns:
-            None: there was one. Else the seconds until there will be one; nothing was taken.
+            None if there was one. Otherwise the seconds until there will be one; nothing was taken.
 
         >>> limiter = Limiter(rate_per_s=0.5, burst=2)
         >>> [limiter.take("a", now) for now in (0.0, 0.0, 0.0, 1.0, 2.0)]
@@ -40,12 +40,12 @@ class Limiter:
             is_there = left >= 1
             self._buckets[key] = (left - is_there, now)
             if len(self._buckets) > _MAX_KEYS:
-                # Of all that come, the one that has not come for longest: its bucket is the fullest.
+                # Drops the key that was not used for longest, because its bucket is the fullest.
                 self._buckets.popitem(last=False)
             return None if is_there else (1 - left) / self._rate_per_s
 
     def give_back(self, key: str) -> None:
-        """Put back what was taken for something that does not count after all."""
+        """Put a token back for a request that does not count."""
         with self._turn:
             if key in self._buckets:
                 left, at = self._buckets[key]
@@ -53,10 +53,10 @@ class Limiter:
 
 
 class AtOnce:
-    """Counts what is being done for each key. For the thread of the event loop.
+    """Counts concurrent work for each key. For the thread of the event loop.
 
     Args:
-        most: for one key at once.
+        most: maximum for one key.
     """
 
     def __init__(self, most: int) -> None:
@@ -64,7 +64,7 @@ class AtOnce:
         self._num: Counter[str] = Counter()
 
     def begin(self, key: str) -> Callable[[], None] | None:
-        """Count one more, and return what ends it, however often that is called; None: there are as many as may be.
+        """Count one more, and return the function that ends it, which may be called repeatedly; None: at the limit.
 
         >>> at_once = AtOnce(1)
         >>> end = at_once.begin("a")

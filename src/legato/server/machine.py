@@ -1,4 +1,4 @@
-"""This machine as a node of the pool: its name, and its slots. Starts nothing on it."""
+"""This machine as a node of the pool: its name and its slots. Starts nothing."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def find_slots(num_slots: int | None) -> tuple[str, ...]:
 
 
 def name_node(home: Path) -> str:
-    """Return the name of this machine in the pool: that of its first start, whatever it is called since.
+    """Return the name of this machine in the pool: the host name at the first start of a server.
 
-    Jobs that run remember their slots by it.
+    It stays the same when the host is renamed, because running jobs know their slots by it.
     """
     file = home / _NAME_FILE
     if file.exists():
@@ -55,7 +55,7 @@ def name_node(home: Path) -> str:
 
 
 class Declaration:
-    """Says to the store which slots there are, each time this server becomes the one that decides.
+    """Declares the slots of this machine in the store each time this server becomes the deciding one.
 
     Args:
         store: of the platform.
@@ -69,13 +69,13 @@ class Declaration:
         self._devices = tuple(devices)
 
     def declare(self, lease: Lease, now: float) -> None:
-        """Declare this machine's slots, and that no server manages those of other machines any more.
+        """Declare this machine's slots, and that other machines have none.
 
         Raises:
-            FencedOut: the lease is another's by now.
+            FencedOut: another loop has the lease.
         """
         own = tuple(DeclaredSlot(f"{self._node}/{number}", device) for number, device in enumerate(self._devices))
-        # By the ids: a damaged row may name a node that does not exist.
+        # Nodes are taken from ids of slots, because a damaged row may name a missing node.
         slots = self._store.pool.list_slots()
         known = {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")}
         nodes = [Node(name=self._node, engine=_ENGINE, slots=own)]

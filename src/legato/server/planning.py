@@ -1,4 +1,4 @@
-"""What would happen if a job were submitted: the pool as the policy sees it, and the new job in it. Submits nothing."""
+"""Computes what would happen if a job were submitted, from the policy's view of the pool. Submits nothing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NEW: Final = "new"  # no job's id: those begin with "j-"
 
 
 class Works:
-    """What the jobs that have not ended run; read once of each, because it never changes."""
+    """The work of jobs that have not ended. Reads it once for each job, because it never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, Work] = {}
 
     def of(self, facts: Facts) -> dict[str, Work]:
-        """Return the work of each job, but of those that cannot be read."""
+        """Return the work of each job, except for those that cannot be read."""
         found: dict[str, Work] = {}
         for job in facts.jobs:
             known = self._known.get(job.id)
@@ -39,14 +39,14 @@ class Works:
                 try:
                     known = read_work(self._store.jobs.read_spec(job.id))
                 except UsageError:
-                    continue  # of another version, or gone a moment ago: the plan is as good without it
+                    continue  # written by another version, or just deleted: the plan works without it
             found[job.id] = known
         self._known = found
         return found
 
 
 def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
-    """Say what would happen if ``new`` were submitted by ``asker`` now, to the pool of `look`."""
+    """Return what would happen if ``asker`` submitted ``new`` now to the pool of `look`."""
     job = policy.JobDemand(
         id=_NEW,
         name=new.name,
@@ -63,14 +63,14 @@ def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, 
 
 
 def look(store: Store, works: Works, now: float) -> policy.Snapshot:
-    """Return the pool as the policy sees it when no job is being resized."""
+    """Return the policy's view of the pool, as if no job were being resized."""
     facts = store.loop.read_facts()
     snapshot = make_snapshot(RoundFacts(facts), {}, {}, works.of(facts), now, LeftOut())
     return msgspec.structs.replace(snapshot, jobs=tuple(_as_settled(job) for job in snapshot.jobs))
 
 
 def with_queues(snapshot: policy.Snapshot, wanted: Sequence[Queue]) -> policy.Snapshot:
-    """Return the pool with these queues in the place of those with the same names, and beside the others."""
+    """Return the pool with these queues, which replace existing ones of the same names."""
     queues = {queue.name: queue for queue in snapshot.queues}
     for queue in wanted:
         queues[queue.name] = policy.Queue(
@@ -88,7 +88,7 @@ def check_queue(store: Store, queue: str, asker: Asker) -> None:
 
 
 def _as_settled(job: policy.JobDemand) -> policy.JobDemand:
-    """Return a job as it is when it is not being resized: a plan looks beyond that."""
+    """Return a job as if it were not being resized, because a plan concerns the time after that."""
     if job.standing is not policy.Standing.RESIZING:
         return job
     return msgspec.structs.replace(job, standing=policy.Standing.RUNNING)
