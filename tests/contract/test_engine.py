@@ -308,7 +308,7 @@ def test_kill_ends_one_that_will_not_drain(kind: Kind) -> None:
     run(test)
 
 
-def test_the_hang_of_a_worker_does_not_hinder_others(kind: Kind) -> None:
+def test_hang_of_a_worker_does_not_hinder_others(kind: Kind) -> None:
     """A process that does nothing any more, not even die when asked, keeps its slot until it is killed."""
 
     async def test() -> None:
