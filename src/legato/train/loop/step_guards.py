@@ -69,6 +69,12 @@ class OptimizerGate:
                     f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split "
                     "over workers. Use an optimizer whose step() needs no closure."
                 )
+            if not (turn.is_open or turn.stepped) and _has_gradient(optimizer):
+                raise ProgramError(
+                    f"{type(optimizer).__name__}.step() was called outside of the loop over run.batches, where it "
+                    "trains nothing: the gradients are of this worker alone. Take the batches from "
+                    "run.batches(dataset) instead of a DataLoader of your own, and call run.backward(loss) in its loop."
+                )
             self._came_early = not turn.stepped
             return original() if turn.stepped else None
 
@@ -112,6 +118,10 @@ class SchedulerGate:
             return original(*args, **kwargs)
 
         scheduler.step = step
+
+
+def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    return any(tensor.grad is not None for group in optimizer.param_groups for tensor in group["params"])
 
 
 def gate_scaler(scaler: Any, turn: Turn) -> None:

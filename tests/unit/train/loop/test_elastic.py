@@ -368,6 +368,18 @@ def test_a_backward_pass_outside_of_the_loop_over_batches_is_refused() -> None:
             run.backward(cross_entropy(model(inputs), targets))
 
 
+def test_an_optimizer_step_outside_of_the_loop_over_batches_is_refused_if_it_would_lose_gradients() -> None:
+    run, model, optimizer = make_run()
+    optimizer.step()  # loses nothing: some programs do it before their first epoch
+    for _ in run.epochs(1):
+        for inputs, targets in DataLoader(make_data(), batch_size=8):
+            cross_entropy(model(inputs), targets).backward()
+            with pytest.raises(ProgramError, match="instead of a DataLoader of your own"):
+                optimizer.step()
+            optimizer.zero_grad()
+            optimizer.step()
+
+
 def test_turns_of_a_step_note_the_same_names() -> None:
     run, model, _ = make_run()
     turns = run.batches(make_data())

@@ -32,6 +32,7 @@ def test_an_optimizer_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.M
     OptimizerGate(optimizer, turn)
     model(torch.ones(1, 2)).sum().backward()
     before = [parameter.clone() for parameter in model.parameters()]
+    turn.is_open = True
     optimizer.step()
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
     turn.stepped = True
