@@ -1780,7 +1780,7 @@ export interface components {
         };
         /**
          * Stage
-         * @description Where a job is on the platform. Inside of one attempt the driver knows more: `legato.core.lifecycle`.
+         * @description Where a job is on the platform. Within one attempt, `legato.core.lifecycle` has the driver's finer states.
          * @enum {unknown}
          */
         Stage: "failed" | "paused" | "pausing" | "queued" | "running" | "starting" | "stopped" | "stopping" | "succeeded";
@@ -1908,7 +1908,7 @@ export interface components {
         };
         /**
          * Page[Job]
-         * @description A part of a list. ``after``: give it to get the next part; None: there is none.
+         * @description One page of a list. ``after``: argument for the next page; None: this is the last one.
          */
         Page_Job_: {
             items: components["schemas"]["Job"][];
@@ -1920,8 +1920,8 @@ export interface components {
          *
          *         Args:
          *             version: for ``If-Match``.
-         *             decided_reason: why, in the words that are right now.
-         *             project, experiment, definition, parent: ids of where it came from, as long as that is there.
+         *             decided_reason: reason of the present decision, in its newest wording.
+         *             project, experiment, definition, parent: ids of its origin, as long as that exists.
          */
         Job: {
             id: string;
@@ -2015,7 +2015,7 @@ export interface components {
         };
         /**
          * Effect
-         * @description How the new job would change the slots of another one: before and after, in the end; 0: it pauses or waits.
+         * @description The effect of a change on another job: its slots before and after, in the end; 0: it pauses or waits.
          */
         Effect: {
             job: string;
@@ -2072,16 +2072,16 @@ export interface components {
         };
         /**
          * Launcher
-         * @description What runs the program of a job that is not simply a Python script.
+         * @description The launcher of a job whose program is not simply a Python script.
          *
          *         Args:
-         *             module: of Legato; run as a script in each worker, with the program and its arguments.
-         *             script: the file of the program, from the working directory on, or absolute. None: it is not known which.
-         *             folder: of the working directory, into which uploaded code is copied; "": it is the working directory itself.
-         *             preloads: what the script imports may be loaded before the workers are forked.
-         *             environment: variables that it needs; those of the job go before them.
-         *             guest: what lives beside it in the driver's process. None: nothing.
-         *             most_workers: more are of no use to the program: it divides its work by this number. None: it does not matter.
+         *             module: a module of Legato, which runs as a script in each worker, with the program and its arguments.
+         *             script: path of the program's file, relative to the working directory or absolute. None: unknown.
+         *             folder: below the working directory, into which uploaded code is copied; "": the working directory itself.
+         *             preloads: the imports of the script may be loaded before the workers are forked.
+         *             environment: variables that it needs; variables of the job override them.
+         *             guest: the plugin that runs in the driver's process. None: no plugin.
+         *             most_workers: the program divides its work by this number, so more workers do not help. None: no such number.
          */
         Launcher: {
             module: string;
@@ -2102,11 +2102,11 @@ export interface components {
         };
         /**
          * GuestSpec
-         * @description What a job brings along into its driver's process; see `legato.driver.plugin`.
+         * @description The plugin of a job, which runs in its driver's process; see `legato.driver.plugin`.
          *
          *         Args:
-         *             entry: ``module:function`` of what makes the plugin.
-         *             options: for the plugin alone.
+         *             entry: ``module:function`` of the function that makes the plugin.
+         *             options: of the plugin.
          */
         GuestSpec: {
             entry: string;
@@ -2245,7 +2245,7 @@ export interface components {
         };
         /**
          * Attempt
-         * @description One life of a job's driver. ``outcome``: the stage into which the job went from it.
+         * @description One attempt of a job. ``outcome``: the stage into which the job went at its end.
          */
         Attempt: {
             attempt: number;
@@ -2264,7 +2264,7 @@ export interface components {
         };
         /**
          * Allocation
-         * @description A slot in the hands of one attempt of a job, from ``since`` until ``until``; None: still.
+         * @description A slot that one attempt of a job held from ``since`` until ``until``; None: it still holds the slot.
          */
         Allocation: {
             slot: string;
@@ -2414,7 +2414,7 @@ export interface components {
         };
         /**
          * Page[AuditEntry]
-         * @description A part of a list. ``after``: give it to get the next part; None: there is none.
+         * @description One page of a list. ``after``: argument for the next page; None: this is the last one.
          */
         Page_AuditEntry_: {
             items: components["schemas"]["AuditEntry"][];
@@ -2451,7 +2451,7 @@ export interface components {
         };
         /**
          * Secret
-         * @description A token at the one moment when its secret is known.
+         * @description A new token with its secret, which is shown only once.
          */
         Secret: {
             token: components["schemas"]["Token"];
@@ -2459,11 +2459,11 @@ export interface components {
         };
         /**
          * Token
-         * @description A token as it may be shown: without its secret.
+         * @description A token without its secret.
          *
          *         Args:
-         *             expires_at: None: of an older version, which has none that are good.
-         *             role: as the token was made; what holds is the lower of this and its user's.
+         *             expires_at: None: made by an older version; such a token is not valid.
+         *             role: the token's role when it was made; a request has the lower of this and the user's role.
          */
         Token: {
             id: string;
@@ -2506,7 +2506,7 @@ export interface components {
         };
         /**
          * User
-         * @description A user with a name and a role. ``disabled_at``: since then nothing is allowed any more.
+         * @description A user with a name and a role. ``disabled_at``: when the user was disabled; None: the user is not.
          */
         User: {
             name: string;
@@ -2723,7 +2723,7 @@ export interface components {
         };
         /**
          * Page[Project]
-         * @description A part of a list. ``after``: give it to get the next part; None: there is none.
+         * @description One page of a list. ``after``: argument for the next page; None: this is the last one.
          */
         Page_Project_: {
             items: components["schemas"]["Project"][];
@@ -2827,7 +2827,7 @@ export interface components {
         };
         /**
          * CodeTold
-         * @description Whom the code of a link logs in, and until when.
+         * @description The user whom the code of a link logs in, and until when.
          */
         CodeTold: {
             name: string;
