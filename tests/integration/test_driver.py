@@ -281,7 +281,9 @@ def test_an_incomplete_checkpoint_is_skipped_and_the_one_before_is_in_the_middle
     newest.write_bytes(content[: len(content) // 2])
     result = stage.run("text.py", workers=(1, 2, 1), resume=True)
     result.check(want, finishers=1)
-    assert any("torn" in e["reason"] and newest.name in e["reason"] and e["level"] == "warning" for e in result.events)
+    assert any(
+        "damaged" in e["reason"] and newest.name in e["reason"] and e["level"] == "warning" for e in result.events
+    )
     assert any(f"Resumed from {before}" in e["reason"] for e in result.events), result.story()
 
 

@@ -75,5 +75,5 @@ def test_a_program_whose_joiners_are_refused_ends(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 3, done
-    assert "runs something else than the others: its file made.py is" in done.stderr
+    assert "runs something different from the others: its file made.py is" in done.stderr
     assert done.stderr.endswith("legato: the runs could not be compared. A worker could not take part.\n")
