@@ -218,7 +218,7 @@ class JobGroup:
         )
 
     def remove_worker(self, worker: int) -> None:
-        """Remove a worker's groups. The caller kills its remaining processes."""
+        """Remove a worker's groups that are empty. `kill` ends remaining processes at the end of the job."""
         for place in self.folders(_name_worker(worker)):
             _remove(place)
 
@@ -393,7 +393,7 @@ def prefer_as_victim(pid: int) -> None:
 
 
 def _settings(controller: str, version: int, limits: Limits) -> Iterable[tuple[str, str]]:
-    """Yield the files of a worker's group and their values; names of files that may be missing end with ``?``."""
+    """Yield the files of a worker's group and their values; names of files that may be missing begin with ``?``."""
     memory, cpus = limits.memory_bytes, limits.num_cpus
     if controller == "memory" and memory is not None:
         if version == 2:
@@ -419,7 +419,7 @@ def _kill_all_in(place: Path) -> list[int]:
         (place / "cgroup.kill").write_text("1")
         return found
     if (place / "pids.max").exists():
-        # Frozen, so that they cannot start processes faster than these are killed.
+        # They may start no process, so that none is started faster than others are killed.
         (place / "pids.max").write_text("0")
     for folder in folders:
         for pid in _read_pids(folder):

@@ -108,11 +108,11 @@ def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back(
     handed.settle()
     assert [error for _, error in tasks.reports] == ["the loop over the loader was left before its end"]
     assert left.ask(1) is None
-    anew = UnorderedPass(lambda: handed)
-    came = [record.index for number in range(4) for record in anew.ask(number) or ()]
+    next_pass = UnorderedPass(lambda: handed)
+    came = [record.index for number in range(4) for record in next_pass.ask(number) or ()]
     assert sorted(came) == list(range(16))
-    anew.end()
-    anew.close()
+    next_pass.end()
+    next_pass.close()
     assert len(tasks.reports) == 1, "at its end all was brought, and is the program's to report"
 
 
