@@ -1,12 +1,12 @@
-r"""The argument string of a submission, ``--exec-start edtPyTorch --model-main main.py …``: text in, `Submission` out.
+r"""Reads the argument string of a submission, ``--exec-start edtPyTorch --model-main main.py …``, into a `Submission`.
 
-It is split here, by rules of its own, and no shell ever sees it: blanks, tabs and newlines divide words; ``'…'`` and
-``"…"`` keep them together, ``\\`` takes the next character as it is (inside of ``"…"`` only ``"`` and ``\\``, inside of
-``'…'`` nothing), and before a newline it joins lines. ``$``, ``;``, ``|``, ``*`` and all others are plain characters.
+No shell is involved. Whitespace separates words. ``'…'`` and ``"…"`` keep whitespace in a word. A ``\\`` escapes the
+next character; inside of ``"…"`` it escapes only ``"`` and ``\\``, inside of ``'…'`` nothing. A ``\\`` before a newline
+joins the lines. ``$``, ``;``, ``|``, ``*`` and all other characters have no special meaning.
 
-Options may be written ``--name value`` and ``--name=value``. Of an option that comes again the last one holds; the
-values of ``--msd-env`` add up. Options that are not known go to the program, in their order, and so does all after a
-``--`` that stands alone. Pure: knows no queue, no user and no file.
+Options may be written ``--name value`` or ``--name=value``. If an option is repeated, the last value is used, but the
+values of ``--msd-env`` are collected. Unknown options and all words after a single ``--`` go to the program, in their
+order. Pure: it does not know queues, users or files.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _HIDDEN: Final = "***"
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """What an argument string asks for.
+    """What an argument string asks for. A field is None if the string does not give it.
 
     Args:
-        framework: what runs it.
-        main: the main file, relative to the model directory, or absolute on the machines. None: it was not said.
-        model_directory: the name of the model directory. None: it was not said.
+        framework: from ``--exec-start``.
+        main: the main file, relative to the model directory, or an absolute path on the machines.
+        model_directory: the name of the model directory.
         arguments: of the program.
-        num_nodes: ``--numWorker``; None: it was not said.
-        num_devices: of each of them, ``--workerDeviceNum``.
-        max_workers: ``--edt-options maxWorkers=``; None: it was not said.
-        group: instance group or consumer. None: the default one.
-        group_kind: what it was called.
-        priority: None: the default one.
-        environment: of ``--msd-env``.
-        data_path: of ``--cs-datastore-meta``, below the root of all data. None: there is none.
+        num_nodes: ``--numWorker``: how many workers, as WMLA counts them.
+        num_devices: ``--workerDeviceNum`` or ``--gpuPerWorker``: GPUs of each of these workers.
+        max_workers: ``--edt-options maxWorkers=``.
+        group: the instance group or consumer; None: the default one.
+        group_kind: how the user named the group: "Instance group name" or "Consumer".
+        priority: ``--msd-priority``; None: the default priority.
+        environment: the variables of ``--msd-env``.
+        data_path: from ``--cs-datastore-meta``, relative to the root of all data.
         application: ``--appName``.
-        memory_bytes, num_cpus: of each worker at most: ``--workerMemoryLimit``, ``--workerCPULimit``. None: not said.
-        passed_over: options that mean nothing here, in their order.
-        near_misses: words that go to the program, with the options that they look like.
+        memory_bytes, num_cpus: limits of each worker: ``--workerMemoryLimit``, ``--workerCPULimit``.
+        ignored: options without effect, in their order.
+        near_misses: words that go to the program, each with the option that it resembles.
     """
 
     framework: Framework
@@ -84,17 +84,17 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     application: str | None = None
     memory_bytes: int | None = None
     num_cpus: float | None = None
-    passed_over: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     near_misses: tuple[tuple[str, str], ...] = ()
 
     @property
-    def says_workers(self) -> bool:
-        """Whether it names a number of workers, and its framework may have more than one."""
+    def names_workers(self) -> bool:
+        """Whether the user gives a number of workers and the framework may have more than one."""
         return self.framework.shape != "single" and (self.num_nodes, self.max_workers) != (None, None)
 
     @property
     def num_workers(self) -> int:
-        """How many workers it may have, or of a gang has: one for each GPU of theirs."""
+        """Maximum number of Legato's workers, one per GPU that WMLA's workers have; a gang has exactly this number."""
         if self.framework.shape == "single":
             return 1
         num_nodes = self.max_workers if self.max_workers is not None else self.num_nodes
@@ -105,51 +105,55 @@ def read_arguments(text: str) -> Submission:
     """Read an argument string.
 
     Raises:
-        UsageError: it cannot be read, or asks for what there is not; the message names the word and says what to do.
+        UsageError: the string cannot be read, or asks for something that is not supported; the message says what to do.
 
     >>> found = read_arguments("--exec-start edtPyTorch --numWorker 2 --model-main main.py --epochs 3")
     >>> found.framework.name, found.main, found.num_workers, found.arguments
     ('edtPyTorch', 'main.py', 2, ('--epochs', '3'))
     """
     words = with_plain_dashes(split_words(text))
-    said = _sort(words)
-    if "--exec-start" not in said.options:
+    parsed = _sort(words)
+    if "--exec-start" not in parsed.options:
         raise UsageError(
-            "There is no --exec-start FRAMEWORK in the arguments. Name one, such as --exec-start edtPyTorch."
+            "There is no --exec-start FRAMEWORK in the arguments. Add one, for example --exec-start edtPyTorch."
         )
-    framework = find_framework(said.options["--exec-start"])
-    main = said.options.get("--model-main")
-    group, kind = _read_group(said.options)
-    said.passed_over += _find_overruled(said.options)
+    framework = find_framework(parsed.options["--exec-start"])
+    main = parsed.options.get("--model-main")
+    group, kind = _read_group(parsed.options)
+    parsed.ignored += _find_overruled(parsed.options)
     submission = Submission(
         framework=framework,
         main=main,
-        model_directory=_read_directory(said.options.get("--model-dir")),
-        arguments=tuple(said.program),
-        num_nodes=_read_count("--numWorker", said.options),
-        num_devices=_read_count("--workerDeviceNum", said.options) or _read_count("--gpuPerWorker", said.options) or 1,
-        max_workers=_read_elastic_options(said.options.get("--edt-options"), said.passed_over),
+        model_directory=_read_directory(parsed.options.get("--model-dir")),
+        arguments=tuple(parsed.program),
+        num_nodes=_read_count("--numWorker", parsed.options),
+        num_devices=_read_count("--workerDeviceNum", parsed.options)
+        or _read_count("--gpuPerWorker", parsed.options)
+        or 1,
+        max_workers=_read_elastic_options(parsed.options.get("--edt-options"), parsed.ignored),
         group=group,
         group_kind=kind,
-        priority=_read_count("--msd-priority", said.options),
-        environment=_read_environment(said.environment),
-        data_path=_read_data_path(said.options.get("--cs-datastore-meta"), said.passed_over),
-        application=said.options.get("--appName"),
-        memory_bytes=_read_limit("--workerMemoryLimit", said.options, read_size),
-        num_cpus=_read_limit("--workerCPULimit", said.options, read_cpus),
-        passed_over=tuple(dict.fromkeys(said.passed_over)),
-        near_misses=tuple(find_near_misses(said.unknown)),
+        priority=_read_count("--msd-priority", parsed.options),
+        environment=_read_environment(parsed.environment),
+        data_path=_read_data_path(parsed.options.get("--cs-datastore-meta"), parsed.ignored),
+        application=parsed.options.get("--appName"),
+        memory_bytes=_read_limit("--workerMemoryLimit", parsed.options, read_size),
+        num_cpus=_read_limit("--workerCPULimit", parsed.options, read_cpus),
+        ignored=tuple(dict.fromkeys(parsed.ignored)),
+        near_misses=tuple(find_near_misses(parsed.unknown)),
     )
     if submission.num_workers > _MAX_WORKERS:
-        raise UsageError(f"It asks for {submission.num_workers} workers, and may have {_MAX_WORKERS}. Ask for fewer.")
+        raise UsageError(
+            f"The arguments ask for {submission.num_workers} workers, but the maximum is {_MAX_WORKERS}. Ask for fewer."
+        )
     return submission
 
 
 def split_words(text: str) -> list[str]:
-    r"""Split a string into words; the rules are those of the module.
+    r"""Split a string into words by the rules in the module's docstring.
 
     Raises:
-        UsageError: a quote is not closed, or it is too long or holds a zero.
+        UsageError: a quote is not closed, or the string is too long or contains a zero character.
 
     >>> split_words("a  'b c'\n--d=\"e \\\" f\" $HOME;ls")
     ['a', 'b c', '--d=e " f', '$HOME;ls']
@@ -185,9 +189,10 @@ def split_words(text: str) -> list[str]:
 
 
 def hide_secrets(text: str) -> str:
-    """Return an argument string as it may be shown to all users who may see the job.
+    """Return an argument string for display to all users who may see the job.
 
-    Values of variables and of passwords are taken out. What cannot be split is not shown at all.
+    The values of variables, passwords and other secret options become ``***``. A string that cannot be split becomes
+    empty.
 
     >>> hide_secrets("--exec-start PyTorch --msd-env KEY=abc  --model-main a.py")
     '--exec-start PyTorch --msd-env KEY=*** --model-main a.py'
@@ -217,39 +222,39 @@ def hide_secrets(text: str) -> str:
     return " ".join(shown)
 
 
-# ---------------------------------------------------------------- the words of it
+# ---------------------------------------------------------------- options
 
 
-class _Said:
-    """The words of an argument string, sorted."""
+class _Words:
+    """The words of an argument string, sorted by their meaning."""
 
     def __init__(self) -> None:
         self.options: dict[str, str] = {}
         self.environment: list[str] = []
-        self.passed_over: list[str] = []
+        self.ignored: list[str] = []
         self.program: list[str] = []
         self.unknown: list[str] = []
 
 
-def _sort(words: Sequence[str]) -> _Said:
-    said = _Said()
+def _sort(words: Sequence[str]) -> _Words:
+    parsed = _Words()
     place = 0
     while place < len(words):
         word = words[place]
         place += 1
         if word == "--":
-            said.program += words[place:]
+            parsed.program += words[place:]
             break
         name, equals, value = word.partition("=")
         if name in REFUSED:
             raise UsageError(f"{name} is not supported. {REFUSED[name]}")
         if name in FLAGS and not equals:
-            said.passed_over.append(name)
+            parsed.ignored.append(name)
             place += words[place : place + 1] in (["true"], ["false"])
             continue
         if name not in OPTIONS and name not in MEANINGLESS and name not in CONNECTION:
-            said.program.append(word)
-            said.unknown.append(name)
+            parsed.program.append(word)
+            parsed.unknown.append(name)
             continue
         if not equals:
             if place == len(words) or words[place].startswith("--"):
@@ -259,12 +264,12 @@ def _sort(words: Sequence[str]) -> _Said:
             value = words[place]
             place += 1
         if name == "--msd-env":
-            said.environment.append(value)
+            parsed.environment.append(value)
         elif name in OPTIONS:
-            said.options[name] = value
+            parsed.options[name] = value
         else:
-            said.passed_over.append(name)
-    return said
+            parsed.ignored.append(name)
+    return parsed
 
 
 def _read_limit(name: str, options: Mapping[str, str], read: Callable[[str, str], T]) -> T | None:
@@ -280,19 +285,19 @@ def _read_count(name: str, options: Mapping[str, str]) -> int | None:
     return int(value)
 
 
-def _read_elastic_options(said: str | None, passed_over: list[str]) -> int | None:
+def _read_elastic_options(text: str | None, ignored: list[str]) -> int | None:
     found: int | None = None
-    for name, value in _read_pairs(said):
+    for name, value in _read_pairs(text):
         if name == "maxWorkers":
             found = _read_count("maxWorkers", {"maxWorkers": value})
         else:
-            passed_over.append(f"--edt-options {name[:100]}")
+            ignored.append(f"--edt-options {name[:100]}")
     return found
 
 
-def _read_pairs(said: str | None) -> Iterator[tuple[str, str]]:
+def _read_pairs(text: str | None) -> Iterator[tuple[str, str]]:
     """Yield the names and values of ``a=1,b=2``."""
-    for part in (said or "").split(","):
+    for part in (text or "").split(","):
         name, _, value = part.partition("=")
         if name.strip():
             yield name.strip(), value.strip()
@@ -305,46 +310,46 @@ def _read_group(options: Mapping[str, str]) -> tuple[str | None, str]:
 
 
 def _find_overruled(options: Mapping[str, str]) -> Iterator[str]:
-    """Yield options that another one goes before which says otherwise."""
+    """Yield each option that is ignored because another option for the same thing has a different value."""
     for first, second in (("--ig", "--consumer"), ("--workerDeviceNum", "--gpuPerWorker")):
         if first in options and options.get(second, options[first]) != options[first]:
             yield second
 
 
-def _read_directory(said: str | None) -> str | None:
-    """Return the last part of a path, which is the name of the folder that was sent."""
-    if said is None:
+def _read_directory(text: str | None) -> str | None:
+    """Return the last part of a path: the name of the uploaded folder."""
+    if text is None:
         return None
-    name = re.split(r"[/\\]", said.rstrip("/\\"))[-1]
+    name = re.split(r"[/\\]", text.rstrip("/\\"))[-1]
     if name in ("", ".", ".."):
-        raise UsageError(f"Cannot read --model-dir '{said[:100]}'. Name the folder that was sent.")
+        raise UsageError(f"Cannot read --model-dir '{text[:100]}'. Give the name of the uploaded folder.")
     return name
 
 
-def _read_environment(said: Sequence[str]) -> dict[str, str]:
+def _read_environment(texts: Sequence[str]) -> dict[str, str]:
     found = {}
-    for one in said:
+    for one in texts:
         name, equals, value = one.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
             raise UsageError(f"Cannot read --msd-env {name[:100]}. Write --msd-env NAME=VALUE.")
         if name.startswith("LEGATO_"):
-            raise UsageError(f"Cannot set {name[:100]} with --msd-env: it is the platform's own. Choose another name.")
+            raise UsageError(f"Cannot set {name[:100]} with --msd-env: Legato reserves this name. Choose another name.")
         found[name] = value
     return found
 
 
-def _read_data_path(said: str | None, passed_over: list[str]) -> str | None:
+def _read_data_path(text: str | None, ignored: list[str]) -> str | None:
     found = None
-    for name, value in _read_pairs(said):
+    for name, value in _read_pairs(text):
         if name == "data_path":
             parts = [one for one in value.split("/") if one not in ("", ".")]
             if ".." in parts:
                 raise UsageError(
-                    f"Cannot use data_path '{value[:100]}': it leads out of the data directory. Remove '..'."
+                    f"Cannot use data_path '{value[:100]}': it points outside of the data directory. Remove '..'."
                 )
             found = "/".join(parts)
         elif name != "type":
-            passed_over.append(f"--cs-datastore-meta {name[:100]}")
+            ignored.append(f"--cs-datastore-meta {name[:100]}")
         elif value != "fs":
             raise UsageError(
                 f"Data of type '{value[:100]}' are not supported. Use --cs-datastore-meta type=fs,data_path=PATH."

@@ -1,4 +1,4 @@
-"""The table of frameworks: what each becomes in Legato, and what is supported. Pure."""
+"""The table of WMLA's frameworks: how Legato runs the programs of each, and what it supports. Pure."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import msgspec
 
 from legato.core.errors import UsageError
 
-_MANY: Final = 1024
+_MAX_WORKERS: Final = 1024
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
-    """A framework of theirs.
+    """A framework of WMLA.
 
     Args:
-        name: as ``--exec-start`` has it.
-        backend: what its programs are written for.
-        shape: ``elastic``: one job whose number of workers changes; ``single``: one worker; ``gang``: as many
-            workers as were asked for, or none, which find one another by variables of the launcher.
+        name: the value of ``--exec-start``.
+        backend: the library that its programs use.
+        shape: ``elastic``: the number of workers changes while the job runs; ``single``: one worker; ``gang``: the job
+            starts only when all requested workers have slots. The launcher sets the variables by which the workers of a
+            gang find each other.
         application: the beginning of the names of its applications.
-        told: what is supported, in sentences.
+        sentences: describe what is supported.
     """
 
     name: str
     backend: Literal["pytorch", "tensorflow", "keras"]
     shape: Literal["elastic", "single", "gang"]
     application: str
-    told: tuple[str, ...]
+    sentences: tuple[str, ...]
 
     @property
     def is_elastic(self) -> bool:
-        """Whether its jobs grow and shrink."""
+        """Whether the number of workers of its jobs changes."""
         return self.shape == "elastic"
 
 
 _GANG: Final = (
-    "as many workers as --numWorker times --workerDeviceNum, each with one slot, or none: the job waits until all are "
-    "free."
+    "--numWorker times --workerDeviceNum workers, each with one slot. The job waits until all of these slots are free."
 )
 
 _ALL: Final = (
@@ -48,7 +48,7 @@ _ALL: Final = (
         backend="pytorch",
         shape="elastic",
         application="ElasticPyTorchTrain",
-        told=(
+        sentences=(
             "Elastic distributed training of PyTorch models with fabric_model.FabricModel.",
             "Grows and shrinks between 1 and --numWorker times --workerDeviceNum workers, each with one slot.",
         ),
@@ -58,7 +58,7 @@ _ALL: Final = (
         backend="tensorflow",
         shape="elastic",
         application="ElasticTensorflowTrain",
-        told=(
+        sentences=(
             "Elastic distributed training of tf.keras models with fabric_model.FabricModel.",
             "Grows and shrinks between 1 and --numWorker times --workerDeviceNum workers, each with one slot.",
         ),
@@ -68,21 +68,21 @@ _ALL: Final = (
         backend="keras",
         shape="elastic",
         application="ElasticKerasTrain",
-        told=("Elastic distributed training of Keras models with fabric_model.FabricModel, as edtTensorflow.",),
+        sentences=("Elastic distributed training of Keras models with fabric_model.FabricModel, as edtTensorflow.",),
     ),
     Framework(
         name="PyTorch",
         backend="pytorch",
         shape="single",
         application="SingleNodePytorchTrain",
-        told=("A PyTorch program in one worker with one slot. It does not grow.",),
+        sentences=("A PyTorch program in one worker with one slot. It does not grow.",),
     ),
     Framework(
         name="distPyTorch",
         backend="pytorch",
         shape="gang",
         application="DistPytorchTrain",
-        told=(
+        sentences=(
             f"A program of torch.distributed: {_GANG}",
             "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set for init_process_group().",
             "It does not grow, and fails as a whole if one worker is lost.",
@@ -93,14 +93,14 @@ _ALL: Final = (
         backend="tensorflow",
         shape="single",
         application="SingleNodeTensorflowTrain",
-        told=("A TensorFlow program in one worker with one slot. It does not grow.",),
+        sentences=("A TensorFlow program in one worker with one slot. It does not grow.",),
     ),
     Framework(
         name="disttensorflow",
         backend="tensorflow",
         shape="gang",
         application="DistTensorflowTrain",
-        told=(
+        sentences=(
             f"A program of tf.distribute: {_GANG}",
             "TF_CONFIG is set for MultiWorkerMirroredStrategy. Parameter servers are not supported.",
             "It does not grow, and fails as a whole if one worker is lost.",
@@ -111,7 +111,7 @@ _ALL: Final = (
         backend="keras",
         shape="single",
         application="SingleNodeKerasTrain",
-        told=("A Keras program in one worker with one slot. It does not grow.",),
+        sentences=("A Keras program in one worker with one slot. It does not grow.",),
     ),
 )
 
@@ -119,10 +119,10 @@ FRAMEWORKS: Final[Mapping[str, Framework]] = {one.name: one for one in _ALL}
 
 
 def find_framework(name: str) -> Framework:
-    """Return a framework by its name.
+    """Return the framework of a name.
 
     Raises:
-        UsageError: there is none of this name; the message lists all.
+        UsageError: no framework has this name; the message lists all names.
 
     >>> find_framework("edtPyTorch").shape
     'elastic'
@@ -137,11 +137,11 @@ def find_framework(name: str) -> Framework:
 
 
 def describe_framework(framework: Framework, version: str) -> dict[str, Any]:
-    """Return what ``/execs/frameworks`` says of one.
+    """Return a framework's entry in the answer of ``/execs/frameworks``.
 
     Args:
-        framework: which one.
-        version: of Legato; there is one engine for all.
+        framework: the framework.
+        version: of Legato, reported as the version of every framework.
 
     >>> describe_framework(FRAMEWORKS["PyTorch"], "0.1.0")["execMode"]
     'single'
@@ -149,8 +149,8 @@ def describe_framework(framework: Framework, version: str) -> dict[str, Any]:
     is_gang = framework.shape == "gang"
     return {
         "name": framework.name,
-        "desc": list(framework.told),
-        "description": " ".join(framework.told),
+        "desc": list(framework.sentences),
+        "description": " ".join(framework.sentences),
         "frameworkVersion": version,
         "backend": framework.backend,
         "appName": framework.application,
@@ -161,7 +161,7 @@ def describe_framework(framework: Framework, version: str) -> dict[str, Any]:
         "distributeStrategy": "MultiWorkerMirroredStrategy" if is_gang and framework.backend == "tensorflow" else "",
         "numPs": 0,
         "numWorkers": 1,
-        "maxWorkers": 1 if framework.shape == "single" else _MANY,
+        "maxWorkers": 1 if framework.shape == "single" else _MAX_WORKERS,
         "workerMemory": "",
         "frameworkCmdGenerator": "",
         "prebuiltModelMain": "",

@@ -1,6 +1,6 @@
-"""One table of names: our stages as their states, ids, and the files and variables on which all parts agree. Pure.
+"""Names that several parts of the WMLA plugin use: states, ids, labels, files and environment variables. Pure.
 
-What the launcher in a worker writes, the REST plugin reads: both take the names from here.
+The launcher in a worker writes files that the REST plugin reads; both take the names from here.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-# ---------------------------------------------------------------- places, from RESULT_DIR (the job's `work`) on
+# ---------------------------------------------------------------- files, relative to RESULT_DIR (the job's `work`)
 
 SUBMITTED_CODE: Final = "_submitted_code"
-"""Holds one folder per model directory that was sent: ``_submitted_code/NAME/…``."""
+"""Folder with the uploaded model directories, each under its name: ``_submitted_code/NAME/…``."""
 
 LAUNCHER: Final = "launch_wmla.py"
-"""The program of the job, at the top of its code: a few lines, made at submission, that run `site/launch.py`.
+"""The program of the job, at the top of its code. The submission creates it; it only runs `site/launch.py`.
 
-``sys.argv`` is then ``[LAUNCHER, MAIN, *ARGUMENTS]``; see `find_model_directory` for MAIN.
+Its ``sys.argv`` is ``[LAUNCHER, MAIN, *ARGUMENTS]``; see `find_model_directory` for MAIN.
 """
 
 LAUNCHER_SOURCE: Final = b'''"""Runs the program of this job as WMLA did. Made at its submission."""
@@ -32,39 +32,39 @@ runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"),
 '''
 
 LOG: Final = "log"
-"""Holds one folder per process; see `name_log_directory`."""
+"""Folder with one log directory per process; see `name_log_directory`."""
 
 MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
 TRAINED: Final = "train"
-"""In `MODEL`: ``model_epoch_1.pth``, …, ``model_epoch_final.pth``."""
+"""Folder in `MODEL` with ``model_epoch_1.pth``, …, ``model_epoch_final.pth``."""
 
 JOB_STATE: Final = "state"
-"""``JOB_STATE_DIR``: programs without LOG_DIR write into its ``logs``."""
+"""The variable ``JOB_STATE_DIR`` has the path of this folder. Programs without ``LOG_DIR`` log into its ``logs``."""
 
 ELOG_FILE: Final = "stdout"
-"""In the driver's log directory: what the program's ELog (or ours) writes, and nothing else."""
+"""File in the driver's log directory with the lines of `ELog`, and nothing else."""
 
 METRICS_FILE: Final = "evaluation-metrics.txt"
 HISTORY_FILE: Final = "history.jsonl"
 
 OUT_FILE: Final = "program-stdout.txt"
-"""In a process's log directory: what its program wrote to ``sys.stdout``. Not ``stdout``: that is ELog's."""
+"""File in a process's log directory with the program's standard output. The name ``stdout`` is taken by `ELog`."""
 
 ERR_FILE: Final = "program-stderr.txt"
-"""In a process's log directory: what its program wrote to ``sys.stderr``, the traceback that ended it included."""
+"""File in a process's log directory with the program's error output, including the traceback that ended it."""
 
-# ---------------------------------------------------------------- what a job records (`run.log`)
+# ---------------------------------------------------------------- metrics that a job records (`run.log`)
 
 LOSS: Final = "loss"
 TEST_LOSS: Final = "test_loss"
 ITERATION: Final = "iteration"
-"""Micro-batches of the job so far, recorded together with the means over the epoch so far."""
+"""Number of micro-batches that the job has computed, recorded together with the means over the epoch so far."""
 
 POINT_BATCHES: Final = 50
-"""These are recorded at the first step, about every so many micro-batches, and at the end of each epoch."""
+"""Micro-batches between two records. The job also records at its first step and at the end of each epoch."""
 
-# ---------------------------------------------------------------- variables of workers, as the submission sets them
+# ---------------------------------------------------------------- environment variables of workers, set at submission
 
 DATA_ROOT: Final = "DLI_DATA_FS"
 DATA_DIRECTORY: Final = "DATA_DIR"
@@ -76,56 +76,56 @@ USER: Final = "DLI_SUBMIT_USERNAME"
 TYPE: Final = "EXEC_TYPE"
 
 SPACE: Final = "SPACE_ID"
-"""The group that a job counts for, which is a queue here."""
+"""The instance group or consumer of the job; in Legato, its queue."""
 
 DEFAULT_SPACE: Final = "default"
-"""The queue of who names none."""
+"""The value of `SPACE` if the submission names no group."""
 
 NUM_NODES: Final = "WMLA_NWORKER"
-"""Of a gang (framework ``dist…``): how many processes. Each has one slot, so `NODE_DEVICES` is 1."""
+"""Number of processes of a gang (framework ``dist…``). Each process has one slot, so `NODE_DEVICES` is 1."""
 
 NODE_DEVICES: Final = "WMLA_WORKER_NDEVICE"
 
 APPLICATION: Final = "WMLA_APPLICATION"
-"""The name of the application: what ``--appName`` said, or one made of the framework and the user."""
+"""Name of the application: the value of ``--appName``, or ``APPLICATION-USER`` from the framework's application."""
 
 ENGINE_ARGUMENTS: Final = "EDT_ENGINE_ARGUMENTS"
-"""Set to ``1`` with ``--msd-env``: the launcher appends what WMLA 1.2.1 appended to a program's arguments."""
+"""If ``--msd-env`` sets it to ``1``, the launcher appends the arguments that WMLA 1.2.1 passed to programs."""
 
 MAX_WORKERS: Final = "WMLA_MAX_WORKERS"
-"""How many workers the submission asked for at most."""
+"""Maximum number of workers that the submission asked for."""
 
-WORKERS_SAID: Final = "WMLA_NUM_WORKER"
-"""How many workers the submission named, if it named any: the launcher gives it to programs with such an option."""
+REQUESTED_WORKERS: Final = "WMLA_NUM_WORKER"
+"""Number of workers, set only if the submission named one. The launcher passes it to programs with such an option."""
 
 # ---------------------------------------------------------------- labels of jobs
 
 MARK_LABEL: Final = "wmla"
-"""Every job that is one of theirs has it, with the value `MARK`; lists of theirs show no others."""
+"""Label of all jobs that were submitted through WMLA's interface; its value is `MARK`. WMLA's lists show only these."""
 
 MARK: Final = "yes"
 DELETED_LABEL: Final = "wmla.deleted"
-"""Of a job that was deleted as theirs; it is kept, and they do not see it any more."""
+"""Label of a job that was deleted through WMLA's interface. Legato keeps the job; WMLA's interface hides it."""
 
 TYPE_LABEL: Final = "wmla.type"
-"""``NOTEBOOK`` of a job that a notebook submitted; others are ``BATCH``."""
+"""``NOTEBOOK`` if a notebook submitted the job. Jobs without the label are ``BATCH``."""
 
 FRAMEWORK_LABEL: Final = "wmla.framework"
 ARGUMENTS_LABEL: Final = "wmla.args"
-"""The argument string as it came, without secrets; longer than a label, it continues in ``wmla.args.2``, ``….3`` …"""
+"""The argument string without secrets. If it is too long for a label, it continues in ``wmla.args.2``, ``….3`` …"""
 
 APPLICATION_LABEL: Final = "wmla.application"
 GROUP_LABEL: Final = "wmla.group"
-"""The instance group of a submission in the form of 1.2.x (``sigName``, ``--ig``); others have none."""
+"""The instance group, if the submission named one as in 1.2.x (``sigName``, ``--ig``)."""
 
 MODEL_LABEL: Final = "wmla.model"
-"""MAIN of the program."""
+"""MAIN, the launcher's first argument."""
 
 DEVICES_LABEL: Final = "wmla.devices"
-"""GPUs that each worker of theirs was to have."""
+"""GPUs per WMLA worker, as the submission asked (``--workerDeviceNum``)."""
 
 NOTICE_LABEL: Final = "wmla.notice"
-"""Options that were accepted and mean nothing here."""
+"""The notice of the submission, such as options that were accepted without effect."""
 
 # ---------------------------------------------------------------- ids
 
@@ -134,7 +134,7 @@ _ID: Final = re.compile(rf"(?:driver-|app-)?(?P<job>{_JOB})|executor-(?P<executo
 
 
 def driver_id(job: str) -> str:
-    """Return the id of the driver of a job, which is also the id of its submission.
+    """Return the id of a job's driver, which is also the submission id.
 
     >>> driver_id("j-37efnd0000")
     'driver-j-37efnd0000'
@@ -143,7 +143,7 @@ def driver_id(job: str) -> str:
 
 
 def executor_id(job: str, number: int) -> str:
-    """Return the id of an executor; number 1 is worker 0.
+    """Return the id of a job's executor. Executors count from 1: executor 1 is worker 0.
 
     >>> executor_id("j-37efnd0000", 1)
     'executor-j-37efnd0000-1'
@@ -152,7 +152,7 @@ def executor_id(job: str, number: int) -> str:
 
 
 def name_log_directory(process: str, host: str) -> str:
-    """Return the name, in `LOG`, of the log directory of a process.
+    """Return the name of a process's log directory, which is in `LOG`.
 
     >>> name_log_directory(driver_id("j-37efnd0000"), "node1.example.org")
     'driver-j-37efnd0000.node1.example.org'
@@ -161,7 +161,7 @@ def name_log_directory(process: str, host: str) -> str:
 
 
 def find_job(text: str) -> str | None:
-    """Return the job that an id of theirs names, whichever of its ids it is; None: it has the form of none.
+    """Return the job that an id (of a job, application, driver or executor) names; None if the text is no such id.
 
     >>> find_job("j-37efnd0000"), find_job("driver-j-37efnd0000"), find_job("executor-j-37efnd0000-2")
     ('j-37efnd0000', 'j-37efnd0000', 'j-37efnd0000')
@@ -172,9 +172,9 @@ def find_job(text: str) -> str | None:
 
 
 def find_model_directory(main: str) -> str:
-    """Return the model directory of a program, from RESULT_DIR on, or absolute as the program is.
+    """Return the model directory of a program: relative to RESULT_DIR, or absolute if the program's path is absolute.
 
-    It is on ``sys.path`` of all processes and is their working directory.
+    The model directory is the working directory of all processes, and on their ``sys.path``.
 
     Args:
         main: first argument of the launcher: ``_submitted_code/NAME/…/main.py``, or an absolute path.
@@ -190,7 +190,7 @@ def find_model_directory(main: str) -> str:
 
 
 class State(NamedTuple):
-    """A state of theirs. ``now``: as 2.x and later say it; ``old``: as 1.2.x and its Conductor do."""
+    """The name of a state: ``now`` in WMLA 2.x and later, ``old`` in WMLA 1.2.x and its Conductor."""
 
     now: str
     old: str
@@ -200,24 +200,24 @@ PENDING: Final = State("PENDING_CRD_SCHEDULER", "SUBMITTED")
 SUBMITTED: Final = State("SUBMITTED", "SUBMITTED")
 RUNNING: Final = State("RUNNING", "RUNNING")
 
-# Loops in users' notebooks continue only while they read PENDING_CRD_SCHEDULER, SUBMITTED or RUNNING; LAUNCHING,
-# RECOVERING and all others end them, so nothing that is not over is called so here. Loops in users' scripts end at a
-# state with FINISHED or ERROR in it, and with no other.
+# Polling loops in users' notebooks continue only while the state is PENDING_CRD_SCHEDULER, SUBMITTED or RUNNING. Every
+# other state ends them, also LAUNCHING and RECOVERING, so no job that has not ended gets one of these. Polling loops in
+# users' scripts end only at a state that contains FINISHED or ERROR.
 STATES: Final[Mapping[str, State]] = {
-    # It waits for slots: also after it ran, when the policy took all of them or it is tried again.
+    # The job waits for slots. It may have run before: the policy took all of its slots, or it is retried.
     "queued": PENDING,
-    # It has slots, and trains as yet nothing.
+    # The job has slots but does not train yet.
     "starting": PENDING,
     "running": RUNNING,
-    # It writes its checkpoint, and its workers are there.
+    # The job's workers still run and write a checkpoint.
     "pausing": RUNNING,
-    # It will continue: a loop that ended here would take the result of half a training.
+    # The job will continue. A polling loop that ended here would fetch the result of an unfinished training.
     "paused": PENDING,
-    # Stopped is what it will be; until then its result is not whole.
+    # The job's results are not complete until its state is "stopped".
     "stopping": RUNNING,
     "succeeded": State("FINISHED", "FINISHED"),
     "failed": State("ERROR", "ERROR"),
-    # As theirs. Scripts that know no KILLED never stop a job themselves.
+    # WMLA's name. Scripts that do not know KILLED never stop a job themselves.
     "stopped": State("KILLED", "KILLED"),
 }
 
@@ -237,4 +237,4 @@ STAGES_OF_STATES: Final[Mapping[str, tuple[str, ...]]] = {
     "ERROR": ("failed",),
     "FAILED": ("failed",),
 }
-"""What a query for a state finds."""
+"""The stages of the jobs that a query for a WMLA state finds."""

@@ -1,4 +1,4 @@
-"""The options of a submission: which are supported, which are accepted without effect, which are refused. Pure."""
+"""The options of a submission: supported, accepted without effect, or refused. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ OPTIONS: Final = frozenset(
         *("--msd-env", "--msd-priority", "--workerMemoryLimit", "--workerCPULimit"),
     )
 )
-"""Those that mean something here. Each has a value."""
+"""Supported options. Each takes a value."""
 
 MEANINGLESS: Final = frozenset(
     (
-        # Images, places and requests of containers: a worker is a process with one slot.
+        # Container images, placement and resource requests: in Legato, a worker is a process with one slot.
         *("--workerDeviceType", "--workerMemory", "--workerGPULimit"),
         *("--workerCPU", "--driverDeviceType", "--driverDeviceNum", "--driverMemory", "--driverMemoryLimit"),
         *("--driverCPU", "--driverCPULimit", "--driverGPULimit", "--numDriver", "--numPs"),
@@ -24,18 +24,18 @@ MEANINGLESS: Final = frozenset(
         *("--msd-pull-secret", "--msd-pull-policy", "--msd-task0-node-selector", "--msd-task12n-node-selector"),
         *("--msd-pending-timeout", "--msd-podaffinity-rule", "--msd-podaffinity-topology-key", "--msd-pack-id"),
         *("--msd-topology-key", "--lsf-gpu-syntax", "--sc-runasuser", "--sc-runasgroup", "--sc-fsgroup"),
-        # One environment for all: that of the platform.
+        # All jobs run in the platform's own Python environment.
         *("--conda-env-name", "--python-version"),
-        # A job is its submitter's.
+        # A job belongs to the user who submits it.
         "--submit-user",
-        # Data are on the machines.
+        # Programs read their data from the file system of the machines.
         *("--data-source", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer"),
     )
 )
-"""Accepted, with a notice. Each has a value."""
+"""Options that are accepted without effect; a notice names them. Each takes a value."""
 
 FLAGS: Final = frozenset(("--exclusive", "--no-check-certificate"))
-"""Accepted, with a notice. They have no value, or ``true`` or ``false``."""
+"""Options that are accepted without effect; a notice names them. They take no value, or ``true`` or ``false``."""
 
 CONNECTION: Final = frozenset(
     (
@@ -43,31 +43,31 @@ CONNECTION: Final = frozenset(
         *("--jwt-token", "--query-args", "--debug-level"),
     )
 )
-"""Of the command's connection; it takes them out before it sends the others."""
+"""Options for the connection of ``dlicmd.py``, which removes them before it sends the others."""
 
 SECRET: Final = frozenset(
     (
         *("--msd-env", "--password", "--jwt-token", "--cs-url-bearer"),
-        # They say how to reach data elsewhere, with keys and passwords.
+        # Addresses of remote data, with keys and passwords.
         *("--data-source", "--cs-rmq-meta", "--cs-url-meta"),
     )
 )
-"""Their values are not shown."""
+"""Options whose values are never shown."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "--user-cmd": "Name the main file instead: --model-main FILE, and its arguments behind ' -- '.",
     "--pbmodel-name": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
     "--pbmodel-cmd": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
 }
-"""Refused, and what to do instead."""
+"""Refused options, each with the advice that its error gives."""
 
 _ODD_DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
 def with_plain_dashes(words: Sequence[str]) -> list[str]:
-    """Return words in which options begin with ``--``: printed documents begin them with one longer dash.
+    """Return words in which options begin with ``--`` where a long dash was pasted from a printed document.
 
-    Only what is an option of a submission is changed, and nothing behind a ``--`` that stands alone.
+    Only known options of a submission change, and nothing after a word that is just ``--``.
 
     >>> with_plain_dashes(["\u2013msd-env", "A=1", "\u2014numWorker=2", "--", "\u2013numWorker"])[:3]
     ['--msd-env', 'A=1', '--numWorker=2']
@@ -81,29 +81,29 @@ def with_plain_dashes(words: Sequence[str]) -> list[str]:
     return [*plain, *words[end:]]
 
 
-_NEAR: Final = 0.82
+_MIN_SIMILARITY: Final = 0.82
 _MIN_LENGTH: Final = 5
 _MAX_LENGTH: Final = 40
-_MOST_LOOKED_AT: Final = 50
+_MAX_WORDS: Final = 50
 
 
 def find_near_misses(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield those words that look like an option misspelled, each once, and the option.
+    """Yield each word that looks like a misspelled option once, together with that option.
 
-    They may be options of the program, which is theirs to say; so little is much alike enough.
+    A word may be an option of the program itself, so only words that are very similar to an option count.
 
     >>> list(find_near_misses(["--numWoker", "--wrokerDeviceNum", "-modelMain", "--epochs", "numWorker", "--lr"]))
     [('--numWoker', '--numWorker'), ('--wrokerDeviceNum', '--workerDeviceNum'), ('-modelMain', '--model-main')]
     """
-    from difflib import get_close_matches  # only who has options of their own waits for it
+    from difflib import get_close_matches  # imported here: only submissions with unknown words pay for it
 
     known = {_fold(name): name for name in sorted(OPTIONS | MEANINGLESS | FLAGS | CONNECTION)}
-    for word in list(dict.fromkeys(word for word in words if word.startswith(("-", *_ODD_DASHES))))[:_MOST_LOOKED_AT]:
+    for word in list(dict.fromkeys(word for word in words if word.startswith(("-", *_ODD_DASHES))))[:_MAX_WORDS]:
         folded = _fold(word)
         if word[0] in _ODD_DASHES:
             yield word, f"--{word.lstrip(_ODD_DASHES + '-')}"
         elif _MIN_LENGTH <= len(folded) <= _MAX_LENGTH:
-            for near in get_close_matches(folded, known, 1, _NEAR):
+            for near in get_close_matches(folded, known, 1, _MIN_SIMILARITY):
                 yield word, known[near]
 
 

@@ -88,7 +88,7 @@ def test_the_string_of_the_tutorial() -> None:
     )
     assert (found.group, found.num_workers, found.data_path) == ("wml-ig-edt", 2, "pytorch-mnist")
     assert found.arguments == ("--epochs", "15")
-    assert found.passed_over == ()
+    assert found.ignored == ()
 
 
 def test_the_string_of_later_releases() -> None:
@@ -101,7 +101,7 @@ def test_the_string_of_the_self_test() -> None:
     assert found.framework.shape == "gang"
     assert (found.num_workers, found.model_directory) == (3, "tf2x_mnist")
     assert found.arguments == ("--epochs", "10", "--no-cuda", "true")
-    assert found.passed_over == ("--workerDeviceType",)
+    assert found.ignored == ("--workerDeviceType",)
 
 
 def test_options_that_are_not_known_go_to_the_program_in_their_order() -> None:
@@ -140,7 +140,7 @@ def test_how_many_workers(framework: str, said: str, want: int) -> None:
 
 def test_limits_of_a_worker_are_read() -> None:
     found = read("--workerMemoryLimit 8G --workerCPULimit 500m x")
-    assert (found.memory_bytes, found.num_cpus, found.passed_over) == (8 * 2**30, 0.5, ())
+    assert (found.memory_bytes, found.num_cpus, found.ignored) == (8 * 2**30, 0.5, ())
     assert (read("x").memory_bytes, read("x").num_cpus) == (None, None)
     with pytest.raises(UsageError, match="Cannot read --workerMemoryLimit 'much'"):
         read("--workerMemoryLimit much x")
@@ -148,12 +148,12 @@ def test_limits_of_a_worker_are_read() -> None:
 
 def test_options_without_effect_are_ignored_and_reported() -> None:
     found = read("--workerMemory 4G --exclusive --msd-label a=b --workerMemory 8G --edt-options other=1,maxWorkers=2 x")
-    assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
+    assert found.ignored == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
     assert (found.num_workers, found.arguments) == (2, ("x",))
     assert read("--exclusive false x").arguments == ("x",)
     both = read("--ig a --consumer b --gpuPerWorker 3 --workerDeviceNum 2")
-    assert (both.group, both.num_devices, both.passed_over) == ("a", 2, ("--consumer", "--gpuPerWorker"))
-    assert read("--ig a --consumer a --gpuPerWorker 2 --workerDeviceNum 2").passed_over == ()
+    assert (both.group, both.num_devices, both.ignored) == ("a", 2, ("--consumer", "--gpuPerWorker"))
+    assert read("--ig a --consumer a --gpuPerWorker 2 --workerDeviceNum 2").ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_what_programs_call_their_own_is_no_near_miss() -> None:
         ("--exec-start PyTorch --numWorker two", "Cannot read --numWorker two"),
         ("--exec-start PyTorch --numWorker 0", "at least 1"),
         ("--exec-start PyTorch --numWorker ²", "Cannot read --numWorker"),
-        ("--exec-start edtPyTorch --numWorker 100001", "may have 100000"),
+        ("--exec-start edtPyTorch --numWorker 100001", "the maximum is 100000"),
         ("--exec-start PyTorch --edt-options maxWorkers=", "Cannot read maxWorkers"),
         ("--exec-start PyTorch --msd-priority -3", "Cannot read --msd-priority"),
         ("--exec-start PyTorch --msd-env AB", "NAME=VALUE"),
         ("--exec-start PyTorch --msd-env 1=2", "NAME=VALUE"),
-        ("--exec-start PyTorch --msd-env LEGATO_WORKER=2", "platform's own"),
+        ("--exec-start PyTorch --msd-env LEGATO_WORKER=2", "reserves this name"),
         ("--exec-start PyTorch --cs-datastore-meta type=s3", "type 's3'"),
-        ("--exec-start PyTorch --cs-datastore-meta type=fs,data_path=a/../../b", "leads out"),
+        ("--exec-start PyTorch --cs-datastore-meta type=fs,data_path=a/../../b", "points outside"),
         ("--exec-start PyTorch --model-dir ..", "Cannot read --model-dir"),
         ("--exec-start PyTorch --user-cmd -- ls", "--user-cmd is not supported. Name the main file"),
         ("--exec-start PyTorch --pbmodel-name x", "not supported"),
@@ -282,6 +282,6 @@ def test_an_option_with_the_dash_of_a_printed_document_is_that_option() -> None:
 
 
 def test_only_a_number_that_was_named_is_one_that_the_user_asked_for() -> None:
-    assert not read("").says_workers and not read("--workerDeviceNum 2").says_workers
-    assert read("--numWorker 2").says_workers and read("--edt-options maxWorkers=2").says_workers
-    assert not read_arguments("--exec-start PyTorch --numWorker 2").says_workers
+    assert not read("").names_workers and not read("--workerDeviceNum 2").names_workers
+    assert read("--numWorker 2").names_workers and read("--edt-options maxWorkers=2").names_workers
+    assert not read_arguments("--exec-start PyTorch --numWorker 2").names_workers

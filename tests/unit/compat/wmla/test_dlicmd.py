@@ -607,7 +607,7 @@ def test_options_without_effect_are_reported_in_one_line_each(
     assert [line.split()[1] for line in lines] == names
     assert all(line.startswith(f"Notice: {name} is ignored: ") for name, line in zip(names, lines, strict=True))
     read = arguments.read_arguments(fake.asked[0].query["args"][0])
-    assert read.passed_over == tuple(names) and read.arguments == ("--numPs", "1")
+    assert read.ignored == tuple(names) and read.arguments == ("--numPs", "1")
 
 
 def test_what_else_the_server_says_of_a_submission_is_passed_on(
@@ -634,7 +634,7 @@ def test_a_flag_takes_nothing_from_the_program(
     fake.answer("POST", "/execs/", Answer(RECORD))
     do("--exec-start", "PyTorch", *flag, "data.csv")
     read = arguments.read_arguments(fake.asked[0].query["args"][0])
-    assert (read.arguments, read.passed_over) == (("data.csv",), ("--exclusive",))
+    assert (read.arguments, read.ignored) == (("data.csv",), ("--exclusive",))
 
 
 def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:

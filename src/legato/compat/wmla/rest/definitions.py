@@ -48,7 +48,7 @@ class FabricPrograms:
     @property
     def description(self) -> str:
         """What it runs."""
-        return f"{FRAMEWORKS[self.name].told[0]} Each node is a worker with one slot."
+        return f"{FRAMEWORKS[self.name].sentences[0]} Each node is a worker with one slot."
 
     def prepare(self, wanted: Wanted) -> Prepared:
         """Return the program of a job.

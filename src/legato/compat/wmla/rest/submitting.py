@@ -161,8 +161,8 @@ class Submitter:
             names.MAX_WORKERS: str(submission.num_workers),
             names.SPACE: submission.group or names.DEFAULT_SPACE,
         }
-        if submission.says_workers:
-            found[names.WORKERS_SAID] = str(submission.num_workers)
+        if submission.names_workers:
+            found[names.REQUESTED_WORKERS] = str(submission.num_workers)
         found |= submission.environment
         if framework.shape == "gang":
             # So many wait for one another, whatever other options the program gets.
@@ -319,7 +319,7 @@ def write_notice(
     told = []
     if missing_data is not None:
         told.append(f"DATA_DIR={missing_data} does not exist yet: the program must create it, or it finds no data.")
-    ignored = list(submission.passed_over)
+    ignored = list(submission.ignored)
     ignored += ["dataSource"] if extra.get("dataSource") else []
     if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
         ignored.append("more than one worker")

@@ -194,7 +194,7 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
 def _more_arguments(places: Places, program: Path, given: Sequence[str]) -> list[str]:
     """Return what the program gets besides its own arguments."""
     return engine_arguments(places, os.environ) or find_worker_arguments(
-        program, given, os.environ.get(names.WORKERS_SAID)
+        program, given, os.environ.get(names.REQUESTED_WORKERS)
     )
 
 

@@ -211,12 +211,12 @@ def test_the_number_of_workers_goes_to_programs_that_ask_for_it(
     play: Play,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(names.WORKERS_SAID, "2")
+    monkeypatch.setenv(names.REQUESTED_WORKERS, "2")
     monkeypatch.delitem(sys.modules, "settings", raising=False)
     (job / "_submitted_code/mnist/src/settings.py").write_text(beside)
     assert play(text, *given)["argv"][1:] == want
     sys.modules.pop("settings", None)
-    monkeypatch.delenv(names.WORKERS_SAID)
+    monkeypatch.delenv(names.REQUESTED_WORKERS)
     os.chdir(job)
     assert play(text, *given)["argv"][1:] == list(given), "the submission names no number"
 
