@@ -58,9 +58,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
         start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
         collective_limit_s: a worker that has neither computed nor made progress for this long is fenced, and workers
-        that
-            have waited for one another for this long are connected again. 1800: longer than a healthy program waits
-            for a disk or a network.
+            that have waited for one another for this long are connected again. 1800: longer than a healthy program
+            waits for a disk or a network.
         form_patience_s: once a worker is warm, the first view waits this long for the others. 10: all start together
             if they start at about the same time.
         join_patience_s: once a joiner is warm, the change waits this long for other joiners. 2: joiners come in

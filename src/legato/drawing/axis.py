@@ -21,7 +21,7 @@ _STEPS_S: Final = (
 
 
 def choose_ticks(begin: float, end: float, most: int) -> list[float]:
-    """Return at most ``most`` round moments between two moments, in seconds.
+    """Return the round moments between two moments, in seconds, with at most ``most`` steps from one end to the other.
 
     >>> choose_ticks(10, 130, 5)
     [30.0, 60.0, 90.0, 120.0]

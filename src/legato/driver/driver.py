@@ -241,7 +241,7 @@ class Driver:
         self._show(events.Record(kind="note", reason=told, level="warning"))
 
     def _close_books(self, outcome: Outcome) -> None:
-        # Records also what workers wrote since the last look.
+        # Also shorten logs that workers have written to since the last check.
         LogCaps(self._directory, self._spec.log_max_bytes, self._warn).drop()
         snapshot = self._membership.job.snapshot()
         self._write_journal(self._journal(snapshot, outcome))

@@ -67,7 +67,7 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
     """Start no worker in this worker's slot again; the job continues with the other workers."""
     if worker.slot not in job.wanted:
         # The job does not own a leaver's slot any more, so it cannot give the slot up.
-        job.record(kind, f"{reason}; the job gives slot {worker.slot} up", worker, "warning", detail or None)
+        job.record(kind, f"{reason}; the job no longer uses slot {worker.slot}", worker, "warning", detail or None)
         return
     job.wanted.discard(worker.slot)
     job.given_up.add(worker.slot)

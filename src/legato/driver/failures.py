@@ -11,7 +11,7 @@ from legato.driver.ending import fail, give_up_slot, note_failed
 from legato.driver.job import AWAY, JobFacts, Worker
 
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
-# Signals that are not the program's fault, so another worker is started.
+# Exit codes that are not the program's fault, so another worker is started.
 _MISFORTUNES = {
     EXIT_LOST_LINK: "its connection to the driver failed; its log says why",
     EXIT_UNSTARTED: "no process could be started for it",
@@ -131,7 +131,7 @@ def describe_exit(exit_code: int, reason: str = "") -> str:
 
 
 def _is_superseded(job: JobFacts, worker: Worker) -> bool:
-    """Whether the view in force has already replaced a worker: a leaver that has not ended."""
+    """Whether a worker was in a view, but is not in the one in force: a leaver that has not ended yet."""
     return worker.view > 0 and job.current is not None and worker.number not in job.current.workers
 
 

@@ -27,7 +27,8 @@ class Worker:
         deadline: it is fenced if it is still in its phase at this time; None: no deadline.
         view: the newest view for which it sent Joined; 0 before that.
         away: whether its connection is lost.
-        farewell: the reason in its Goodbye, None before that: finished, shrunk, stopped, orphaned, superseded, refused.
+        farewell: why it ends, from its Goodbye or by the driver's order: finished, shrunk, stopped, orphaned,
+            superseded, refused, dismissed. None: neither has come.
         finished_in: number and rank of the view in which its program ended.
         trained: whether its program has trained with Legato, as reported at its end; None before that.
         saved: the path of the last checkpoint that it reported.
@@ -326,7 +327,7 @@ class JobFacts:
         )
 
     def leave_within(self, worker: Worker, limit_s: float, why: str) -> None:
-        """Remove a worker from the view and from proposals; kill it unless it ends in time."""
+        """Exclude a worker from all further views; it is killed unless it ends in time."""
         worker.move(WorkerPhase.LEAVING, self.now, why)
         worker.deadline = self.now + limit_s
         worker.deadline_reason = f"did not leave within {limit_s:g} s"

@@ -116,7 +116,7 @@ class LogEnd(NamedTuple):
 
 
 def read_ends(lines: Iterable[bytes], worker: int) -> tuple[LogEnd, ...]:
-    r"""Return the lengths of one worker's log over time, since its last start; length and time only grow.
+    r"""Return the lengths of one worker's log over time, since the log was last cut to nothing; both only grow.
 
     >>> lines = [b'{"time": 1, "ends": {"0": 10, "1": 4}}', b'{"time": 3, "ends": {"0": 12}}']
     >>> read_ends(lines, 0)

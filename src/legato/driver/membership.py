@@ -391,7 +391,7 @@ class Membership:
         else:
             job.move(JobState.TRAINING, reason)
         for worker in job.where(lambda worker: worker.phase is WorkerPhase.WARM):
-            job.welcome(worker)  # known only now
+            job.welcome(worker)  # only now it is known whether to resume
         job.record("adopted", reason, level="warning" if present < len(job.wanted) else "info")
         if job.current is not None:
             if snapshot.current is not None and snapshot.current.number > number:

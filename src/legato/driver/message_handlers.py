@@ -128,7 +128,8 @@ def _hear_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
         return
     worker.view = max(worker.view, joined.view)
     worker.num_rounds = max(worker.num_rounds, joined.num_rounds)
-    # The first step of a view is no progress: a job that repeatedly dies in the same step makes none.
+    # The rounds with which a worker enters a view are no progress: a job that repeatedly dies in the same step makes
+    # none.
     job.best_round = max(job.best_round, joined.num_rounds)
     job.record("joined", f"worker {worker.number} is in view {joined.view} after {joined.pause_s:.3f} s", worker)
 

@@ -272,7 +272,7 @@ def count_limit_hits(proc: Path = _PROC) -> LimitHits:
         if place.version == 2:
             # The machine's root group has no counts; a container's root group looks like any other group.
             is_root = not (folder / "cgroup.events").exists()
-            # On older kernels, counts (memory.events) include those of inner groups.
+            # Older kernels have only memory.events, whose counts include those of inner groups.
             counts[folder] = _read_count(folder / "memory.events.local", "oom")
             is_certain &= is_root or (folder / "memory.events.local").exists()
         else:

@@ -136,7 +136,7 @@ def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
 
 
 def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[int, list[Slot], int]:
-    """Assign every slot to its claim. Returns the capacity, the free slots, and the number held by ended jobs."""
+    """Assign every slot to its claim. Returns the capacity, the free slots, and the number held by other jobs."""
     capacity = orphaned = 0
     free = []
     for slot in slots:

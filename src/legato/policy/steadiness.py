@@ -17,7 +17,7 @@ Need = tuple[Claim, int]
 
 
 def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
-    """Set the present size of every claim, and which claims give slots to which.
+    """Set the number of slots that every claim gets now, and which claims give slots to which.
 
     Returns:
         The next time at which a decision changes without other news; None if there is none.
@@ -65,7 +65,7 @@ def _tolerable(claim: Claim) -> int:
 
 
 def _keep_time(claim: Claim, rules: Rules, now: float) -> None:
-    """Set since when a claim's target differs from its size, and when it may be resized."""
+    """Set since when a claim's target is above, or below, its present slots, and when it may be resized."""
     job = claim.job
     if claim.target == claim.held:
         return

@@ -2,7 +2,7 @@
 
 They behave like real drivers in all that the platform can see: actions take time, drivers die and hang on request, and
 workers outlive their driver. They also check what no real driver could: `clashes` lists every slot in which two jobs
-had a worker at the same time.
+had a worker at the same time, and every job that ran to its end twice.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         policy: the name of the scheme.
-        num_jobs: submitted.
+        num_jobs: of the workload.
         num_unfinished: jobs that have not succeeded; they are not part of the statistics of completion.
         makespan_s: from the first submission to the last end.
         allocation: slot-seconds that jobs had, divided by those of the pool in the makespan.

@@ -21,7 +21,7 @@ class Saved:
         failed_at: the requested failures that have happened.
         num_successes: how often it ran to its end; more than once would be an error.
         num_resizes: how often the number of its workers changed while it trained.
-        num_failures: how often its program raised.
+        num_failures: how often its program raised, or the platform gave an attempt up.
         useful_s: slot-seconds in which it trained, counting only slots that made it faster.
         trained: when it trained with how many workers, one entry for each change.
     """
@@ -268,7 +268,7 @@ class Life:
         if worker.phase is not Phase.STARTING or worker not in self._workers or self._ending is not None:
             return
         if self.state is not DriverState.RUNNING:
-            # No member is there to admit it.
+            # No driver is there to admit it now; it tries again.
             self._loop.call_later(self._house.costs.start_s, self._join, worker)
             return
         self._catch_up()
@@ -325,7 +325,7 @@ class Life:
         """Handle the step at which the job fails or is done."""
         stop = self._next_stop()
         self._catch_up()
-        # The rounding error of a division is no step.
+        # Rounding errors may have left the position a little below a whole step.
         self.step = float(max(stop, int(self.step)))
         if stop < self.load.num_steps:
             self.saved.failed_at.add(stop)

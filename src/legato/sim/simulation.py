@@ -1,7 +1,7 @@
 """A whole platform in virtual time: the real policies and control loop over simulated drivers and a store in memory.
 
 `World` holds the parts; `simulate` submits a workload to it and waits until every job has ended. A round of the loop
-follows news within a second, as on the real platform; rounds without news are skipped.
+follows news within a second, as on the real platform. Without news the next one comes after `Setting.quiet_s`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from legato.sim.memory_store import MemoryLoopStore
 from legato.sim.workload import PlannedJob
 
 _CODE: Final = Path("made-up")
-_NEAR: Final = 1e-6  # of an interval: what is left of a division
+_NEAR: Final = 1e-6  # of an interval; a smaller remainder is a rounding error
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

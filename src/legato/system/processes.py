@@ -161,14 +161,14 @@ def kill_group(pid: int, start_time: int, mark: str, user: int | None = None) ->
 
     The system does not reuse a group's number while the group has members. So while the leader exists, running or as a
     zombie, the group is the right one; if another process has the number, the group is empty. If there is no process
-    with the number, another process may have led a group of the same number since. Then only processes with the mark
-    are killed.
+    with the number, another process may have led a group of the same number since. Then the group is killed only if one
+    of its members has the mark.
 
     Args:
         pid: of the leader.
         start_time: of the leader.
         mark: a variable, ``NAME=VALUE``, that the leader had at its start, and that its children inherit.
-        user: only processes of this user are killed. None: any user.
+        user: the group is killed only if the leader, or the member with the mark, is this user's. None: any user's.
 
     Raises:
         LegatoError: the system refuses it.

@@ -46,7 +46,7 @@ class Pulse:
         self.left_out.clear()
 
     def look(self, reports: Iterable[DriverReport]) -> None:
-        """Count drivers by their state."""
+        """Count the drivers with failures, by their state."""
         self.drivers = Counter(report.state for report in reports if report.state in TROUBLED)
 
     def end_round(self, now: float, elapsed_s: float) -> None:

@@ -37,7 +37,7 @@ class Accounts:
         """Create a user. A user without a password can log in with tokens only.
 
         Raises:
-            Forbidden: the user is not an admin.
+            Forbidden: the asker is no admin.
             Conflict: the name is taken.
             UsageError: the name or the password cannot be used.
         """
@@ -69,7 +69,7 @@ class Accounts:
             is_disabled: None: stays.
 
         Raises:
-            Forbidden: the user is not an admin.
+            Forbidden: the asker is no admin.
             NotFound: there is no such user.
             Conflict: no admin would be left.
         """
@@ -196,7 +196,7 @@ class Accounts:
 
     def list_idle_uids(self) -> dict[str, int]:
         """Return the system numbers of all users who have no job that may have processes."""
-        # Counts all jobs that have not ended, because a stage may be one that this release does not know.
+        # A job with slots counts too, whatever its stage: it may be a stage that this release does not know.
         holds = select(allocations.c.id).where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None)).exists()
         busy = select(jobs.c.owner).where(or_(jobs.c.stage.in_(HOLDING), holds))
         idle = select(job_uids.c.user, job_uids.c.uid).where(job_uids.c.user.not_in(busy))

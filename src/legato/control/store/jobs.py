@@ -150,7 +150,7 @@ class Jobs:
         return self._ask(Action.STOP, job, asker, now, version, stop_now=stop_now)
 
     def change(self, job: str, patch: JobPatch, asker: Asker, now: float, *, version: int | None = None) -> Job:
-        """Change a job's limits, priority, queue, name or labels.
+        """Change a job's minimum and maximum of workers, its priority, queue or labels.
 
         Args:
             job: its id.

@@ -34,7 +34,7 @@ class Queues:
         """Create the queue, or replace its settings and members.
 
         Raises:
-            Forbidden: the user is not an admin.
+            Forbidden: the asker is no admin.
             UsageError: its numbers do not fit together.
             NotFound: a member is no user.
         """
@@ -68,9 +68,9 @@ class Queues:
         """Delete a queue to which no job belongs.
 
         Raises:
-            Forbidden: the user is not an admin.
+            Forbidden: the asker is no admin.
             NotFound: there is no such queue.
-            Conflict: jobs belong to it.
+            Conflict: jobs belong to it, or a project uses it.
         """
         check_is_admin("delete a queue", asker)
         told = f"Cannot delete queue '{name}'"

@@ -83,7 +83,7 @@ class Loader:
         Loader processes with an older copy end; new ones start with a copy of the data set as it is then.
 
         Returns:
-            Whether the data set may have changed; always True without loader processes, which is not checked.
+            Whether the data set may have changed. True without loader processes: then this is not checked.
         """
         if self._processes is None:
             self._fetcher.look_again()

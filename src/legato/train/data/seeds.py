@@ -38,7 +38,7 @@ def seed_micro_batch(seed: int, step: int, index: int) -> None:
 
     Args:
         seed: of the job.
-        step: number of the step in the whole job.
+        step: number of the step in the whole job; in an evaluation, number of its round from 0.
         index: number of the micro-batch in its step.
     """
     _set_generators(derive(MICRO_BATCH, seed, step, index))

@@ -1,8 +1,8 @@
 """One worker's part in a job: it joins, receives the state, and between rounds saves, stops, or enters another view.
 
 The order of these actions makes the result exact: state is sent and received only between two steps, and planned
-changes of the membership happen only there. A round itself belongs to `stepping` and `evaluation`, which call the
-session between two rounds and when a view breaks. The session calls neither.
+changes of the membership happen only between two rounds. A round itself belongs to `stepping` and `evaluation`, which
+call the session between two rounds and when a view breaks. The session calls neither.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Session:
         self._known_unshared: set[str] = set()
         self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
         if self._recorder is not None:
-            # The checks see the state after every step, whatever the program asks for.
+            # `legato verify` compares the recorded states: a difference must neither end the run nor be repaired.
             self._on_difference = "warn"
         self.reporter = Reporter(place.link)
         self._settings_alone = settings
@@ -574,7 +574,7 @@ class Session:
             self.agreement.ask()
 
     def _finish(self) -> None:
-        """End with the program; not called when an error ends it."""
+        """End with the program. After an error: not called in a job; alone, wait only for checkpoints being written."""
         failed = getattr(sys, "last_value", None) is not None
         if self._is_broken_off and self.is_loaded and not failed and not self.membership.has_left:
             # Its present state is the end of its training nevertheless.

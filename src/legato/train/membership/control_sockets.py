@@ -142,7 +142,7 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Cont
         store: a ``torch.distributed`` store that all members share; it has no value yet under the keys used here.
         rank: of this member.
         hosts: addresses of all members, in rank order.
-        limit_s: the longest time that this may take, in seconds.
+        limit_s: seconds to wait for the connection of each peer, and for its greeting.
 
     Raises:
         OSError: a peer did not connect in time.

@@ -35,7 +35,7 @@ class Outbox:
         self._saved: wire.Saved | None = None
 
     def put(self, message: wire.Message) -> None:
-        """Put a message into the outbox, for this driver or the next one. Of `Progress` only that of a resume.
+        """Put a message into the outbox, for this or the next driver. `report` takes progress, unless it is a resume.
 
         Raises:
             ProgramError: the message is larger than any driver accepts.

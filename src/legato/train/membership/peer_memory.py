@@ -105,7 +105,8 @@ def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Call
 def _let_peers_read() -> bool:
     if not hasattr(_libc, "process_vm_readv"):
         return False
-    # On systems where only parent processes may read by default, allow all processes of the same user, as elsewhere.
+    # On systems where only ancestors of a process may read its memory by default, allow all processes of the same user,
+    # as elsewhere.
     _libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
     return True
 

@@ -221,7 +221,7 @@ def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree
 
 
 def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], reason: str) -> list[Work]:
-    """Start to tell the joiners that they will get no state, and why; the first source calls this.
+    """Start to tell the joiners that they will get no state, and why; any rank but the first source sends nothing.
 
     Raises:
         BrokenView: a peer is gone; all operations of this call have ended.
@@ -232,7 +232,7 @@ def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], r
 
 
 def receive_header(group: Group, source: int) -> TransferHeader:
-    """Receive the first message of `send_tree`."""
+    """Receive the first message of `send_tree`, or the only one of `send_refusal`."""
     return TransferHeader(**decode(receive_bytes(group, source)))
 
 

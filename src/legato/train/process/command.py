@@ -69,7 +69,7 @@ def find_environment(given: Mapping[str, str], more: Mapping[str, str]) -> dict[
 
 def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
     environment = find_environment(os.environ, more)
-    # With the program's import path, not with Legato's.
+    # Search the command's own PATH, which puts this interpreter first, instead of this process's.
     found = shutil.which(words[0], path=environment["PATH"])
     if found is None:
         there = Path(words[0]).is_file()

@@ -1,8 +1,8 @@
 """The sum of a bucket over ranks whose gradients are on GPUs: along the same tree, by NCCL between the devices.
 
-Votes and other small messages go over gloo on the CPU and never wait for a GPU. A collective of NCCL that is in
-progress when a peer dies neither ends nor raises an error. So this class waits for its end, and aborts the group when
-the view breaks. Decides nothing about membership.
+Votes and other small messages go over plain sockets and never wait for a GPU. A collective of NCCL that is in progress
+when a peer dies neither ends nor raises an error. So this class polls for its end and stops waiting when the view
+breaks; `Group.break_connections` then aborts NCCL. Decides nothing about membership.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.segments import Segment
 
-# Below this many bytes over all ranks every rank adds up all blocks itself, which saves a round trip.
+# Up to this many bytes over all ranks every rank adds up all blocks itself, which saves a round trip.
 _DIRECT_BYTES: Final = 2 * 2**20
 _CHUNK_ELEMENTS: Final = 2**15
 

@@ -105,7 +105,7 @@ def _of_other(kind: str, place: str, owner: Any, values: Any) -> Iterator[Item]:
 
 
 def _titled(things: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Name objects by their types, with a number if several have the same type."""
+    """Name objects by their types, with their numbers if there are several objects."""
     for index, thing in enumerate(things):
         yield type(thing).__name__ + (f" {index}" if len(things) > 1 else ""), thing
 
