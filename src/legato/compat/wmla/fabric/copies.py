@@ -1,8 +1,9 @@
-"""Copies of what a program writes to its standard streams: in files of its process, and in those of the driver.
+"""Copies what a program writes to its standard streams into files of its process and of the driver.
 
-WMLA's driver ran the program too, so what it printed stood in the driver's files, among the driver's own lines. Here
-the one process that speaks for the driver has its program's words copied there, those before it spoke as well. A
-program that fails reports the reason to the driver, in each process. A failing copy harms no other.
+WMLA's driver also ran the program, so the driver's files had the program's output among the driver's own lines. Legato
+has no such driver: one process, rank 0, also copies its output to the driver's files, including what it wrote before it
+became rank 0. In every process, a program that fails writes its error to the driver's error log. If one copy cannot be
+written, the others continue.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from typing import Any, Final, TextIO
 from legato.compat.wmla import names
 
 KEPT_CHARS: Final = 2**20
-"""How much of what was written is remembered for the driver's files."""
+"""Number of characters, the last ones written, that a stream keeps for the driver's files."""
 
 _TAIL_BYTES: Final = 2**20
 
 
 class CopiedStream(io.TextIOBase):
-    """A stream whose text also goes to a file, at the end of each line.
+    """A text stream that also writes to a file, line by line.
 
     Args:
-        stream: the one that is copied.
+        stream: the stream that is copied.
         path: of the copy; its directory exists.
     """
 
@@ -36,39 +37,39 @@ class CopiedStream(io.TextIOBase):
         self._stream = stream
         self._copies: list[TextIO] = [_open(path)]
         self._driver: TextIO | None = None
-        self._told: Path | None = None
+        self._failure_path: Path | None = None
         self._kept: deque[str] = deque()
         self._num_kept = 0
-        self.is_apart = False
+        self.skips_driver = False
 
     def write(self, text: str) -> int:
-        """Write to all."""
+        """Write to the stream and to all copies."""
         length = self._stream.write(text)
         for copy in tuple(self._copies):
-            if copy is not self._driver or not self.is_apart:
+            if copy is not self._driver or not self.skips_driver:
                 self._try(copy, copy.write, text)
-        if self._told is not None:
-            self._tell(self._told, text)
-        elif not self.is_apart:
+        if self._failure_path is not None:
+            self._append_failure(self._failure_path, text)
+        elif not self.skips_driver:
             self._keep(text)
         return length
 
     def flush(self) -> None:
-        """Flush all."""
+        """Flush the stream and all copies."""
         self._stream.flush()
         for copy in tuple(self._copies):
             self._try(copy, copy.flush)
 
     def close(self) -> None:
-        """End the copies; the stream itself stays open."""
+        """Close the copies; the stream itself stays open."""
         copies, self._copies = self._copies, []
         for copy in copies:
             with contextlib.suppress(OSError):
                 copy.close()
 
-    def speak(self, path: Path) -> None:
-        """Have what was written so far, and all that follows, in a file of the driver's as well."""
-        self._hush()
+    def copy_to(self, path: Path) -> None:
+        """Also copy to a file of the driver: the text that was written so far and all later text."""
+        self._stop_driver_copy()
         try:
             self._driver = _open(path)
         except OSError as error:
@@ -77,21 +78,21 @@ class CopiedStream(io.TextIOBase):
         self._copies.append(self._driver)
         self._try(self._driver, self._driver.write, "".join(self._kept))
 
-    def tell_once(self, path: Path) -> None:
-        """Have what follows in a file of the driver's unless it is there already, from any process."""
-        self._hush()
-        self._told = path
+    def copy_failure_to(self, path: Path) -> None:
+        """Append later text to a file of the driver, unless this or another process has already written it."""
+        self._stop_driver_copy()
+        self._failure_path = path
 
     def writable(self) -> bool:
-        """Tell that it can be written to."""
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
-        """Tell whether the copied stream is a terminal."""
+        """Return whether the copied stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of the copied stream: what C libraries write has no copy."""
+        """Return the file descriptor of the copied stream. Output of C libraries goes there and is not copied."""
         return self._stream.fileno()
 
     @property
@@ -101,11 +102,11 @@ class CopiedStream(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # as above
-        """What the copied stream does with what it cannot encode."""
+        """How the copied stream handles characters that it cannot encode."""
         return self._stream.errors
 
     def __getattr__(self, name: str) -> Any:
-        # Such as `buffer` and `reconfigure`.
+        # For example `buffer` and `reconfigure`.
         return getattr(self._stream, name)
 
     # ------------------------------------------------------------ inside
@@ -116,14 +117,14 @@ class CopiedStream(io.TextIOBase):
         while self._num_kept > KEPT_CHARS:
             self._num_kept -= len(self._kept.popleft())
 
-    def _tell(self, path: Path, text: str) -> None:
+    def _append_failure(self, path: Path, text: str) -> None:
         try:
             add_once(path, text, before="".join(self._kept))
         except OSError as error:
-            self._told = None
+            self._failure_path = None
             self._complain(error)
 
-    def _hush(self) -> None:
+    def _stop_driver_copy(self) -> None:
         copy, self._driver = self._driver, None
         if copy is not None:
             self._copies = [other for other in self._copies if other is not copy]
@@ -147,45 +148,51 @@ _streams: list[tuple[str, CopiedStream]] = []
 
 
 def copy_streams(log_dir: Path) -> None:
-    """Have what this process writes to its standard streams copied into its log directory."""
+    """Copy what this process writes to its standard streams into files of its log directory."""
     out = CopiedStream(sys.stdout, log_dir / names.OUT_FILE)
     err = CopiedStream(sys.stderr, log_dir / names.ERR_FILE)
     sys.stdout, sys.stderr = out, err
     _streams[:] = [(names.OUT_FILE, out), (names.ERR_FILE, err)]
 
 
-def speak_for_driver(directory: Path) -> None:
-    """Have what this process has written, and will write, in the driver's files too; nothing where it is not copied."""
+def copy_to_driver(directory: Path) -> None:
+    """Also copy the output of this process, past and future, to the driver's files.
+
+    This does nothing if `copy_streams` was not called.
+    """
     for name, stream in _streams:
-        stream.speak(directory / name)
+        stream.copy_to(directory / name)
 
 
-def tell_driver_of_failure(directory: Path) -> None:
-    """Have what this process writes to its error stream from now on in the driver's, once from all that fail alike."""
+def copy_failure_to_driver(directory: Path) -> None:
+    """Copy later error output of this process to the driver's error log.
+
+    If several processes fail with the same text, the log gets it once.
+    """
     for name, stream in _streams:
         if name == names.ERR_FILE:
-            stream.tell_once(directory / name)
+            stream.copy_failure_to(directory / name)
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Keep what is written meanwhile out of the driver's files: it is this process's own."""
+def not_for_driver() -> Iterator[None]:
+    """Do not copy output to the driver's files while the context is open: it concerns this process alone."""
     for _, stream in _streams:
-        stream.is_apart = True
+        stream.skips_driver = True
     try:
         yield
     finally:
         for _, stream in _streams:
-            stream.is_apart = False
+            stream.skips_driver = False
 
 
 def add_once(path: Path, text: str, *, before: str = "") -> None:
-    """Append a text to a file, unless it stands near its end; several processes may do so at once.
+    """Append a text to a file, unless the last MiB of the file contains it. Several processes may call this at once.
 
     Args:
         path: of the file.
-        text: what is added.
-        before: written before it if the file is empty.
+        text: to append.
+        before: also written, before the text, if the file is empty.
     """
     with path.open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

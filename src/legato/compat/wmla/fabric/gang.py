@@ -1,4 +1,4 @@
-"""Variables of programs of a gang besides those of torchrun: those of WMLA, and that of TensorFlow. Pure."""
+"""Environment variables by which the programs of a gang find each other: torchrun's, WMLA's and TensorFlow's. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from legato.train.membership.gang import Seat, variables_of_seat
 
 
 def variables_of_gang(seat: Seat, *, for_tensorflow: bool) -> dict[str, str]:
-    """Return the variables by which programs find their gang.
+    """Return the environment variables by which a program finds the other workers of its gang.
 
-    Each worker is a node with one device: it sees no other.
+    Each worker counts as a node with one device, because it sees only the device of its slot.
 
     Args:
-        seat: of this worker.
-        for_tensorflow: also ``TF_CONFIG``.
+        seat: rank of this worker, and the addresses of all workers.
+        for_tensorflow: also set ``TF_CONFIG``.
 
     >>> found = variables_of_gang(Seat(1, ("127.0.0.1:4000", "127.0.0.1:4001")), for_tensorflow=True)
     >>> found["RANK"], found["MASTER_PORT"], found["TF_CONFIG"][:56]

@@ -1,7 +1,7 @@
-"""The job as a program's environment describes it: directories, and the settings that users give by ``--msd-env``.
+"""Reads the job's directories and the settings of ``--msd-env`` from the environment variables of a program.
 
-The launcher (`site/launch.py`) sets the variables; without it a program runs as well, alone, and writes below its
-working directory. Writes nothing itself.
+The launcher (`site/launch.py`) sets the variables. A program also runs without the launcher, outside of a job; it then
+writes below its working directory. Writes nothing itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from legato.compat.wmla import names
 from legato.core.errors import UsageError
 
 LOSS_SCALE: Final = "EDT_LOSS_SCALE"
-"""``batch``: loggers of generation 1 receive the loss divided by the batch size again, as in WMLA."""
+"""If it is ``batch``, loggers of generation 1 receive the mean loss divided once more by the batch size, as in WMLA."""
 
 PULL_LIMIT: Final = "EDT_PULL_WEIGHT_TIME_OUT"
 PULL_FAILURES: Final = "EDT_PULL_FAILED_LIMITS"
@@ -30,8 +30,8 @@ class Pulling(NamedTuple):
     """How long a worker that joins a running training waits for its weights.
 
     Args:
-        limit_s: then it says PULL_FAILED and waits again.
-        max_failures: after more of them the worker stops.
+        limit_s: seconds after which the worker prints PULL_FAILED and waits again.
+        max_failures: if it has printed PULL_FAILED more often, the worker stops.
     """
 
     limit_s: float
@@ -39,16 +39,16 @@ class Pulling(NamedTuple):
 
 
 class JobEnvironment(NamedTuple):
-    """What is around a program.
+    """What the environment variables say about the job.
 
     Args:
         result_dir: of the job.
-        driver_dir: log directory of the driver, which rank 0 stands in for.
-        is_in_job: there is a job: this process is one of its workers.
-        worker: number of this worker.
-        max_workers: that the submission asked for.
+        driver_dir: log directory of the driver; rank 0 writes there.
+        is_in_job: whether this process is a worker of a job.
+        worker: number of this worker; 0 outside of a job.
+        max_workers: maximum number of workers that the submission asked for; 1 if it is not known.
         divides_loss: see `LOSS_SCALE`.
-        pulling: None: there is no such limit.
+        pulling: limits for a joining worker; None: no limit.
     """
 
     result_dir: Path
@@ -61,15 +61,15 @@ class JobEnvironment(NamedTuple):
 
     @property
     def model_dir(self) -> Path:
-        """Where trained models go."""
+        """The directory for trained models."""
         return self.result_dir / names.MODEL / names.TRAINED
 
 
-def look_around(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
-    """Read the environment.
+def read_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
+    """Read the environment variables of a program.
 
     Raises:
-        UsageError: a variable cannot be understood.
+        UsageError: a variable has a value that cannot be used.
     """
     result_dir = Path(environment.get("RESULT_DIR") or Path.cwd()).absolute()
     driver_dir = environment.get(DRIVER_LOG) or result_dir / names.LOG / "driver"

@@ -1,9 +1,10 @@
-"""Data sets of Keras programs for the runtime: samples with access by index.
+"""Converts the data sets of Keras programs into sets of samples with access by index, as the runtime needs them.
 
-Two forms are known. Objects with ``__getitem__`` and ``__len__`` give a sample each: a pair of a scalar, an array or a
-dict of arrays, and the like for the target. Iterators of ``ImageDataGenerator().flow(...)`` give a batch each; they are
-taken apart: sample ``i`` is what the generator makes of image ``i``, drawn with the numbers of that sample, so that it
-does not depend on who reads it, and the runtime, not the iterator, shuffles. Their batch size counts for nothing.
+Two kinds of data sets are supported. The items of an object with ``__getitem__`` and ``__len__`` are samples: pairs of
+inputs and targets, each a scalar, an array or a dict of arrays. The items of an ``ImageDataGenerator().flow(...)``
+iterator are batches, so Legato reads its images one by one: sample ``i`` is the generator's result for image ``i``,
+with the random numbers of sample ``i``. So a sample does not depend on the worker that reads it. The runtime shuffles,
+not the iterator, and the iterator's batch size is ignored.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import numpy as np
 from legato.core.errors import DataError
 
 Batch = tuple[Any, Any]
-"""Inputs and targets: arrays of shape ``[n, ...]``, or dicts and tuples of such."""
+"""Inputs and targets: arrays of shape ``[n, ...]``, or dicts and tuples of such arrays."""
 
 
 class FlowedSamples:
-    """The samples behind an iterator of Keras, one by one.
+    """The samples of a Keras iterator, with access by index.
 
     Args:
-        iterator: such as ``ImageDataGenerator().flow(x, y, batch_size=32)`` or ``flow_from_directory(...)``.
+        iterator: for example ``ImageDataGenerator().flow(x, y, batch_size=32)`` or ``flow_from_directory(...)``.
     """
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
-        # Of each worker, and of no importance: the runtime has an order of its own.
+        # Only whether to shuffle: the runtime chooses the order, not the iterator of each worker.
         self.shuffles = bool(getattr(iterator, "shuffle", True))
 
     def __len__(self) -> int:
@@ -40,10 +41,10 @@ class FlowedSamples:
 
 
 def as_samples(dataset: Any) -> tuple[Any, bool]:
-    """Return a data set whose items are samples, and whether it asks to be shuffled.
+    """Return a data set whose items are samples, and whether it is to be shuffled.
 
     Raises:
-        DataError: its items are neither samples nor batches of an iterator that can be taken apart.
+        DataError: the items are neither samples nor batches of a supported iterator.
     """
     if isinstance(dataset, FlowedSamples):
         return dataset, dataset.shuffles
@@ -69,7 +70,7 @@ def example_of(dataset: Any, collate: Callable[[list[Any]], Any]) -> Batch:
     """Return the first sample of a data set as a batch of one.
 
     Raises:
-        DataError: it cannot be read, or is no pair.
+        DataError: the sample cannot be read, or is not a pair.
     """
     try:
         sample = dataset[0]
@@ -79,10 +80,10 @@ def example_of(dataset: Any, collate: Callable[[list[Any]], Any]) -> Batch:
 
 
 def collate(samples: list[Any]) -> Batch:
-    """Make a batch of samples: arrays are stacked, dicts and tuples of them keep their shape.
+    """Make a batch of samples: arrays are stacked, also inside of dicts and tuples.
 
     Raises:
-        DataError: a sample is no pair.
+        DataError: a sample is not a pair.
 
     >>> inputs, targets = collate([({"a": 1.0}, 0), ({"a": 2.0}, 1)])
     >>> inputs["a"].tolist(), targets.tolist()
@@ -93,19 +94,19 @@ def collate(samples: list[Any]) -> Batch:
 
 
 def check_pair(item: Any) -> Batch:
-    """Return what is a pair.
+    """Return a sample or batch as a pair (inputs, targets).
 
     Raises:
-        DataError: it is none.
+        DataError: it is not a pair.
     """
     if not isinstance(item, tuple | list) or len(item) != 2:
-        told = f"{len(item)} parts" if isinstance(item, tuple | list) else f"a {type(item).__name__}"
-        raise DataError(f"A sample must be a pair (x, y); the data set, or the collation, gave {told}.")
+        found = f"{len(item)} parts" if isinstance(item, tuple | list) else f"a {type(item).__name__}"
+        raise DataError(f"A sample must be a pair (x, y), but the data set or fn_batch_collate returned {found}.")
     return item[0], item[1]
 
 
 def num_samples_of(part: Any) -> int:
-    """Return how many samples the inputs or targets of a batch hold."""
+    """Return the number of samples in the inputs or targets of a batch."""
     while isinstance(part, Mapping | list | tuple):
         part = next(iter(part.values())) if isinstance(part, Mapping) else part[0]
     return int(np.shape(part)[0])

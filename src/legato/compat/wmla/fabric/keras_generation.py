@@ -1,8 +1,9 @@
-"""Programs of Keras 2 under Keras 3: how Legato recognizes them, and what it does or says.
+"""Recognizes programs that are written for Keras 2 where Keras 3 is installed.
 
-With the package ``tf_keras``, TensorFlow offers Keras 2 to programs that run with ``TF_USE_LEGACY_KERAS=1``. A program
-that shows by its text that it needs that runs so. Without the package, or where its text shows nothing, the error
-that it ends with says what to change. Reads text; imports nothing.
+If the package ``tf_keras`` is installed, TensorFlow gives Keras 2 to programs that run with ``TF_USE_LEGACY_KERAS=1``.
+Legato sets this variable if the source of a program uses something that only Keras 2 has. If the package is not
+installed, or the source does not show it, Legato explains the error with which the program ends. Reads source files;
+imports nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _OLD_NAMES: Final = {"np_utils", "fit_generator", "predict_classes", "predict_pr
 _SIGNS: Final = {
     "Argument(s) not recognized": "Rename lr= to learning_rate=, and replace decay= by a schedule such as "
     "tf.keras.optimizers.schedules.InverseTimeDecay",
-    "optimizers.legacy": "Take the optimizer of the same name from tf.keras.optimizers",
-    "np_utils": "Take to_categorical from tf.keras.utils",
-    "predict_classes": "Take model.predict(x).argmax(axis=-1)",
-    "predict_proba": "Take model.predict(x)",
-    "fit_generator": "FabricModel.train takes its place",
+    "optimizers.legacy": "Use the optimizer of the same name in tf.keras.optimizers",
+    "np_utils": "Use to_categorical of tf.keras.utils",
+    "predict_classes": "Use model.predict(x).argmax(axis=-1)",
+    "predict_proba": "Use model.predict(x)",
+    "fit_generator": "Use FabricModel.train",
     "absolute path": "Give a file name, and put the file into ~/.keras/datasets",
 }
 
 
 def find_keras_2(program: Path) -> str | None:
-    """Return what in a program's text only Keras 2 understands, or None.
+    """Return something in a program's source that only Keras 2 has, or None.
 
     Args:
-        program: the script; it is read, not run.
+        program: the script. Legato reads it but does not run it.
     """
     try:
         tree = ast.parse(program.read_bytes())
@@ -47,34 +48,34 @@ def find_keras_2(program: Path) -> str | None:
 
 
 def choose_keras(program: Path, environment: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-    """Return the variables with which a program should run, and a notice for its log.
+    """Return the environment variables with which a program should run, and a notice for its log.
 
     Args:
         program: the script.
-        environment: in which the user may have said what to take.
+        environment: the present variables. If the user has set ``TF_USE_LEGACY_KERAS`` there, nothing changes.
     """
     sign = None if LEGACY in environment else find_keras_2(program)
     if sign is None or not _is_installed("tf_keras"):
         return {}, None
-    return {LEGACY: "1"}, f"{program.name} uses {sign}, which is of Keras 2: it runs with tf_keras ({LEGACY}=1)."
+    return {LEGACY: "1"}, f"{program.name} uses {sign} of Keras 2, so it runs with tf_keras ({LEGACY}=1)."
 
 
 def explain(error: BaseException) -> str | None:
     """Return what to change in a program of Keras 2 that ended with an error under Keras 3; None for other errors."""
     text = str(error)
-    # The last file that the traceback names tells whose error it is.
     if not _is_of_keras(error):
         return None
     for sign, advice in _SIGNS.items():
         if sign in text:
             return (
-                f"This program is written for Keras 2, and Keras 3 is installed. {advice}; or install tf_keras, with "
-                f"which programs of Keras 2 run as they are ({LEGACY}=1)."
+                f"This program is written for Keras 2, but Keras 3 is installed. {advice}; or install tf_keras, with "
+                f"which programs of Keras 2 run unchanged ({LEGACY}=1)."
             )
     return None
 
 
 def _is_of_keras(error: BaseException) -> bool:
+    """Return whether the message of an error or a file of its traceback names Keras."""
     trace, files = error.__traceback__, [str(error)]
     while trace is not None:
         files.append(trace.tb_frame.f_code.co_filename)

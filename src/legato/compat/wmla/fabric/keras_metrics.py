@@ -1,8 +1,9 @@
-"""Metrics of Keras, exact over all samples, on any number of workers.
+"""Computes Keras metrics exactly over all samples, on any number of workers.
 
-A metric of Keras keeps variables to which every batch adds: sums and counts, hits by threshold, a matrix of confusion.
-So a metric over all samples is: the variables of each micro-batch alone, their sums, and what the metric makes of them.
-That holds for every metric that starts from zero and adds, not just for means; any other is refused.
+A Keras metric has variables to which every batch adds: sums and counts, hits per threshold, a confusion matrix. To
+compute a metric over all samples, Legato computes its variables for each micro-batch alone, sums them, and lets the
+metric compute its result from the sums. This is right for every metric whose variables start at zero and only add up,
+not just for means. Legato refuses other metrics.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _ACCURACY = ("accuracy", "acc", "Accuracy")
 
 
 class Metrics:
-    """Some metrics of a model with one output.
+    """The metrics of a model.
 
     Args:
-        keras: that the model is made with.
-        metrics: strings, functions of (targets, outputs), classes or metrics.
-        targets: of an example.
-        outputs: of the model for it.
+        keras: the Keras module that the model is made with.
+        metrics: names, functions of (targets, outputs), classes or instances of Keras metrics.
+        targets: of an example batch.
+        outputs: of the model for the same batch.
 
     Raises:
-        UsageError: a metric is unknown, or is none that sums what batches add.
+        UsageError: a metric is unknown, or its variables do not add up over batches.
     """
 
     def __init__(self, keras: Any, metrics: Sequence[Any], targets: Any, outputs: Any) -> None:
@@ -46,7 +47,7 @@ class Metrics:
         return list(self._metrics)
 
     def of_batch(self, targets: Any, outputs: Any) -> dict[str, float]:
-        """Return the metrics of one micro-batch alone."""
+        """Return the metrics of one micro-batch."""
         values = {}
         for name, metric in self._metrics.items():
             _reset(metric)
@@ -55,10 +56,12 @@ class Metrics:
         return values
 
     def parts(self, num_samples: int) -> dict[str, torch.Tensor]:
-        """Return what the batch of the last `of_batch` adds, as an evaluation of the runtime takes it: by its mean.
+        """Return the variables of all metrics after the last `of_batch`, as values per sample for ``run.evaluate``.
+
+        ``run.evaluate`` returns means over samples, so each number of a variable becomes a tensor whose sum it is.
 
         Shapes:
-            float64 ``[num_samples]`` each: the number stands first, the rest is zero.
+            float64 ``[num_samples]`` each: the number is the first element, the others are zero.
         """
         parts = {}
         for name, metric in self._metrics.items():
@@ -73,8 +76,8 @@ class Metrics:
         """Return the metrics over all samples.
 
         Args:
-            means: of `parts`.
-            num_samples: over how many.
+            means: of the tensors of `parts`, over all samples.
+            num_samples: number of all samples.
         """
         values = {}
         for name, metric in self._metrics.items():
@@ -90,7 +93,7 @@ class Metrics:
 
 
 def default_metrics(loss: Any, outputs: Any) -> list[str]:
-    """Return the metrics of a program that names none: the accuracy of a classifier, which old loggers ask for."""
+    """Return the metrics of a program that gives none: accuracy, which old loggers expect, if it is a classifier."""
     if isinstance(outputs, Mapping | list | tuple):
         return []
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
@@ -114,15 +117,16 @@ def _resolve(keras: Any, asked: Any, targets: Any, outputs: Any) -> Any:
     if callable(found):
         return keras.metrics.MeanMetricWrapper(found, name=getattr(found, "__name__", type(found).__name__))
     raise UsageError(
-        f"metrics has {asked!r}, which is no metric. Give names, functions of (targets, outputs) or tf.keras.metrics."
+        f"metrics contains {asked!r}, which is not a metric. Give names, functions of (targets, outputs) or metrics of "
+        "tf.keras.metrics."
     )
 
 
 def _accuracy(keras: Any, targets: Any, outputs: Any) -> Callable[[], Any]:
-    """Return what Keras means by "accuracy", given the shapes."""
+    """Return the metric class that Keras chooses for "accuracy", given the shapes of outputs and targets."""
     if isinstance(outputs, Mapping | list | tuple):
         raise UsageError(
-            "'accuracy' has no meaning for a model with several outputs. Give functions as metrics instead."
+            "'accuracy' is not defined for a model with several outputs. Give functions as metrics instead."
         )
     classes, num_target_axes, num_axes = outputs.shape[-1], len(targets.shape), len(outputs.shape)
     if num_axes < 2 or classes == 1:
@@ -135,7 +139,7 @@ def _accuracy(keras: Any, targets: Any, outputs: Any) -> Callable[[], Any]:
 
 
 def _check_adds(name: str, metric: Any, targets: Any, outputs: Any) -> None:
-    """Raise UsageError unless a metric begins with zeros, and the same batch twice gives twice what it gives once."""
+    """Raise UsageError unless a metric's variables start at zero and a second update with a batch doubles them."""
     states = []
     _reset(metric)
     metric.update_state(targets, outputs)
@@ -146,8 +150,8 @@ def _check_adds(name: str, metric: Any, targets: Any, outputs: Any) -> None:
     begin, once, twice = states
     if any(map(np.any, begin)) or not all(np.allclose(2 * one, two) for one, two in zip(once, twice, strict=True)):
         raise UsageError(
-            f"The metric {name} does not add what each batch gives to what it began with as zero, so its value would "
-            "depend on how many workers compute it. Take a function of (targets, outputs), with a value per sample."
+            f"The variables of the metric {name} do not start at zero and add up over batches, so its value would "
+            "depend on the number of workers. Use a function of (targets, outputs) that returns a value per sample."
         )
 
 

@@ -1,8 +1,8 @@
-"""A torch module that stands for a Keras model in the runtime: a parameter per trainable weight, a buffer per other.
+"""A torch module that represents a Keras model in the runtime: a parameter per trainable weight, a buffer per other.
 
-The runtime sums what lies in ``.grad`` of parameters, averages buffers that moved and sends both to who joins; it knows
-of torch alone. The shadow holds copies of the Keras weights for that, and takes gradients as they are: no arithmetic
-is done on them here. Knows nothing of TensorFlow.
+The runtime supports only torch: it sums the ``.grad`` of parameters, averages buffers that changed, and sends both to
+joining workers. The shadow has copies of the Keras weights for this. It passes gradients on without any arithmetic.
+Knows nothing of TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Weight(NamedTuple):
     """A weight of a Keras model.
 
     Args:
-        name: as Keras calls it.
-        value: what it is now; copied.
+        name: its name in Keras.
+        value: its present value; the shadow copies it.
     """
 
     name: str
@@ -28,15 +28,15 @@ class Weight(NamedTuple):
 
 
 class Shadow(torch.nn.Module):
-    """Stands for a model whose weights live elsewhere.
+    """Represents a model whose weights are variables of TensorFlow.
 
     Args:
         trainable: weights that the optimizer changes.
-        others: the rest, such as the statistics of batch-norm.
-        forward: what a call of the shadow does: the model, in evaluation mode.
+        others: all other weights, such as the statistics of batch-norm.
+        forward: calls the model in evaluation mode; a call of the shadow calls it.
 
     Raises:
-        ProgramError: a trainable weight is no floating-point number.
+        ProgramError: a trainable weight does not have a floating-point type.
     """
 
     def __init__(self, trainable: Sequence[Weight], others: Sequence[Weight], forward: Callable[[Any], Any]) -> None:
@@ -56,39 +56,39 @@ class Shadow(torch.nn.Module):
         self._forward = forward
 
     def forward(self, inputs: Any) -> Any:
-        """Return what the model makes of some inputs, in evaluation mode."""
+        """Return the outputs of the model for some inputs, in evaluation mode."""
         return self._forward(inputs)
 
-    def hand_over(self, loss: float, gradients: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    def make_loss(self, loss: float, gradients: Sequence[torch.Tensor | None]) -> torch.Tensor:
         """Return a loss whose backward pass gives each parameter exactly its gradient.
 
         Args:
-            loss: of this micro-batch; the value of what is returned.
+            loss: of this micro-batch, which is the value of the returned tensor.
             gradients: one per parameter, of its shape; None for a parameter that the loss does not depend on.
         """
         here = [
             None if gradient is None else gradient.to(parameter.device)
             for gradient, parameter in zip(gradients, self.trainable, strict=True)
         ]
-        result: torch.Tensor = _HandOver.apply(loss, here, *self.trainable)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = _LossWithGradients.apply(loss, here, *self.trainable)  # type: ignore[no-untyped-call]
         return result
 
     @torch.no_grad()
-    def take(self, trainable: Iterable[torch.Tensor]) -> None:
-        """Take the values that the trainable weights have now."""
+    def copy_trainable(self, trainable: Iterable[torch.Tensor]) -> None:
+        """Copy the present values of the trainable weights into the parameters."""
         for parameter, value in zip(self.trainable, trainable, strict=True):
             parameter.copy_(value)
 
     @torch.no_grad()
-    def take_moved(self, others: Iterable[torch.Tensor]) -> None:
-        """Take the values of the other weights; what did not change, to the bit, is not touched."""
+    def copy_changed(self, others: Iterable[torch.Tensor]) -> None:
+        """Copy the values of the other weights into the buffers, but only those with a changed bit."""
         for buffer, value in zip(self.others, others, strict=True):
             if not torch.equal(_bytes_of(buffer), _bytes_of(value.to(buffer.device))):
                 buffer.copy_(value)
 
 
-class _HandOver(torch.autograd.Function):
-    """A number whose derivatives are given."""
+class _LossWithGradients(torch.autograd.Function):
+    """A loss whose backward pass returns gradients that were computed before."""
 
     @staticmethod
     def forward(ctx: Any, loss: float, gradients: Sequence[torch.Tensor | None], *_: torch.Tensor) -> torch.Tensor:
@@ -102,7 +102,7 @@ class _HandOver(torch.autograd.Function):
 
 
 def _name(index: int, weight: Weight) -> str:
-    # torch allows no dots; Keras 2 says "dense/kernel:0", Keras 3 "kernel".
+    # torch allows no dots. A name is "dense/kernel:0" in Keras 2, "kernel" in Keras 3.
     last = weight.name.rpartition("/")[2].partition(":")[0].replace(".", "_")
     return f"{index}_{last}"
 

@@ -1,4 +1,4 @@
-"""The state of a Keras model's training besides its weights: the optimizer's variables. Never communicates."""
+"""The state of a Keras training besides the weights: the optimizer's variables. Never communicates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from legato.core.errors import CheckpointError
 
 
 class KerasState:
-    """The state of an optimizer as the runtime sends and saves it.
+    """The state of an optimizer, in the form that the runtime sends and saves.
 
     Args:
-        optimizer: built.
-        on_loaded: called when a state has come; the shadow's weights have come by then.
+        optimizer: its variables exist; see `build_optimizer`.
+        on_loaded: called when this worker has loaded a state; the shadow's weights are loaded before.
     """
 
     def __init__(self, optimizer: Any, on_loaded: Callable[[], None]) -> None:
@@ -22,17 +22,17 @@ class KerasState:
         self._on_loaded = on_loaded
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state; tensors are views of what the optimizer has."""
+        """Return the state; its tensors are views of the optimizer's variables."""
         return {
             "optimizer": [view(variable) for variable in optimizer_variables(self._optimizer)],
             "hyper": {name: float(variable) for name, variable in self._hyper().items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state.
+        """Load a state.
 
         Raises:
-            CheckpointError: it is that of another optimizer.
+            CheckpointError: the state belongs to another optimizer.
         """
         own = optimizer_variables(self._optimizer)
         if len(own) != len(state["optimizer"]):
@@ -47,7 +47,7 @@ class KerasState:
         self._on_loaded()
 
     def _hyper(self) -> dict[str, Any]:
-        """Return what an optimizer keeps beside its variables: the learning rate, in Keras 2."""
+        """Return the hyperparameters that an optimizer keeps in other variables: the learning rate, in Keras 2."""
         known = {id(variable) for variable in optimizer_variables(self._optimizer)}
         found = dict(getattr(self._optimizer, "_hyper", {}))
         rate = getattr(self._optimizer, "_learning_rate", None)
@@ -67,7 +67,7 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
 
 
 def build_optimizer(optimizer: Any, trainable: Sequence[Any]) -> None:
-    """Let an optimizer make its variables, so that they can be sent and received before the first step."""
+    """Make an optimizer create its variables, so that they can be sent and received before the first step."""
     if hasattr(optimizer, "build"):
         optimizer.build(list(trainable))
     else:

@@ -1,6 +1,6 @@
-"""Values between TensorFlow and torch. Never keeps memory that both could change.
+"""Converts values between TensorFlow and torch.
 
-TensorFlow is imported by the program; nothing here does so before.
+This module imports TensorFlow only when it is used: Keras programs have imported it before.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def tensorflow() -> Any:
 
 
 def keras_of(model: Any) -> Any:
-    """Return the Keras that a model is made with: ``keras``, or ``tf_keras`` where both are installed.
+    """Return the module that a Keras model is made with, ``keras`` or ``tf_keras``; None if it is not a Keras model.
 
-    None if it is no Keras model. Nothing is imported that the program has not imported itself.
+    The program has imported this module before.
     """
     for kind in type(model).__mro__:
         package = kind.__module__.partition(".")[0]
@@ -30,12 +30,12 @@ def keras_of(model: Any) -> Any:
 
 
 def is_keras_2(keras: Any) -> bool:
-    """Tell whether this Keras has the interfaces of release 2."""
+    """Return whether a Keras module has the interfaces of release 2."""
     return str(keras.__version__).startswith("2.") or keras.__name__ == "tf_keras"
 
 
 def view(value: Any) -> torch.Tensor:
-    """Return what a TensorFlow tensor or variable holds now, without a copy where that can be; not to be written to."""
+    """Return the present value of a TensorFlow tensor or variable, without a copy if possible. Do not write to it."""
     tf = tensorflow()
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype == tf.bool:
@@ -44,15 +44,15 @@ def view(value: Any) -> torch.Tensor:
 
 
 def copy(value: torch.Tensor) -> Any:
-    """Return a TensorFlow tensor with a copy of some values."""
+    """Return a TensorFlow tensor with a copy of a torch tensor's values."""
     tf = tensorflow()
     own = value.detach().clone()
     if own.device.type == "cpu" and own.dtype is not torch.bfloat16:
-        # TensorFlow may keep the memory of an array: it is this one's last owner.
+        # TensorFlow may use the memory of the array itself, so the array must not be shared.
         return tf.convert_to_tensor(own.numpy())
     return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(own))  # type: ignore[attr-defined]
 
 
 def name_of(variable: Any) -> str:
-    """Return the name of a variable, as far as it has one."""
+    """Return the name of a variable: its path in Keras 3, its name in Keras 2."""
     return str(getattr(variable, "path", None) or variable.name)

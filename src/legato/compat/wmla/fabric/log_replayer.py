@@ -1,9 +1,9 @@
-"""Acts as WMLA's driver: rank 0 passes every entry of the log to its loggers once.
+"""Acts as WMLA's driver: rank 0 passes every entry of the training log to the driver's loggers, once.
 
-Each entry is written to ``history.jsonl`` first, and read from there. Who becomes rank 0 *replays* that history into
-its own, fresh loggers, which write into a scratch directory whose files then take the places of the old ones; so the
-files are whole and nothing is in them twice, and a logger that gathers values has all of them. A long replay is done in
-parts, between the steps of a training that goes on meanwhile. Decides nothing about the training.
+Rank 0 writes each entry to ``history.jsonl`` and reads it from there. A worker that becomes rank 0 *replays* this
+history into its own new loggers. They write into a scratch directory; at the end of the replay, the files there replace
+the old ones. So the files are complete, no line is in them twice, and a logger that collects values gets all of them.
+A long replay runs in parts between the steps, so the training continues. Decides nothing about the training.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from legato.compat.wmla.fabric.training_log import Entry, TrainingLog
 
 _NUMBERED: Final = re.compile(rb'\{"n": ([0-9]+), ')
 
-_AT_ONCE_S: Final = 1.0
-"""How long a replay may hold up the training in one piece."""
+_MAX_FIRST_PART_S: Final = 1.0
+"""Maximum time of the first part of a replay, during which the training waits."""
 
-_SHARE: Final = 0.25
-"""After that, how much of the time of a step may go into the replay after it."""
+_MAX_SHARE: Final = 0.25
+"""Maximum time of each later part, as a share of the time since the last part."""
 
-_PARTING_S: Final = 5.0
-"""How long a replay may hold up a worker that leaves."""
+_MAX_CLOSE_S: Final = 5.0
+"""Maximum time that a worker that leaves spends on the rest of a replay."""
 
 
 class LogReplayer:
-    """Tells the driver's loggers.
+    """Passes the entries of the training log to the driver's loggers.
 
     Args:
         directory: the driver's log directory.
         worker: number of this worker.
-        clock: seconds since 1970; that of its making is when the training began, unless a history knows better.
-        timer: seconds of a clock that only goes forward.
+        clock: returns seconds since 1970. Its time at construction is the start of the training, unless there is a
+            history, which has the start.
+        timer: returns monotonic seconds.
 
     Attributes:
-        directory: where the loggers write at this moment.
+        directory: where the loggers write now: the log directory, or the scratch directory during a replay.
     """
 
     def __init__(
@@ -62,62 +63,63 @@ class LogReplayer:
         self._timer = timer
         self._listeners: list[Listener] = []
         self._file: TextIO | None = None
-        self._unheard: BinaryIO | None = None
+        self._pending: BinaryIO | None = None
         self._last = 0
-        self._left_at = 0.0
+        self._last_ended_at = 0.0
 
     def add(self, listener: Listener) -> None:
-        """Add a receiver, from the first entry on."""
+        """Add a receiver of all entries. Call this before the first `pass_on`."""
         self._listeners.append(listener)
 
-    def forget(self) -> None:
-        """Forget the entries of an earlier training: without a job, there is nothing to resume."""
+    def delete_history(self) -> None:
+        """Delete the history of an earlier training. A program outside of a job does this, because it never resumes."""
         (self._home / names.HISTORY_FILE).unlink(missing_ok=True)
 
-    def tell(self, log: TrainingLog) -> None:
-        """Pass on the entries since the last call; the first time, all entries of the job.
+    def pass_on(self, log: TrainingLog) -> None:
+        """Pass on the entries since the last call; the first call passes on all entries of the job.
 
-        A long history is passed on in parts: each later call passes at least one entry more than it brought.
+        A long history is passed on in parts. Each call passes on at least one entry more than the log has new ones, so
+        the replay comes to its end.
         """
         if not log.is_live:
-            # A worker on its way to where its job is knows nothing yet.
+            # This worker has not received the job's state yet.
             return
-        entered_at = self._timer()
-        allowed_s = _SHARE * (entered_at - self._left_at)
+        started_at = self._timer()
+        allowed_s = _MAX_SHARE * (started_at - self._last_ended_at)
         if self._file is None:
-            self._take_over(log)
-            allowed_s = _AT_ONCE_S
+            self._start_replay(log)
+            allowed_s = _MAX_FIRST_PART_S
         num_new = self._write(log)
         with self._as_driver():
-            self._catch_up(lambda num_told: num_told <= num_new or self._timer() - entered_at < allowed_s)
-        self._left_at = self._timer()
+            self._catch_up(lambda num_passed: num_passed <= num_new or self._timer() - started_at < allowed_s)
+        self._last_ended_at = self._timer()
 
     def end(self, log: TrainingLog) -> None:
-        """Tell that the training is over, and before that all that is not told yet."""
-        self.tell(log)
+        """Pass on all pending entries, and then the end of the training."""
+        self.pass_on(log)
         with self._as_driver():
             self._catch_up(lambda _: True)
             for listener in self._listeners:
                 listener.end()
 
     def close(self) -> None:
-        """Tell what is not told yet, as far as that is quickly done, and close the history.
+        """Pass on pending entries for at most 5 seconds, and close the history.
 
-        What is left then, where a worker leaves before the training ends, the history knows.
+        If this worker leaves before the training ends, the next rank 0 replays the whole history.
         """
-        if self._file is None or self._unheard is None or self._file.closed:
+        if self._file is None or self._pending is None or self._file.closed:
             return
-        entered_at = self._timer()
+        started_at = self._timer()
         with self._as_driver():
-            self._catch_up(lambda _: self._timer() - entered_at < _PARTING_S)
+            self._catch_up(lambda _: self._timer() - started_at < _MAX_CLOSE_S)
         self._file.close()
-        self._unheard.close()
+        self._pending.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     # ------------------------------------------------------------ inside
 
     def _write(self, log: TrainingLog) -> int:
-        """Write down what has come, and return how many entries these are."""
+        """Write the new entries to the history, and return their number."""
         assert self._file is not None
         new = log.recent(self._last)
         for entry in new:
@@ -126,28 +128,28 @@ class LogReplayer:
         self._file.flush()
         return len(new)
 
-    def _catch_up(self, may_go_on: Callable[[int], bool]) -> None:
-        """Have the listeners hear what is written down and was not told to them.
+    def _catch_up(self, may_continue: Callable[[int], bool]) -> None:
+        """Pass entries of the history to the listeners until none is left or ``may_continue`` returns False.
 
         Args:
-            may_go_on: takes the number of entries that were passed on in this call.
+            may_continue: receives the number of entries that this call has passed on.
         """
-        assert self._unheard is not None
-        num_told = 0
-        while may_go_on(num_told):
-            line = self._unheard.readline()
+        assert self._pending is not None
+        num_passed = 0
+        while may_continue(num_passed):
+            line = self._pending.readline()
             if not line:
-                self._settle()
+                self._publish_files()
                 return
             entry: Entry = json.loads(line)
             for listener in self._listeners:
-                listener.hear(entry)
-            num_told += 1
+                listener.receive(entry)
+            num_passed += 1
 
-    def _take_over(self, log: TrainingLog) -> None:
-        """Continue the history, and pass it on from its beginning."""
+    def _start_replay(self, log: TrainingLog) -> None:
+        """Copy the known history, add the new entries to it, and open it at its beginning."""
         for left in self._home.parent.glob(f".{self._home.name}.*"):
-            # Of those who died before they had told all.
+            # Scratch directories of workers that died during their replay.
             shutil.rmtree(left, ignore_errors=True)
         self._home.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir()
@@ -162,22 +164,22 @@ class LogReplayer:
         if num_known + num_new != log.num_entries:
             sys.stderr.write(
                 f"legato: {log.num_entries - num_known - num_new} of {log.num_entries} entries are missing in "
-                f"{history}: the loggers do not get them.\n"
+                f"{history}, so the loggers do not get them.\n"
             )
-        # At once: if this worker dies before all is passed on, the next one needs the entries that came in between.
+        # Now, not at the end: if this worker dies during the replay, the next rank 0 needs the new entries.
         scratch.replace(history)
-        self._unheard = history.open("rb")
-        self._unheard.readline()
+        self._pending = history.open("rb")
+        self._pending.readline()
         self.directory = self._scratch
         with self._as_driver():
             for listener in self._listeners:
                 listener.begin(self._began_at)
 
-    def _settle(self) -> None:
-        """Let what the loggers have written take its place, now that it is whole."""
+    def _publish_files(self) -> None:
+        """Replace the files in the log directory by those that the loggers have written during the replay."""
         if self.directory != self._home:
             self.directory = self._home
-            _take_places(self._scratch, self._home)
+            _replace_files(self._scratch, self._home)
 
     @contextlib.contextmanager
     def _as_driver(self) -> Iterator[None]:
@@ -193,12 +195,12 @@ class LogReplayer:
 
 
 def copy_history(path: Path, target: Path, num_entries: int) -> tuple[float | None, int]:
-    """Copy the entries of a training, up to one of them, and return its start and the number of the last entry.
+    """Copy the entries of a history up to a number, and return the start of the training and the last entry's number.
 
-    Later entries came from a worker whose steps were lost with it; so did a torn last line.
+    Later entries belong to steps that were lost with a worker. An incomplete last line is not copied either.
 
     Returns:
-        None and 0 where there is no history.
+        None and 0 if there is no history.
     """
     began_at: float | None = None
     last = 0
@@ -215,7 +217,7 @@ def copy_history(path: Path, target: Path, num_entries: int) -> tuple[float | No
 
 
 def _number_of(line: bytes) -> int | None:
-    r"""Return the number of an entry, without reading the rest of it; None: it is torn.
+    r"""Return the number of an entry without decoding the rest; None if the line is incomplete.
 
     >>> _number_of(b'{"n": 12, "kind": "train"}\n'), _number_of(b'{"n": 12, "ki')
     (12, None)
@@ -224,8 +226,8 @@ def _number_of(line: bytes) -> int | None:
     return int(found[1]) if found and line.endswith(b"}\n") else None
 
 
-def _take_places(scratch: Path, home: Path) -> None:
-    """Let the files of a directory take the places of those in another one."""
+def _replace_files(scratch: Path, home: Path) -> None:
+    """Move the files of a directory over those of another one."""
     for path in _files_below(scratch):
         place = home / path.relative_to(scratch)
         place.parent.mkdir(parents=True, exist_ok=True)

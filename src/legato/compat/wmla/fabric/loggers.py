@@ -1,7 +1,7 @@
-"""Calls users' loggers of all generations, and writes the lines that other software parses.
+"""Calls users' loggers of both generations, and writes the lines that other software parses.
 
-A logger's generation is known by the name of the first parameter of its ``log_train_metrics``: ``loss`` is 1, else 2.
-All values are plain Python numbers. Knows nothing of who tells when.
+If the first parameter of a logger's ``log_train_metrics`` is named ``loss``, the logger is of generation 1, else of
+generation 2. Loggers receive plain Python numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.callbacks import LoggerCallback
-from legato.compat.wmla.fabric.copies import speak_for_driver
+from legato.compat.wmla.fabric.copies import copy_to_driver
 from legato.compat.wmla.fabric.records import ELog, EMetrics
 from legato.compat.wmla.fabric.training_log import Entry
 from legato.core.errors import UsageError
@@ -31,26 +31,27 @@ _METHODS: Final = ("log_train_metrics", "log_test_metrics", "on_train_begin", "o
 
 
 class Listener(Protocol):
-    """A receiver of the log's entries, in order."""
+    """A receiver of the entries of the training log, in their order."""
 
     def begin(self, began_at: float) -> None:
-        """The training began at a time, in seconds since 1970."""
+        """Receive the time at which the training began, in seconds since 1970."""
 
-    def hear(self, entry: Entry) -> None:
-        """An entry of the log."""
+    def receive(self, entry: Entry) -> None:
+        """Receive an entry of the log."""
 
     def end(self) -> None:
-        """The training is over."""
+        """Receive the end of the training."""
 
 
 class UserLogger:
     """A logger of the program.
 
     Args:
-        logger: with any of ``log_train_metrics``, ``log_test_metrics``, ``on_train_begin``, ``on_train_end``.
-        guard: of its errors.
-        loss_divisor: of the loss that a logger of generation 1 receives.
-        on_worker: it receives one worker's micro-batches and test batches; else of the whole job, for the driver.
+        logger: has some of ``log_train_metrics``, ``log_test_metrics``, ``on_train_begin``, ``on_train_end``.
+        guard: handles its errors.
+        loss_divisor: a logger of generation 1 receives the loss divided by this.
+        on_worker: whether the logger receives this worker's micro-batches and test batches. Otherwise it receives those
+            of the job, as the driver's logger.
     """
 
     def __init__(self, logger: Any, guard: Guard, *, loss_divisor: float = 1.0, on_worker: bool = False) -> None:
@@ -61,11 +62,11 @@ class UserLogger:
         self._is_first = generation_of(logger) == 1
 
     def begin(self, _: float = 0.0) -> None:
-        """Tell that the training begins."""
+        """Call ``on_train_begin``."""
         self._call("on_train_begin")
 
-    def hear(self, entry: Entry) -> None:
-        """Tell of a micro-batch or a validation."""
+    def receive(self, entry: Entry) -> None:
+        """Call ``log_train_metrics`` for a micro-batch or ``log_test_metrics`` for a validation."""
         metrics, workers = dict(entry["metrics"]), entry["workers"]
         iteration, epoch = entry["iteration"], entry["epoch"]
         if entry["kind"] == "train":
@@ -80,11 +81,11 @@ class UserLogger:
                 self._call("log_test_metrics", metrics, iteration if self._on_worker else 0, epoch)
 
     def end(self) -> None:
-        """Tell that the training is over."""
+        """Call ``on_train_end``."""
         self._call("on_train_end")
 
     def _pair(self, metrics: Mapping[str, float]) -> tuple[float, float]:
-        # What is not known is not told as some number.
+        # An unknown accuracy is NaN, not a number that could be mistaken for a measurement.
         return metrics["loss"] / self._divisor, metrics.get("accuracy", float("nan")) * PERCENT
 
     def _call(self, name: str, *values: Any) -> None:
@@ -95,7 +96,7 @@ class UserLogger:
 
 
 class EDTLoggerCallback(LoggerCallback):
-    """The logger of programs of generation 1 that bring none: an ELog and an EMetrics."""
+    """The default logger of programs of generation 1: writes with `ELog` and `EMetrics`."""
 
     def __init__(self) -> None:
         self._num_steps = 0
@@ -117,7 +118,7 @@ class EDTLoggerCallback(LoggerCallback):
 
 
 class MetricsLogger:
-    """The logger of programs of generation 2 that bring none: the same files, with the metrics by their names."""
+    """The default logger of programs of generation 2: writes the same files, with the metrics by their names."""
 
     def __init__(self) -> None:
         self._num_steps = 0
@@ -138,34 +139,34 @@ class MetricsLogger:
             log.recordTest("Test", metrics)
 
 
-class ProgramWords:
-    """What the program prints, in the driver's files: WMLA's driver ran it too.
+class ProgramOutput:
+    """Copies what the program prints to the driver's files, because WMLA's driver also ran the program.
 
     Args:
-        directory: gives the driver's log directory at the time.
+        directory: returns the present log directory of the driver.
     """
 
     def __init__(self, directory: Callable[[], Path]) -> None:
         self._directory = directory
 
     def begin(self, _: float) -> None:
-        """Have it there, from its first word on."""
-        speak_for_driver(self._directory())
+        """Copy all output of the program, including what it printed before."""
+        copy_to_driver(self._directory())
 
-    def hear(self, _: Entry) -> None:
-        """Do nothing: it comes by itself."""
+    def receive(self, _: Entry) -> None:
+        """Do nothing: the output is copied when the program prints it."""
 
     def end(self) -> None:
-        """Do nothing: what the program prints after its training belongs to it."""
+        """Do nothing: output after the training is copied, too."""
 
 
 class DriverLines:
-    """What WMLA's driver wrote to its standard output.
+    """Writes the lines that WMLA's driver wrote to its standard output.
 
     Args:
-        directory: gives the driver's log directory at the time.
+        directory: returns the present log directory of the driver.
         num_epochs: of the training.
-        clock: seconds since 1970.
+        clock: returns seconds since 1970.
     """
 
     def __init__(self, directory: Callable[[], Path], num_epochs: int, clock: Callable[[], float] = time.time) -> None:
@@ -175,15 +176,15 @@ class DriverLines:
         self._began_at = 0.0
 
     def begin(self, began_at: float) -> None:
-        """Write that the training starts."""
+        """Write the lines at the start of the training."""
         self._began_at = began_at
         if "DATA_DIR" in os.environ:
             self._write(f"Exposed the environment variable DATA_DIR to: {os.environ['DATA_DIR']}")
         self._write(f"<> RESULT_DIR {os.environ.get('RESULT_DIR', '')}")
         self._write(START)
 
-    def hear(self, entry: Entry) -> None:
-        """Write what there is to write of a validation or a saved model."""
+    def receive(self, entry: Entry) -> None:
+        """Write the line for a validation or a saved model; other entries have none."""
         epoch = entry["epoch"] + 1
         if entry["kind"] == "test" and "accuracy" in entry["metrics"]:
             self._write(f"epoch={epoch} validation_accuracy: {entry['metrics']['accuracy']}")
@@ -191,7 +192,7 @@ class DriverLines:
             self._write(f"save models for epoch {epoch}")
 
     def end(self) -> None:
-        """Write that the training is over."""
+        """Write the line at the end of the training."""
         took_s = self._clock() - self._began_at
         self._write(f"--------END TRAINING: completed epoch {self._num_epochs} in time {took_s:.3f} --------")
 
@@ -201,11 +202,11 @@ class DriverLines:
 
 
 class ExecutorLines:
-    """What WMLA's executors printed; charts of its console were made of these lines.
+    """Writes the lines that WMLA's executors printed. WMLA's console drew its charts from these lines.
 
     Args:
-        write: takes a line.
-        clock: seconds since 1970.
+        write: writes a line.
+        clock: returns seconds since 1970.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.time) -> None:
@@ -213,22 +214,22 @@ class ExecutorLines:
         self._clock = clock
 
     def batch(self, iteration: int, loss: float) -> None:
-        """Tell of a micro-batch of this worker.
+        """Write the lines for a micro-batch of this worker.
 
         Args:
-            iteration: how many it has computed.
-            loss: of this one.
+            iteration: number of micro-batches that this worker has computed.
+            loss: of this micro-batch.
         """
         self._write(f"Timestamp {round(self._clock() * 1000)}, Iteration {iteration}")
         self._write(f"batches :{iteration} {loss}")
 
-    def figures(self, group: str, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Tell of a step or a validation of the job.
+    def metrics(self, group: str, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Write the lines for a step or a validation of the job.
 
         Args:
-            group: train or test.
-            iteration: micro-batches of all workers.
-            metrics: with loss and, where it is known, accuracy.
+            group: ``train`` or ``test``.
+            iteration: number of micro-batches that all workers have computed.
+            metrics: loss and, if it is known, accuracy from 0 to 1.
         """
         for name in ("accuracy", "loss"):
             if name in metrics:
@@ -236,7 +237,7 @@ class ExecutorLines:
 
 
 def generation_of(logger: Any) -> int:
-    """Return the generation that a logger is written for."""
+    """Return the generation of a logger: 1 or 2."""
     method = getattr(logger, "log_train_metrics", None) or getattr(logger, "log_test_metrics", None)
     parameters = [] if method is None else list(inspect.signature(method).parameters)
     return 1 if parameters[:1] == ["loss"] else 2
@@ -248,13 +249,13 @@ def check_logger(name: str, logger: Any) -> None:
         raise UsageError(f"{name}={logger.__name__} is a class. Give an instance: {logger.__name__}().")
     if not any(callable(getattr(logger, method, None)) for method in _METHODS):
         raise UsageError(
-            f"{name}={logger!r} is no logger: it has none of {', '.join(_METHODS)}. Give an object with some of these "
-            "methods, such as one derived from callbacks.LoggerCallback."
+            f"{name}={logger!r} is not a logger: it has none of the methods {', '.join(_METHODS)}. Give an object with "
+            "some of them, for example of a class derived from callbacks.LoggerCallback."
         )
 
 
 def num_positions(method: Callable[..., Any]) -> int | None:
-    """Return how many positional arguments a method takes, None for any number."""
+    """Return the maximum number of positional arguments of a method; None: any number."""
     parameters = inspect.signature(method).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
@@ -262,40 +263,40 @@ def num_positions(method: Callable[..., Any]) -> int | None:
     return sum(parameter.kind in kinds for parameter in parameters)
 
 
-# ------------------------------------------------------------ calls of what users wrote
+# ------------------------------------------------------------ errors in users' loggers and callbacks
 
 
-_TOLD_IN_FULL: Final = 3
+_MAX_TRACEBACKS: Final = 3
 
 
 class Guard:
-    """Lets the training continue after an error in what was called, and says so in the worker's error log."""
+    """Writes an error in a logger or callback to the worker's error log, and lets the training continue."""
 
     def __init__(self) -> None:
         self._num_errors: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Call something under guard.
+        """Catch an error of the code in the context.
 
         Args:
-            name: of what is called; after some errors in the same, further ones are counted only.
+            name: of the function that is called; only its first three errors are written.
         """
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - told whole; a logger is not worth a training
+        except Exception as error:  # noqa: BLE001 - reported with its traceback; a logger must not stop a training
             self._num_errors[name] += 1
             number = self._num_errors[name]
-            if number <= _TOLD_IN_FULL:
-                told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error)))
-                sys.stderr.write(f"{told}{name} failed with the error above. The training continues.\n")
-            if number == _TOLD_IN_FULL:
+            if number <= _MAX_TRACEBACKS:
+                shown = "".join(traceback.format_exception(type(error), error, _frames_of_program(error)))
+                sys.stderr.write(f"{shown}{name} failed with the error above. The training continues.\n")
+            if number == _MAX_TRACEBACKS:
                 sys.stderr.write(f"Further errors of {name} are not shown.\n")
             sys.stderr.flush()
 
 
 def _frames_of_program(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first frame on that is not our own."""
+    """Return the traceback from the first frame that is not Legato's."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("legato."):
         frame = frame.tb_next

@@ -1,7 +1,7 @@
-"""The training of a FabricModel: epochs, validation, callbacks, loggers and files around an elastic run.
+"""The training loop of a FabricModel: epochs, validation, callbacks, loggers and files of an elastic run.
 
-Every worker goes through it alike; what only one does, such as writing a model, it does by `Together` or as rank 0
-after the end. Knows nothing of frameworks: an `Engine` does what a turn of the loop does.
+Every worker runs the same loop. An action of one worker, such as writing a model, goes through `Together`, or rank 0
+does it after the last epoch. Knows nothing of frameworks: an `Engine` does a turn of the loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from legato.compat.wmla.fabric.copies import apart
+from legato.compat.wmla.fabric.copies import not_for_driver
 from legato.compat.wmla.fabric.job_environment import JobEnvironment
 from legato.compat.wmla.fabric.log_replayer import LogReplayer
 from legato.compat.wmla.fabric.loggers import (
@@ -21,7 +21,7 @@ from legato.compat.wmla.fabric.loggers import (
     ExecutorLines,
     Guard,
     MetricsLogger,
-    ProgramWords,
+    ProgramOutput,
     UserLogger,
     generation_of,
     num_positions,
@@ -39,7 +39,7 @@ FINAL = "final"
 
 
 class Engine(Protocol):
-    """A model of some framework in the care of a run; see docs/design/0005-wmla.md."""
+    """Trains a model of a framework in a run; see docs/design/0005-wmla.md."""
 
     @property
     def model(self) -> Any:
@@ -51,54 +51,58 @@ class Engine(Protocol):
 
     @property
     def kept(self) -> Sequence[Any]:
-        """Objects of the program whose state it has put in the care of the run."""
+        """Objects of the program whose state the run already sends and saves."""
 
     def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the data set and the keyword arguments for ``run.batches``; what it says of loading counts."""
+        """Return the data set and the keyword arguments for ``run.batches``, which override the loop's own."""
 
     def begin_epoch(self) -> None:
-        """Set the model up for training, as callbacks have left it."""
+        """Prepare the model for the training of an epoch, after the callbacks of its beginning."""
 
     def train(self, batch: Any) -> Mapping[str, float]:
-        """Do a turn of the loop: compute, note, act if it completes a step. Returns what it noted, with ``loss``."""
+        """Do a turn of the loop: compute a micro-batch, note its metrics, and apply the optimizer at the end of a step.
+
+        Returns:
+            The metrics of the micro-batch, with ``loss``.
+        """
 
     def evaluate(
         self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
     ) -> dict[str, float]:
-        """Return the metrics over a data set, the same on every worker; each worker reports its own batches."""
+        """Return the metrics over a data set, the same on every worker; ``on_batch`` receives those of own batches."""
 
     def save(self, directory: Path, label: int | str) -> None:
-        """Write the model and its optimizer's state to ``model_epoch_LABEL…``, each whole or not at all."""
+        """Write the model and its optimizer's state to ``model_epoch_LABEL…``, each file completely or not at all."""
 
     def export_onnx(self, directory: Path, label: int | str, train_set: Any) -> Path:
-        """Write the model in ONNX format, and return where."""
+        """Write the model in ONNX format, and return the path of the file."""
 
 
 class Parts(Protocol):
-    """What a program gave of its model, checked."""
+    """The model of a program and its checked arguments."""
 
     @property
     def num_backwards(self) -> int:
-        """Backward passes per turn of the loop, as the runtime counts them."""
+        """Number of backward passes per turn of the loop, as the runtime counts them."""
 
     @property
     def functions(self) -> Mapping[str, Any]:
-        """What is called in turns of the loop and may remember something, by what to call it."""
+        """The program's functions that a turn of the loop calls and that may keep state, by their names."""
 
     def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
-        """Set the framework up, before the run begins. Returns the data sets as sets of samples."""
+        """Configure the framework before the run begins, and return the data sets as sets of samples."""
 
     def make_engine(self, run: Run, batch_size: int, train_set: Any) -> Engine:
-        """Put the model in the care of a run."""
+        """Prepare the model for training in a run."""
 
 
 class Data(NamedTuple):
-    """What a model is trained on.
+    """The data of a training.
 
     Args:
-        train_set: map-style.
-        test_set: likewise, or None.
-        num_loaders: loader processes.
+        train_set: a map-style data set.
+        test_set: a map-style data set, or None.
+        num_loaders: number of loader processes per worker.
     """
 
     train_set: Any
@@ -107,14 +111,14 @@ class Data(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What a program gave besides its model.
+    """Loggers, callbacks and options of a program.
 
     Args:
-        generation: of its interface, 1 or 2.
-        driver_logger: None: the default one.
-        worker_logger: None: the default lines.
-        callbacks: called on every worker around each epoch.
-        exports_onnx: the final model is also written in ONNX format.
+        generation: of the program's interface, 1 or 2.
+        driver_logger: None: the default logger.
+        worker_logger: None: the lines of `ExecutorLines`.
+        callbacks: every worker calls them before and after each epoch.
+        exports_onnx: whether the final model is also written in ONNX format.
     """
 
     generation: int
@@ -129,14 +133,14 @@ class Loop:
 
     Args:
         run: of this worker.
-        engine: of the model.
-        plan: what ``train()`` was asked for.
-        extras: what else the program gave.
-        around: what the environment says.
-        log: prepared by the caller.
-        data: what it is trained on.
-        turns: does the turns of the loop.
-        notice: what the job's user must know of the steps; "": nothing.
+        engine: trains the model.
+        plan: the arguments of ``train()``.
+        extras: loggers, callbacks and options of the program.
+        environment: of the job.
+        log: the training log; the caller has registered it with ``run.prepare``.
+        data: the data sets.
+        turns: runs the turns of the loop.
+        notice: warning about the size of a step; "": none.
     """
 
     def __init__(
@@ -145,22 +149,23 @@ class Loop:
         engine: Engine,
         plan: TrainArguments,
         extras: Extras,
-        around: JobEnvironment,
+        environment: JobEnvironment,
         log: TrainingLog,
         data: Data,
         turns: TurnWatch,
         notice: str = "",
     ) -> None:
         self._notice = notice
-        self._run, self._engine, self._plan, self._extras, self._around = run, engine, plan, extras, around
+        self._run, self._engine, self._plan, self._extras = run, engine, plan, extras
+        self._environment = environment
         self._training_log = log
         self._guard = Guard()
         self._together = Together(run)
-        divisor = float(plan.batch_size) if around.divides_loss else 1.0
+        divisor = float(plan.batch_size) if environment.divides_loss else 1.0
         default = EDTLoggerCallback() if extras.generation == 1 else MetricsLogger()
         driver_logger = default if extras.driver_logger is None else extras.driver_logger
-        self._replayer = LogReplayer(around.driver_dir, around.worker)
-        self._replayer.add(ProgramWords(lambda: self._replayer.directory))
+        self._replayer = LogReplayer(environment.driver_dir, environment.worker)
+        self._replayer.add(ProgramOutput(lambda: self._replayer.directory))
         self._replayer.add(DriverLines(lambda: self._replayer.directory, plan.epoch_number))
         self._replayer.add(UserLogger(driver_logger, self._guard, loss_divisor=divisor))
         self._lines = ExecutorLines(_print)
@@ -174,11 +179,11 @@ class Loop:
 
     def run(self) -> None:
         """Train to the end, and write the final model."""
-        has_begun = (self._around.driver_dir / HISTORY_FILE).exists()
-        if self._around.pulling is not None and self._around.is_in_job and has_begun:
-            self._watch = PullWatch(self._around.pulling)
-        if not self._around.is_in_job:
-            self._replayer.forget()
+        has_begun = (self._environment.driver_dir / HISTORY_FILE).exists()
+        if self._environment.pulling is not None and self._environment.is_in_job and has_begun:
+            self._watch = PullWatch(self._environment.pulling)
+        if not self._environment.is_in_job:
+            self._replayer.delete_history()
         for callback in self._extras.callbacks:
             callback.params = {"optimizer": self._engine.optimizer, "epochs": self._plan.epoch_number}
             callback.model = self._engine.model
@@ -191,7 +196,7 @@ class Loop:
                 self._run_epoch(epoch)
             self._end()
         finally:
-            # Also where this worker leaves before the end.
+            # Also if this worker leaves before the end.
             self._replayer.close()
 
     # ------------------------------------------------------------ an epoch
@@ -203,11 +208,11 @@ class Loop:
         self._engine.begin_epoch()
         dataset, loading = self._engine.batches_of(self._data.train_set)
         for batch in run.batches(dataset, **{"num_workers": self._data.num_loaders, **loading}):
-            self._arrive()
-            self._hear_batch(self._turns.do(partial(self._engine.train, batch)))
+            self._end_pull_watch()
+            self._report_batch(self._turns.do(partial(self._engine.train, batch)))
             if run.stepped:
                 log.add_step(run.notes, run.num_workers)
-                self._tell("train", log.averages)
+                self._report("train", log.averages)
                 if log.is_at_point and not log.is_at_end:
                     self._log()
         if log.is_live:
@@ -218,47 +223,47 @@ class Loop:
         if saves:
             self._together.do(lambda: self._save(epoch + 1))
             log.add_saved(run.num_workers)
-            self._tell(None, {})
+            self._report(None, {})
         is_last = epoch + 1 == self._plan.epoch_number
         has_state = log.is_live
         self._call_back("on_epoch_end", epoch, (saves or is_last) and run.is_main and has_state)
 
     def _validate(self) -> None:
         data = self._data
-        found = self._engine.evaluate(data.test_set, self._together, data.num_loaders, self._hear_test_batch)
-        self._arrive()
+        found = self._engine.evaluate(data.test_set, self._together, data.num_loaders, self._report_test_batch)
+        self._end_pull_watch()
         self._training_log.add_test(found, self._run.num_workers)
-        self._tell("test", found)
+        self._report("test", found)
         self._run.log(**{f"test_{name}": value for name, value in found.items()})
 
     def _log(self) -> None:
-        """Record how far the epoch is: a program that draws the training from elsewhere has only this."""
+        """Record the metrics of the epoch so far; a notebook outside of the job draws its charts from these records."""
         self._run.log(**{**self._training_log.averages, ITERATION: self._training_log.num_batches})
 
     def _save(self, label: int | str) -> float:
         if self._run.is_main:
-            self._engine.save(self._around.model_dir, label)
+            self._engine.save(self._environment.model_dir, label)
         return 0.0
 
-    def _tell(self, group: str | None, figures: Mapping[str, float]) -> None:
+    def _report(self, group: str | None, metrics: Mapping[str, float]) -> None:
         if self._worker_logger is None and group is not None:
-            self._lines.figures(group, self._training_log.num_batches, figures)
+            self._lines.metrics(group, self._training_log.num_batches, metrics)
         if self._run.is_main:
-            self._replayer.tell(self._training_log)
+            self._replayer.pass_on(self._training_log)
 
-    # ------------------------------------------------------------ this worker's own part
+    # ------------------------------------------------------------ reports of this worker
 
-    def _hear_batch(self, values: Mapping[str, float]) -> None:
+    def _report_batch(self, values: Mapping[str, float]) -> None:
         self._num_batches += 1
         if self._worker_logger is None:
             self._lines.batch(self._num_batches, values["loss"])
         else:
-            self._worker_logger.hear(self._own_entry("train", self._num_batches, values))
+            self._worker_logger.receive(self._own_entry("train", self._num_batches, values))
 
-    def _hear_test_batch(self, values: Mapping[str, float]) -> None:
+    def _report_test_batch(self, values: Mapping[str, float]) -> None:
         self._num_test_batches += 1
         if self._worker_logger is not None:
-            self._worker_logger.hear(self._own_entry("test", self._num_test_batches, values))
+            self._worker_logger.receive(self._own_entry("test", self._num_test_batches, values))
 
     def _own_entry(self, kind: str, iteration: int, values: Mapping[str, float]) -> dict[str, Any]:
         run = self._run
@@ -277,7 +282,7 @@ class Loop:
                 with self._guard.call(f"{type(callback).__name__}.{name}"):
                     method(*values[: num_positions(method)])
 
-    def _arrive(self) -> None:
+    def _end_pull_watch(self) -> None:
         if self._watch is not None:
             self._watch.arrived()
             self._watch = None
@@ -285,7 +290,7 @@ class Loop:
     # ------------------------------------------------------------ the end
 
     def _end(self) -> None:
-        self._arrive()
+        self._end_pull_watch()
         if self._run.is_main and self._training_log.is_live:
             self._save(FINAL)
             if self._extras.exports_onnx:
@@ -297,19 +302,19 @@ class Loop:
 
     def _export(self) -> None:
         try:
-            self._engine.export_onnx(self._around.model_dir, FINAL, self._data.train_set)
+            self._engine.export_onnx(self._environment.model_dir, FINAL, self._data.train_set)
         except LegatoError as error:
             _complain(str(error))
-        except Exception as error:  # noqa: BLE001 - told; the trained model stands, whatever its export needs
+        except Exception as error:  # noqa: BLE001 - reported; the trained model is saved even if its export fails
             _complain(f"{type(error).__name__}: {error}")
 
 
 def choose_generation(extras: Extras, has_old_names: bool) -> int:
-    """Return the generation of a program: 1 if it uses what only that had, unless its logger is of generation 2.
+    """Return the generation of a program: 1 if it uses parameters of generation 1 but no logger of generation 2.
 
     Args:
-        extras: with its loggers.
-        has_old_names: it uses a parameter that only generation 1 had.
+        extras: has the program's loggers.
+        has_old_names: whether the program uses a parameter that only generation 1 had.
     """
     logger = extras.driver_logger if extras.driver_logger is not None else extras.worker_logger
     return 1 if has_old_names and (logger is None or generation_of(logger) == 1) else 2
@@ -320,6 +325,6 @@ def _complain(why: str) -> None:
 
 
 def _print(line: str) -> None:
-    # WMLA's driver had no such lines.
-    with apart():
+    # WMLA's driver did not print these lines.
+    with not_for_driver():
         sys.stdout.write(line + "\n")

@@ -1,7 +1,6 @@
-"""`FabricModel`: what programs of all generations of WMLA's Elastic Distributed Training make and train.
+"""`FabricModel`, the class with which programs of both generations of WMLA's Elastic Distributed Training train.
 
-Its parameters are those of all generations at once; every rule about them is checked before anything is trained. The
-training itself is `Loop`'s.
+It has the parameters of both generations, and checks all of them before the training begins. `Loop` does the training.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any, Final
 
 import torch
 
-from legato.compat.wmla.fabric.job_environment import JobEnvironment, look_around
+from legato.compat.wmla.fabric.job_environment import JobEnvironment, read_environment
 from legato.compat.wmla.fabric.keras_training import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
 from legato.compat.wmla.fabric.model_files import pack_results
 from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owner
-from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments, tell_step
+from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments, warn_of_step_size
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.compat.wmla.fabric.training_log import TrainingLog
@@ -30,54 +29,54 @@ from legato.train.loop.elastic import Run, elastic
 from legato.train.process import job
 
 _IGNORED_SCALEUP = (
-    "scaleup_function is accepted and does nothing: how many workers there are is the platform's to decide, and every "
-    "step has batch_size * engines_number samples."
+    "scaleup_function is accepted but has no effect: Legato chooses the number of workers, and every step has "
+    "batch_size * engines_number samples."
 )
 _FLAGS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0", "none", ""), False),
 }
 _TWICE: Final = (
-    "FabricModel.train() was called a second time, and a job trains once: a worker that joins later could not find its "
-    "place. Give one train() the epochs of both, and let a callback's on_epoch_begin change what is to change; or "
-    "submit a second job that begins with RESULT_DIR/model/train/model_epoch_final.pth of this one."
+    "FabricModel.train() was called a second time, but a job trains only once, so that workers can join at any time. "
+    "Call train() once with the epochs of both calls, and change settings in on_epoch_begin of a callback; or submit a "
+    "second job that begins with RESULT_DIR/model/train/model_epoch_final.pth of this one."
 )
 _has_trained = False
 
 
 def has_trained() -> bool:
-    """Tell whether ``train()`` was called in this process."""
+    """Return whether ``train()`` was called in this process."""
     return _has_trained
 
 
 class FabricModel:
-    """A model, and what is needed to train it.
+    """A model, its data, and everything else that its training needs.
 
     Args:
-        model: a ``torch.nn.Module``, made on the CPU, or a ``tf.keras.Model``.
-        datasets_function: without arguments; returns a pair of map-style data sets, for training and for validation.
-            The second one may be None.
-        loss_function: of (outputs, targets); returns the mean over the samples. With Keras the name of a loss, one of
-            ``tf.keras.losses``, or a function of (targets, outputs).
-        optimizer: a ``torch.optim`` optimizer of the model's parameters; or one of Keras, or its name.
-        metrics: a function of (outputs, targets), or a list of them, reported beside the loss; None: accuracy, where
-            there are classes.
-            With Keras names, metrics, or functions of (targets, outputs).
-        worker_logger_callback: told of each worker's own micro-batches, on the worker. None: the default lines.
-        driver_logger_callback: told of all micro-batches, once. None: the default logger.
-        save_to_onnx: write the final model in ONNX format too.
-        keras_custom_objects: what names of the program's own stand for, in Keras.
+        model: a ``torch.nn.Module`` on the CPU, or a ``tf.keras.Model``.
+        datasets_function: called without arguments; returns a pair of map-style data sets, for training and for
+            validation. The second one may be None.
+        loss_function: a function of (outputs, targets) that returns the mean over the samples. With Keras: the name of
+            a loss, a loss of ``tf.keras.losses``, or a function of (targets, outputs).
+        optimizer: a ``torch.optim`` optimizer of the model's parameters; with Keras: an optimizer or its name.
+        metrics: a function of (outputs, targets), or a list of such functions, reported beside the loss; None: accuracy
+            if the model is a classifier. With Keras: names, metrics, or functions of (targets, outputs).
+        worker_logger_callback: each worker calls it for its own micro-batches. None: the default lines.
+        driver_logger_callback: rank 0 calls it for all micro-batches, once. None: the default logger.
+        save_to_onnx: whether to write the final model in ONNX format, too.
+        keras_custom_objects: the program's own Keras objects by their names.
         fn_batch_collate: makes a batch (features, labels) of a list of samples.
-        driver_logger: as ``driver_logger_callback``, in generation 1.
-        worker_logger: as ``worker_logger_callback``, likewise.
-        user_callback: callbacks derived from ``callbacks.Callback``.
-        fn_step_train: of (model, data, eva, train_loader, fn_args); returns accuracy, from 0 to 100, and loss.
-        fn_test: of (model, test_iter, fn_args); returns the loss of a validation.
-        enable_onnx: as ``save_to_onnx``, in generation 1.
-        scaleup_function: accepted; it does nothing.
+        driver_logger: the name of ``driver_logger_callback`` in generation 1.
+        worker_logger: the name of ``worker_logger_callback`` in generation 1.
+        user_callback: one or more callbacks of classes derived from ``callbacks.Callback``.
+        fn_step_train: a function of (model, data, eva, train_loader, fn_args) that computes the gradients of a
+            micro-batch; returns accuracy, from 0 to 100, and loss.
+        fn_test: a function of (model, test_iter, fn_args) that returns the loss of a validation.
+        enable_onnx: the name of ``save_to_onnx`` in generation 1.
+        scaleup_function: accepted without effect.
 
     Raises:
-        UsageError: an argument is of the wrong kind, or two contradict each other.
+        UsageError: an argument is of the wrong kind, or two arguments contradict each other.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class FabricModel:
             metrics = [metrics]
         if fn_step_train is not None and metrics is not None:
             raise UsageError(
-                "metrics cannot be computed with fn_step_train, because only it sees the outputs. Omit metrics or "
-                "fn_step_train out."
+                "metrics cannot be computed with fn_step_train, because only fn_step_train gets the outputs. Omit one "
+                "of them."
             )
         self._datasets_function = datasets_function
         keras = keras_of(model)
@@ -152,24 +151,27 @@ class FabricModel:
         effective_batch_size: int | None = None,
         **notebook: Any,
     ) -> None:
-        """Train, on however many workers there are at the time; returns when the training is over.
+        """Train, on a number of workers that may change at any time. Returns at the end of the training.
 
         Args:
-            epoch_number: epochs.
-            batch_size: samples that one worker computes at a time.
-            engines_number: micro-batches of ``batch_size`` samples in a step, on all workers together; more workers
-                cannot help. None: as ``effective_batch_size`` says; without that, the workers that the job asked for.
-            num_dataloader_threads: loader processes per worker, as far as there are cores for them.
-            validation_freq: epochs between validations; 0: none.
+            epoch_number: number of epochs.
+            batch_size: number of samples that one worker computes at a time: a micro-batch.
+            engines_number: number of micro-batches in a step, on all workers together; further workers cannot help.
+                None: ``effective_batch_size / batch_size``, or without ``effective_batch_size`` the maximum number of
+                workers of the job.
+            num_dataloader_threads: maximum number of loader processes per worker; fewer if the machine has few cores.
+            validation_freq: epochs between validations; 0: no validation.
             checkpoint_freq: epochs between saved models; 0: only the final one. None: 5 in generation 1, else 1.
-            effective_batch_size: samples of a step; the larger one of this and ``batch_size * engines_number`` counts.
-            notebook: ``worker_memory`` and the like, which say what a notebook's job asks for; inside of a job nothing.
+            effective_batch_size: number of samples in a step; the larger one of this and ``batch_size *
+                engines_number`` is used.
+            notebook: ``worker_memory`` and other arguments for the job that a notebook submits; ignored inside of a
+                job.
 
         Raises:
             UsageError: an argument cannot be used.
-            DataError: ``datasets_function`` returned something else than two data sets.
+            DataError: ``datasets_function`` did not return a pair of data sets.
         """
-        around = look_around()
+        environment = read_environment()
         if job.has_run():
             raise UsageError(_TWICE)
         _check_notebook_arguments(notebook)
@@ -182,30 +184,30 @@ class FabricModel:
             checkpoint_freq,
             effective_batch_size,
             generation=self._extras.generation,
-            max_workers=around.max_workers,
+            max_workers=environment.max_workers,
         )
         if engines_number is None and effective_batch_size is None:
             _notify(f"engines_number is not given: {plan.engines_number}, the maximum number of workers of the job.")
         global _has_trained  # noqa: PLW0603 - a process trains once
         _has_trained = True
-        self._train(plan, around)
+        self._train(plan, environment)
 
     def download(self, out_dir: str | Path = "/tmp") -> None:  # noqa: S108 - as WMLA has it
-        """Pack what was trained into ``JOB.zip`` and say where it is; one worker does it for all.
+        """Pack the trained models into ``JOB.zip`` and print the path of the file. Only rank 0 does it.
 
         Args:
-            out_dir: gets the file.
+            out_dir: directory for the file.
 
         Raises:
-            UsageError: nothing was trained, or it cannot be written.
+            UsageError: ``train()`` was not called, or the file cannot be written.
         """
         if self._run is None:
             raise UsageError("There is nothing to download: train() was not called. Call it first.")
         if self._run.is_main:
-            path = pack_results(look_around().result_dir, Path(out_dir), os.environ.get("DLI_EXECID", "local"))
+            path = pack_results(read_environment().result_dir, Path(out_dir), os.environ.get("DLI_EXECID", "local"))
             sys.stdout.write(f"Save model:  {path}\n")
 
-    def _train(self, plan: TrainArguments, around: JobEnvironment) -> None:
+    def _train(self, plan: TrainArguments, environment: JobEnvironment) -> None:
         train_set, test_set = self._parts.begin(*_read_datasets(self._datasets_function()))
         num_samples = len(train_set)
         num_engines = fit_engines(plan.engines_number, plan.batch_size, num_samples)
@@ -225,10 +227,10 @@ class FabricModel:
         functions = [Memory(name, find_owner(one), engine.kept) for name, one in self._parts.functions.items()]
         callbacks = [Memory(type(callback).__name__, callback, engine.kept) for callback in self._extras.callbacks]
         run.prepare(log, *functions, *callbacks)
-        data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
-        asked = around.max_workers if around.is_in_job else num_engines
-        notice = tell_step(num_engines, plan.batch_size, asked)
-        Loop(run, engine, plan, self._extras, around, log, data, TurnWatch(functions), notice).run()
+        data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, environment.max_workers))
+        asked = environment.max_workers if environment.is_in_job else num_engines
+        notice = warn_of_step_size(num_engines, plan.batch_size, asked)
+        Loop(run, engine, plan, self._extras, environment, log, data, TurnWatch(functions), notice).run()
 
 
 # ---------------------------------------------------------------- checks
@@ -242,7 +244,7 @@ def _check_functions(**functions: Any) -> None:
 
 
 def _read_flag(name: str, value: Any) -> bool:
-    """Return a truth value, which programs also give as a text of their command line."""
+    """Return a boolean, which programs also give as a string of their command line."""
     found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else value
     if found is None and not isinstance(value, str):
         return False
@@ -254,25 +256,25 @@ def _read_flag(name: str, value: Any) -> bool:
 def _check_torch(model: Any, optimizer: Any, keras_custom_objects: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise UsageError(
-            f"model={type(model).__name__} is no model. Give a torch.nn.Module, made on the CPU, or a tf.keras.Model."
+            f"model={type(model).__name__} is not a model. Give a torch.nn.Module on the CPU, or a tf.keras.Model."
         )
     if keras_custom_objects is not None:
         raise UsageError("keras_custom_objects is for Keras models; this one is a torch.nn.Module. Leave it out.")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
-            f"optimizer={optimizer!r} is no optimizer of PyTorch. Give one, such as "
+            f"optimizer={optimizer!r} is not a PyTorch optimizer. Give one, for example "
             "torch.optim.SGD(model.parameters(), lr=0.1)."
         )
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
         raise UsageError(
-            "The optimizer has parameters that are not the model's. Make it of model.parameters(), or of some of them, "
-            "after the model has all its layers."
+            "The optimizer has parameters that are not the model's. Create it with model.parameters(), or with some of "
+            "them, after all layers of the model exist."
         )
 
 
 def _choose(name: str, old: Any, new: Any) -> Any:
-    """Return the logger that is given under one of the two names of a parameter, None if there is none."""
+    """Return the logger that is given under one of the two names of a parameter, or None."""
     if old is not None and new is not None and old is not new:
         raise UsageError(f"{name} and {name}_callback are two names of one parameter. Pass one of them.")
     logger = new if old is None else old
@@ -287,7 +289,7 @@ def _list_callbacks(given: Any) -> tuple[Any, ...]:
         hooks = [getattr(callback, name, None) for name in ("on_epoch_begin", "on_epoch_end")]
         if isinstance(callback, type) or not any(callable(hook) for hook in hooks):
             raise UsageError(
-                f"user_callback has {callback!r}, which is no callback. Give instances of classes derived from "
+                f"user_callback contains {callback!r}, which is not a callback. Give instances of classes derived from "
                 "callbacks.Callback."
             )
     return callbacks
@@ -316,10 +318,10 @@ def _read_datasets(given: Any) -> tuple[Any, Any]:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise DataError(
                 f"The data set for {name} is a {type(dataset).__name__}, which has no length or no items. Return "
-                "map-style data sets, with __len__ and __getitem__, such as those of torchvision."
+                "map-style data sets, with __len__ and __getitem__, for example those of torchvision."
             )
         if not len(dataset):
-            raise DataError(f"The data set for {name} is empty. Check the path and the filter it is made with.")
+            raise DataError(f"The data set for {name} is empty. Check the path and the filter in datasets_function.")
     return given[0], given[1]
 
 

@@ -21,9 +21,9 @@ def write_whole(path: Path, write: Callable[[Path], Any], ending: str = "") -> N
     """Write a file under another name beside it, and rename it when it is complete.
 
     Args:
-        path: of the file; its folder is made if need be.
-        write: writes it to the path that it is given.
-        ending: of that path; torch writes its name into the file, Keras goes by it.
+        path: of the file; its folder is created if it does not exist.
+        write: writes the file to the path that it receives.
+        ending: of the temporary path. Keras chooses the format by it; torch.save stores the path's name in the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.part{ending}")
@@ -32,7 +32,7 @@ def write_whole(path: Path, write: Callable[[Path], Any], ending: str = "") -> N
 
 
 def file_of_model(directory: Path, label: int | str, ending: str) -> Path:
-    """Return where a model is written.
+    """Return the path of a model's file.
 
     >>> str(file_of_model(Path("model"), 3, "_optimizer_state.pth"))
     'model/model_epoch_3_optimizer_state.pth'
@@ -55,11 +55,12 @@ def export_onnx(path: Path, model: torch.nn.Module, inputs: Any) -> None:
 
     Args:
         path: of the file.
-        model: stays as it is.
-        inputs: a batch of samples, by which the model is traced; of the model that is written any number will do.
+        model: not changed.
+        inputs: a batch of samples, with which the model is traced; the exported model takes batches of any size if the
+            model allows it.
 
     Raises:
-        UsageError: a package for it is missing; the message names it.
+        UsageError: a package that the export needs is missing; the message names it.
     """
     if importlib.util.find_spec("onnxscript") is None:
         raise UsageError(
@@ -78,12 +79,12 @@ def export_onnx(path: Path, model: torch.nn.Module, inputs: Any) -> None:
         try:
             write_whole(path, lambda scratch: write(scratch, [_any_batch(argument) for argument in arguments]))
         except torch.onnx.errors.OnnxExporterError:
-            # Of some models the size of a batch is part of the graph.
+            # The graph of some models depends on the size of a batch.
             write_whole(path, lambda scratch: write(scratch, None))
 
 
 def _any_batch(part: Any) -> Any:
-    """Return which sizes of an argument are open: the first one of each tensor."""
+    """Return the dynamic sizes of an argument: the first one of each tensor."""
     if isinstance(part, torch.Tensor):
         return {0: torch.export.Dim.DYNAMIC}
     if isinstance(part, dict):
@@ -105,15 +106,15 @@ def _on_cpu(part: Any) -> Any:
 
 
 def pack_results(result_dir: Path, out_dir: Path, job: str) -> Path:
-    """Write ``JOB.zip`` with all that is in the job's ``model``, whole or not at all, and return where it is.
+    """Write ``JOB.zip`` with all files of the job's ``model``, completely or not at all, and return its path.
 
     Args:
         result_dir: of the job.
-        out_dir: made if it is not there; what is packed into it by that name is left out.
-        job: its id.
+        out_dir: directory for the file, created if it does not exist. A ``JOB.zip`` there is not packed into itself.
+        job: id of the job.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     path = out_dir / f"{job}.zip"
     found = sorted(file for file in (result_dir / names.MODEL).rglob("*") if file.is_file())

@@ -1,7 +1,7 @@
-"""Values that can be transferred to other workers and into checkpoints: which they are, encoding and decoding.
+"""Encodes and decodes values that can be sent to other workers and stored in checkpoints.
 
-Plain values, tensors and arrays, and the containers of Python's library that hold nothing else. Says of everything else
-that it cannot, and sends nothing.
+These are plain values, tensors, arrays, and the containers of Python's library that hold nothing else. `pack` raises
+`CannotTravel` for all other values. Sends nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CONTAINERS: Final = (list, tuple, dict, set, deque, Counter, OrderedDict, defau
 
 
 class CannotTravel(ValueError):
-    """A value that is not plain."""
+    """The value cannot be sent to another worker."""
 
 
 def pack(value: Any) -> Any:
-    """Return a value as it travels; its tensors are the live ones.
+    """Return a value in the form that is sent; its tensors are the original ones, not copies.
 
     Raises:
-        CannotTravel: it holds something else.
+        CannotTravel: the value is or contains something that cannot be sent.
     """
     if type(value) in _PLAIN:
         return value
@@ -41,8 +41,8 @@ def unpack(packed: Any, own: Any) -> Any:
     """Undo `pack`.
 
     Args:
-        packed: the value as it came.
-        own: what this worker has in its place: its tensors say where tensors go, its ``defaultdict`` what it makes.
+        packed: the received value.
+        own: this worker's present value: its tensors give the devices, its ``defaultdict`` gives the factory.
     """
     if isinstance(packed, torch.Tensor) and isinstance(own, torch.Tensor):
         return packed.to(own.device)
@@ -67,9 +67,9 @@ def is_same(value: Any, first: Any) -> bool:
 
 
 def outline(value: Any) -> Any:
-    """Return what tells whether a value that cannot travel is still what it was: itself, or all that it holds.
+    """Return what `is_same_outline` compares to find out whether a value that cannot be sent has changed.
 
-    What continues inside of other objects is not seen.
+    That is the value itself, or the items of a container. Changes inside of other objects are not noticed.
     """
     if type(value) not in _CONTAINERS:
         return value
@@ -84,7 +84,7 @@ def is_same_outline(value: Any, first: Any) -> bool:
 
 
 def _pack_array(array: numpy.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return an array as a tensor; of the same memory, where that is possible."""
+    """Return an array as a tensor, which shares its memory if possible."""
     try:
         items = torch.from_numpy(numpy.ascontiguousarray(array if array.flags.writeable else array.copy()))
     except (TypeError, ValueError) as error:

@@ -1,9 +1,8 @@
-"""State that callbacks, losses and metrics of a program collect, and that joining workers must get.
+"""Sends the state of a program's callbacks, losses and metrics to joining workers.
 
-Programs for WMLA do not pass it to Legato. What of it has changed since the beginning travels, as far as it can: plain
-values,
-objects that give their state, and objects of the program's own classes, which are looked into. What cannot is reported.
-Decides nothing about the training.
+Programs for WMLA do not register this state with Legato. Legato sends the attributes that have changed since the
+beginning: plain values, the ``state_dict()`` of objects that have one, and the attributes of objects of the program's
+own classes. It reports attributes that it cannot send. Decides nothing about the training.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ _MODULE_PARTS: Final = frozenset(vars(torch.nn.Module()))
 
 
 class Memory:
-    """What an object remembers, as something that has state.
+    """The attributes of an object that have changed, in the form of a ``state_dict()``.
 
-    What it was made with is each worker's own, such as the path of a log, and comes to no other.
+    Attributes that still have their first value, such as the path of a log, are each worker's own and are not sent.
 
     Args:
-        name: for what is said.
-        thing: has not been called yet.
-        kept: objects whose state travels otherwise.
-        depth: of objects in objects.
+        name: of the object in messages.
+        thing: the object, which has not been called yet.
+        kept: objects whose state the run already sends.
+        depth: how deep the object is in other objects.
 
     Attributes:
-        name: as given.
+        name: of the object in messages.
     """
 
     def __init__(self, name: str, thing: Any, kept: Collection[Any] = (), depth: int = 0) -> None:
@@ -50,14 +49,14 @@ class Memory:
         self._kept = kept
         self._values: dict[str, Any] = getattr(thing, "__dict__", {})
         self._parts: dict[str, tuple[Any, Memory]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._first = copy.deepcopy(dict(self._plain()))
         self._outlines = {name: outline(value) for name, value in self._others()}
         for part_name, value in self._others():
             self._memory_of(part_name, value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is not as it was in the beginning, and what of that cannot travel."""
+        """Return the changed attributes, and the names of those that cannot be sent."""
         values = {name: value for name, value in self._plain() if not is_same(value, self._first.get(name, _MISSING))}
         states: dict[str, Any] = {}
         left: dict[str, str] = {}
@@ -70,17 +69,17 @@ class Memory:
         return {"values": values, "states": states, "left": left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`; what cannot travel stays as it is, and is reported where it differs."""
+        """Load what `state_dict` returned. Attributes that cannot be sent stay unchanged, and are reported."""
         elsewhere = {*state["states"], *state["left"]}
         first = {name: value for name, value in copy.deepcopy(self._first).items() if name not in elsewhere}
         for name, value in (first | state["values"]).items():
             self._values[name] = unpack(value, self._values.get(name))
         for name, kind in state["left"].items():
-            self._tell(name, f"It is a {kind}, which Legato cannot transfer.")
+            self._report(name, f"It is a {kind}, which Legato cannot transfer.")
         for name, part in state["states"].items():
             own = self._values.get(name, _MISSING) if name else self._thing
             if own is _MISSING or _kind_of(own) != part["kind"]:
-                self._tell(name, f"It is a {part['kind']}, which was made before this worker joined.")
+                self._report(name, f"It is a {part['kind']}, which was made before this worker joined.")
             elif (inner := self._memory_of(name, own)) is not None:
                 inner.load_state_dict(part["state"])
             else:
@@ -110,7 +109,7 @@ class Memory:
         return name not in (_MODULE_PARTS if isinstance(self._thing, torch.nn.Module) else _GIVEN)
 
     def _state_of(self, name: str, value: Any) -> dict[str, Any] | None:
-        """Return the state of an attribute that is no plain value; None: it has none that could travel."""
+        """Return the state of an attribute that is not a plain value; None if it has no state that can be sent."""
         inner = self._memory_of(name, value)
         if inner is not None:
             return inner.state_dict()
@@ -121,13 +120,13 @@ class Memory:
             try:
                 state[key] = pack(part)
             except CannotTravel:
-                # Schedulers name functions in theirs, which are recreated with them.
+                # The state of a scheduler may contain functions, which the program's own scheduler has, too.
                 if not isinstance(value, LRScheduler):
                     return None
         return state
 
     def _memory_of(self, name: str, value: Any) -> Memory | None:
-        """Return the memory of an object of one of the program's own classes."""
+        """Return the `Memory` of an object of one of the program's own classes; None for other objects."""
         known = self._parts.get(name)
         if known is not None and known[0] is value:
             return known[1]
@@ -137,31 +136,31 @@ class Memory:
         self._parts[name] = (value, made)
         return made
 
-    def _tell(self, name: str, why: str) -> None:
-        if name in self._told:
+    def _report(self, name: str, why: str) -> None:
+        if name in self._reported:
             return
-        self._told.add(name)
+        self._reported.add(name)
         sys.stderr.write(
             f"legato: {self.name}.{name} differs between this worker and those that joined before it. {why} "
-            "The weights may depend on the workers. Make it before train(), and keep what changes in numbers, texts, "
-            "tensors, or lists and dicts of such, or give its class state_dict() and load_state_dict().\n"
+            "The weights may depend on the number of workers. Create it before train(), and keep its state in numbers, "
+            "strings, tensors, or lists and dicts of them, or give its class state_dict() and load_state_dict().\n"
         )
 
 
 class TurnWatch:
-    """Looks at losses and metrics in the first turns: what they change there is not the same in all workers.
+    """Warns if a loss or metric changes its state in the first turns of the loop: workers compute different ones.
 
     Args:
-        memories: of them.
+        memories: of the program's loss and metrics.
     """
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self._memories = memories
         self._num_turns = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def do(self, turn: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """Do a turn of the loop, and tell what it has changed that it should not."""
+        """Run a turn of the loop, and warn of state that it has changed."""
         if self._num_turns >= _NUM_WATCHED:
             return turn()
         self._num_turns += 1
@@ -177,27 +176,27 @@ class TurnWatch:
                 if is_same(after[part][name], before[part].get(name, _MISSING)):
                     continue
                 full = f"{memory.name}.{name}" if name else memory.name
-                if full not in self._told:
-                    self._told.add(full)
+                if full not in self._reported:
+                    self._reported.add(full)
                     sys.stderr.write(
-                        f"legato: {full} changes while a micro-batch is computed. Every worker computes other ones, so "
-                        "the result depends on the workers. Let it depend on its arguments only, or change it "
-                        "in a user_callback, where all workers do the same.\n"
+                        f"legato: {full} changes while a micro-batch is computed. Each worker computes different "
+                        "micro-batches, so the result depends on the number of workers. Make the function depend only "
+                        "on its arguments, or change the value in a user_callback, which all workers call alike.\n"
                     )
 
 
 def find_owner(function: Any) -> Any:
-    """Return what remembers something where a function is called: the object whose method it is, or itself."""
+    """Return the object that may keep state for a function: the object whose method it is, or the function itself."""
     return getattr(function, "__self__", function)
 
 
 def _is_of_program(value: Any, owner: Any) -> bool:
-    """Return whether an object is one of a class of the program's own, and can be looked into."""
+    """Return whether an object is of one of the program's own classes and its attributes can be sent one by one."""
     if isinstance(value, type | FunctionType | ModuleType) or not hasattr(value, "__dict__"):
         return False
     has_state = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
     if has_state or hasattr(value, "__getitem__"):
-        # What can be indexed is data.
+        # Objects that can be indexed are data.
         return False
     return type(value).__module__ in ("__main__", type(owner).__module__)
 

@@ -1,4 +1,4 @@
-"""The limits on how long a worker that joins a running training waits for its weights, as WMLA had them."""
+"""Limits the time that a worker that joins a running training waits for its weights, as WMLA did."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from legato.compat.wmla.fabric.copies import apart
+from legato.compat.wmla.fabric.copies import not_for_driver
 from legato.compat.wmla.fabric.job_environment import PULL_FAILURES, Pulling
 from legato.core.exits import EXIT_LOST_LINK
 
 EXIT_PULL_FAILED: Final = EXIT_LOST_LINK
-"""No fault of the program, so the job continues, and another worker may be started in its place."""
+"""Exit code for a fault that is not the program's: the job continues, and another worker may start instead."""
 
 
 class PullWatch:
-    """Says PULL_FAILED each time that the weights have not come within the limit, and stops the worker after too many.
+    """Prints PULL_FAILED each time the weights have not arrived within the limit, and stops the worker after too many.
 
     Args:
         pulling: the limits.
@@ -32,7 +32,7 @@ class PullWatch:
         self._thread.start()
 
     def arrived(self) -> None:
-        """Take note that the weights have come."""
+        """Report that the weights have arrived."""
         self._arrived.set()
 
     def join(self) -> None:
@@ -52,8 +52,8 @@ class PullWatch:
 
 
 def _say(text: str) -> None:
-    # A matter of this worker, whatever it speaks for later.
-    with apart():
+    # This concerns only this worker, even if it becomes rank 0 later and copies its output to the driver's files.
+    with not_for_driver():
         for stream in (sys.stdout, sys.stderr):
             stream.write(text + "\n")
             stream.flush()

@@ -1,6 +1,6 @@
-"""`ELog` and `EMetrics`: the two files of a training's figures that other software parses, byte for byte as it expects.
+"""`ELog` and `EMetrics` write the metrics of a training to two files, in the exact formats that other software parses.
 
-Both write where the variable ``LOG_DIR`` points at the moment of ``open()``. Neither knows what is trained.
+Both write into the directory that the variable ``LOG_DIR`` names when ``open()`` is called.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class ELog:
     """Appends lines to ``LOG_DIR/stdout``; a context manager.
 
     Args:
-        sub_id: of a part of a hyper-parameter search.
-        file: where the lines go.
+        sub_id: id of the trial, in a hyperparameter search.
+        file: for the lines.
     """
 
     def __init__(self, sub_id: str | None, file: TextIO) -> None:
@@ -40,7 +40,7 @@ class ELog:
         self.close()
 
     def recordText(self, text: str) -> None:  # noqa: N802 - as above
-        """Append a line with the time before it."""
+        """Append a line that begins with the local time."""
         self.f.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}\n")
         self.f.flush()
 
@@ -53,7 +53,7 @@ class ELog:
         accuracy: float = 0.0,
         worker: int = 0,  # noqa: ARG002 - users' loggers give it
     ) -> None:
-        """Append the figures of a micro-batch: loss and accuracy, or metrics by name in the place of ``loss``."""
+        """Append a line with the loss and accuracy of a micro-batch, or with metrics by name in place of ``loss``."""
         counts = f",\tGlobal steps: {global_steps},\tIteration: {iteration}"
         self.recordText(f"{title},\tTimestamp: {_now_ms()}{counts}{_figures(loss, accuracy)}")
 
@@ -64,7 +64,7 @@ class ELog:
         accuracy: float = 0.0,
         worker: int = 0,  # noqa: ARG002 - as above
     ) -> None:
-        """Append the figures of a validation, as for `recordTrain`."""
+        """Append a line with the loss and accuracy of a validation, or with metrics by name in place of ``loss``."""
         self.recordText(f"{title},\tTimestamp: {_now_ms()}{_figures(loss, accuracy)}")
 
     def close(self) -> None:
@@ -76,9 +76,9 @@ class EMetrics:
     """Appends JSON objects, one a line, to ``LOG_DIR/evaluation-metrics.txt``; a context manager.
 
     Args:
-        sub_id: of a part of a hyper-parameter search; then the figures of the test group also go to
-            ``RESULT_DIR/val_dict_list.json``, where the search looks for them.
-        file: where the lines go.
+        sub_id: id of the trial, in a hyperparameter search. With it, the values of the test group also go to
+            ``RESULT_DIR/val_dict_list.json``, where the search reads them.
+        file: for the lines.
     """
 
     TEST_GROUP: ClassVar[str] = "test"
@@ -102,7 +102,7 @@ class EMetrics:
         self.close()
 
     def record(self, group: str, iteration: int, values: Mapping[str, Any]) -> None:
-        """Append figures by name, of a group and an iteration."""
+        """Append a line with values by name, of a group (``train`` or ``test``) and an iteration."""
         if self.subId and group == self.TEST_GROUP:
             self.test_history.append({"steps": iteration, **values})
         now = time.time()
@@ -120,7 +120,7 @@ class EMetrics:
         self.f.flush()
 
     def close(self) -> None:
-        """Close the file; for a part of a search, also write what it looks for."""
+        """Close the file; in a hyperparameter search, also write ``val_dict_list.json``."""
         self.f.close()
         if self.subId:
             directory = os.environ.get("RESULT_DIR") or tempfile.gettempdir()
@@ -142,7 +142,7 @@ def _now_ms() -> int:
 
 
 def _figures(loss: float | Mapping[str, float], accuracy: float) -> str:
-    r"""Return figures with five decimals, without the zeros at their end.
+    r"""Return values with at most five decimals, without trailing zeros, as part of a line.
 
     >>> _figures(0.5, 1 / 3), _figures({"loss": 2.0, "top5": 0.25}, 0.0)
     (',\tLoss: 0.5,\tAccuracy: 0.33333', ',\tloss: 2.0,\ttop5: 0.25')
@@ -152,7 +152,7 @@ def _figures(loss: float | Mapping[str, float], accuracy: float) -> str:
 
 
 def _typed(value: object) -> dict[str, Any]:
-    """Return how a value is written.
+    """Return a value with its type, as `EMetrics` writes it.
 
     >>> _typed(3), _typed(0.5), _typed("x")
     ({'type': 2, 'value': '3'}, {'type': 3, 'value': '0.5'}, {'value': 'x'})

@@ -1,4 +1,4 @@
-"""What the arguments of ``train()`` mean. Pure: numbers in, numbers or a clear error out."""
+"""Checks the arguments of ``train()`` and computes the size of a step. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FREQUENCY_OF_GENERATION_1 = 5
 
 
 class TrainArguments(NamedTuple):
-    """What ``train()`` was asked for.
+    """The checked arguments of ``train()``.
 
     Args:
-        epoch_number: epochs.
-        batch_size: samples of a micro-batch.
-        engines_number: micro-batches of a full step.
-        validation_freq: epochs between validations; 0: none.
-        checkpoint_freq: epochs between saved models; 0: only the last one.
-        num_dataloader_threads: loader processes asked for.
+        epoch_number: number of epochs.
+        batch_size: number of samples in a micro-batch.
+        engines_number: number of micro-batches in a full step.
+        validation_freq: epochs between validations; 0: no validation.
+        checkpoint_freq: epochs between saved models; 0: only the final one.
+        num_dataloader_threads: maximum number of loader processes per worker.
     """
 
     epoch_number: int
@@ -30,19 +30,20 @@ class TrainArguments(NamedTuple):
     num_dataloader_threads: int
 
     def validates_after(self, epoch: int) -> bool:
-        """Tell whether there is a validation after an epoch, numbered from 0."""
+        """Return whether there is a validation after an epoch, numbered from 0."""
         return self.validation_freq > 0 and (epoch + 1) % self.validation_freq == 0
 
     def saves_after(self, epoch: int) -> bool:
-        """Tell whether the model is saved after an epoch, numbered from 0, under that epoch's number."""
+        """Return whether the model is saved after an epoch, numbered from 0."""
         return self.checkpoint_freq > 0 and (epoch + 1) % self.checkpoint_freq == 0
 
     def num_loaders(self, num_cores: int, num_slots: int) -> int:
-        """Return how many loader processes a worker starts: as many as asked for, as far as it has cores for them.
+        """Return the number of loader processes of a worker: the requested ones, but at most one per spare core.
 
         Args:
             num_cores: of this machine.
-            num_slots: workers that may share it.
+            num_slots: number of workers that may share the machine. Each has its part of the cores, and computes on one
+                of them.
 
         >>> plan = TrainArguments(1, 1, 1, 1, 1, num_dataloader_threads=4)
         >>> plan.num_loaders(32, 4), plan.num_loaders(12, 4), plan.num_loaders(2, 4)
@@ -66,7 +67,7 @@ def read_arguments(
     """Check the arguments of ``train()``.
 
     Args:
-        epoch_number: and the others up to ``effective_batch_size``: as given.
+        epoch_number: this and the arguments up to ``effective_batch_size``: as `FabricModel.train` has them.
         batch_size: as above.
         engines_number: as above.
         num_dataloader_threads: as above.
@@ -74,10 +75,10 @@ def read_arguments(
         checkpoint_freq: None: 5 in generation 1, else 1.
         effective_batch_size: as above.
         generation: of the program, 1 or 2.
-        max_workers: that the submission asked for.
+        max_workers: maximum number of workers that the submission asked for.
 
     Raises:
-        UsageError: an argument is no whole number, too small, or does not fit the others.
+        UsageError: an argument is not a whole number, is too small, or does not fit the others.
     """
     batch = _read("batch_size", batch_size, 1)
     if checkpoint_freq is None:
@@ -93,10 +94,10 @@ def read_arguments(
 
 
 def choose_engines(engines_number: object, effective_batch_size: object, batch_size: int, max_workers: int) -> int:
-    """Return how many micro-batches make a full step.
+    """Return the number of micro-batches in a full step.
 
-    The larger one of ``engines_number`` and ``effective_batch_size / batch_size`` if both are given; the workers that
-    the submission asked for at most if none is.
+    It is the larger one of ``engines_number`` and ``effective_batch_size / batch_size``, as far as they are given. If
+    neither is given, it is the maximum number of workers that the submission asked for.
 
     >>> choose_engines(16, None, 64, 1), choose_engines(None, 256, 64, 1), choose_engines(2, 256, 64, 1)
     (16, 4, 4)
@@ -111,14 +112,14 @@ def choose_engines(engines_number: object, effective_batch_size: object, batch_s
         below = effective // batch_size * batch_size
         advice = f"{below} or {below + batch_size}" if below else f"{batch_size}"
         raise UsageError(
-            f"Cannot train with effective_batch_size={effective} and batch_size={batch_size}: the one is no multiple "
-            f"of the other. Take effective_batch_size={advice}, or another batch_size."
+            f"Cannot train with effective_batch_size={effective} and batch_size={batch_size}: effective_batch_size is "
+            f"not a multiple of batch_size. Use effective_batch_size={advice}, or another batch_size."
         )
     return max(read or 1, effective // batch_size)
 
 
 def fit_engines(engines_number: int, batch_size: int, num_samples: int) -> int:
-    """Return how many micro-batches a full step has at most: an epoch of fewer is one smaller step.
+    """Return the maximum number of micro-batches in a step; an epoch with fewer micro-batches is one smaller step.
 
     >>> fit_engines(16, 64, 244), fit_engines(16, 64, 50000), fit_engines(2, 64, 10)
     (4, 16, 1)
@@ -126,17 +127,17 @@ def fit_engines(engines_number: int, batch_size: int, num_samples: int) -> int:
     return min(engines_number, -(-num_samples // batch_size))
 
 
-def tell_step(num_engines: int, batch_size: int, num_workers: int) -> str:
-    """Say that a step is larger than the workers that were asked for make it; "" if it is not.
+def warn_of_step_size(num_engines: int, batch_size: int, num_workers: int) -> str:
+    """Return a warning if a step has more micro-batches than the job has workers, else "".
 
     Args:
-        num_engines: micro-batches of a step.
-        batch_size: samples of a micro-batch.
-        num_workers: that the submission asked for.
+        num_engines: number of micro-batches in a step.
+        batch_size: number of samples in a micro-batch.
+        num_workers: number of workers that the submission asked for.
 
-    >>> tell_step(2, 8, 2)
+    >>> warn_of_step_size(2, 8, 2)
     ''
-    >>> tell_step(100, 8, 2).partition(":")[0]
+    >>> warn_of_step_size(100, 8, 2).partition(":")[0]
     'Each step trains 800 samples (engines_number=100 times batch_size=8), not 16'
     """
     if num_engines <= num_workers:
@@ -152,7 +153,7 @@ def tell_step(num_engines: int, batch_size: int, num_workers: int) -> str:
 
 def _read(name: str, value: object, least: int) -> int:
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # whatever it is, it is found out here
+        number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError unless it is an integer
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:

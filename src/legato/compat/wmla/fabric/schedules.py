@@ -1,6 +1,6 @@
-"""The learning-rate schedulers that a program has made: joining workers must get their state.
+"""Finds the learning-rate schedulers of a program, so that joining workers get their state.
 
-Programs for WMLA do not pass them to Legato; they are found by their optimizer. Steps none of them.
+Programs for WMLA do not pass schedulers to Legato, so it finds them by their optimizer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from legato.train.loop.schedulers import find_schedulers
 
 
 class Schedule:
-    """A scheduler of the program, which acts at most once per step where its step is called in that of the program.
+    """A scheduler of the program. If ``fn_step_train`` calls its ``step()``, it acts only once per step of the job.
 
     Args:
-        scheduler: of the optimizer in training. Its method ``step`` is replaced.
+        scheduler: of the optimizer that trains the model. Its method ``step`` is replaced.
 
     Attributes:
         optimizer: of the scheduler.
-        scheduler: as given.
+        scheduler: the program's scheduler.
     """
 
     def __init__(self, scheduler: LRScheduler) -> None:
@@ -41,8 +41,8 @@ class Schedule:
                 return self._act(*args, **kwargs)
             if args or kwargs:
                 raise ProgramError(
-                    f"fn_step_train gives {type(scheduler).__name__}.step() a value of its own micro-batch, which is "
-                    "not that of the job. Call it without one, or in a user_callback."
+                    f"fn_step_train calls {type(scheduler).__name__}.step() with a value of its own micro-batch, which "
+                    "differs between workers. Call it without a value, or in a user_callback."
                 )
             self._is_due = True
             return None
@@ -50,35 +50,35 @@ class Schedule:
         scheduler.step = step  # type: ignore[method-assign]
 
     def begin_turn(self) -> None:
-        """Take note that the program's own step begins: every worker goes through another number of them."""
+        """Begin a turn with ``fn_step_train``: calls of ``step()`` now wait for the end of the job's step."""
         self._is_in_turn = True
 
     def end_turn(self, *, stepped: bool) -> None:
-        """Take note that it is over; act if it was to, and the step of the job is complete."""
+        """End a turn. If it completes a step of the job and ``step()`` was called since the last one, do it now."""
         self._is_in_turn = False
         if stepped and self._is_due:
             self._is_due = False
             self._act()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scheduler's state, of which its replaced method is no part."""
+        """Return the scheduler's state without its replaced method."""
         return _plain_of({name: value for name, value in self.scheduler.state_dict().items() if name != "step"})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`."""
+        """Load what `state_dict` returned."""
         self.scheduler.load_state_dict(unpack(dict(state), None))
 
 
 def find_schedules(optimizer: torch.optim.Optimizer) -> list[Schedule]:
-    """Return the schedulers that a program has made of an optimizer, in the same order in every worker.
+    """Return the schedulers that a program has created for an optimizer, in the same order in every worker.
 
-    Those that are parts of others come with these.
+    A scheduler that is part of another one is not returned by itself.
     """
     return [Schedule(scheduler) for scheduler in find_schedulers(optimizer)]
 
 
 def _plain_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can travel of a scheduler's state: functions named in it are recreated with it."""
+    """Return the values of a scheduler's state that can be sent; its functions exist in every worker."""
     found = {}
     for name, value in values.items():
         with contextlib.suppress(CannotTravel):

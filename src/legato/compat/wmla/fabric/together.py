@@ -1,6 +1,6 @@
-"""Actions of the whole job between steps: each is done once, and all workers know its result.
+"""Runs actions of the whole job between steps, and gives their result to all workers.
 
-If the worker that does it dies, another one does it again; a worker that joins later receives the result.
+If the worker whose result counts dies, another one repeats the action. A worker that joins later receives the result.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _ONE: Final = [(0, 0)]
 
 
 class _Nothing(torch.nn.Module):
-    """Stands where an evaluation has its model."""
+    """Returns its inputs; an evaluation needs a model."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs
 
 
 class Together:
-    """Does things as an evaluation of one sample, which is what the runtime repeats, agrees on and remembers.
+    """Runs an action as an evaluation of one sample, because the runtime repeats evaluations and shares their results.
 
     Args:
         run: of this worker.
@@ -34,19 +34,19 @@ class Together:
         self._nothing = _Nothing()
 
     def do_all(self, act: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Do something that returns several figures by name; otherwise as `do`."""
+        """Run an action that returns several numbers by name; otherwise as `do`."""
         found: dict[str, float] = self._run.evaluate(self._nothing, _ONE, lambda _, __: act())  # type: ignore[arg-type]
         return found
 
     def do(self, act: Callable[[], float]) -> float:
-        """Do something; every worker must come to it alike.
+        """Run an action. Every worker must call this at the same place of its loop.
 
         Args:
-            act: called on every worker, without gradients and without a trace in the random numbers. It may look
-                whether its worker speaks for the job.
+            act: called without gradients; the random generators are restored afterwards. It may check whether its
+                worker is rank 0.
 
         Returns:
-            What it returned on one worker, the same on all.
+            The result of one worker, the same on all workers.
         """
 
         def measure(_: Any, __: Any) -> float:

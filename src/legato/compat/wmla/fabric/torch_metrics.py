@@ -1,6 +1,6 @@
-"""Metrics of a PyTorch program, and accuracy where outputs and targets are classes.
+"""Computes the metrics of a PyTorch program, and accuracy if the model is a classifier.
 
-A metric's figure over many batches is its mean over all samples, on any number of workers.
+The value of a metric over many batches is its mean over all samples, on any number of workers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Metrics:
     """The metrics of a program.
 
     Args:
-        metrics: functions of (outputs, targets) that return a value per sample, or their mean, or a dict of such; None:
-            accuracy, where there are classes.
+        metrics: functions of (outputs, targets) that return a value per sample, or the mean, or a dict of these; None:
+            accuracy, if outputs and targets are classes (see `is_right`).
 
     Raises:
-        UsageError: one cannot be called, or two have the same name.
+        UsageError: a metric cannot be called, or two metrics have the same name.
     """
 
     def __init__(self, metrics: Sequence[Metric] | None) -> None:
@@ -34,12 +34,12 @@ class Metrics:
         for metric in metrics or ():
             if isinstance(metric, type) or not callable(metric):
                 raise UsageError(
-                    f"metrics has {metric!r}, which is no function of (outputs, targets). Give functions, or instances "
-                    "that can be called."
+                    f"metrics contains {metric!r}, which is not a function of (outputs, targets). Give functions, or "
+                    "instances that can be called."
                 )
             name = getattr(metric, "__name__", type(metric).__name__)
             if name in {LOSS, *self._functions}:
-                raise UsageError(f"metrics has two of the name {name!r}. Give each its own name; 'loss' is reserved.")
+                raise UsageError(f"The name {name!r} of a metric is taken. Rename the metric; 'loss' is reserved.")
             self._functions[name] = metric
         self._finds_accuracy = metrics is None
 
@@ -50,7 +50,7 @@ class Metrics:
 
     @torch.no_grad()
     def values(self, outputs: Any, targets: Any) -> dict[str, Any]:
-        """Return, by name, a value per sample or their mean, of one batch."""
+        """Return the metrics of one batch by name: a value per sample, or the mean."""
         found: dict[str, Any] = {}
         for name, function in self._functions.items():
             value = function(outputs, targets)
@@ -62,12 +62,12 @@ class Metrics:
         return found
 
     def means(self, outputs: Any, targets: Any) -> dict[str, float]:
-        """Return, by name, the mean over a batch, as plain numbers."""
+        """Return the means of the metrics over one batch by name, as plain numbers."""
         return {name: mean_of(value) for name, value in self.values(outputs, targets).items()}
 
 
 def is_right(outputs: Any, targets: Any) -> torch.Tensor | None:
-    """Return for each sample whether the likeliest class is the right one; None where there are no classes.
+    """Return for each sample whether the most likely class is the target; None if there are no classes.
 
     Shapes:
         outputs ``[n, classes, ...]`` of floats; targets ``[n, ...]`` of whole numbers, or one-hot ``[n, classes]``.
@@ -88,7 +88,7 @@ def is_right(outputs: Any, targets: Any) -> torch.Tensor | None:
 
 
 class AccuracyWatch:
-    """The batches of a program's own test, which gives a loss only; its accuracy is what the model says of them.
+    """The batches for ``fn_test``, which returns only a loss. Computes accuracy from the model's outputs for them.
 
     Args:
         batches: pairs (inputs, targets).
@@ -112,7 +112,7 @@ class AccuracyWatch:
             yield batch
 
     def note_outputs(self, _model: Any, _inputs: Any, outputs: Any) -> None:
-        """Hear what the model makes of a batch, once of each."""
+        """Compare the outputs of the model's first call for a batch with the targets. A forward hook calls this."""
         targets, self._targets = self._targets, None
         if isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor):
             right = is_right(outputs, targets.to(outputs.device))
@@ -123,14 +123,14 @@ class AccuracyWatch:
 
     @property
     def accuracy(self) -> float | None:
-        """From 0 to 1; None where the model was not called once with each batch, or there are no classes."""
+        """Accuracy from 0 to 1; None if the model was not called for every batch, or there are no classes."""
         if not self._num_samples or self._num_batches != len(self._batches):
             return None
         return self._num_right / self._num_samples
 
 
 def mean_of(value: Any) -> float:
-    """Return the mean of values, as a plain number."""
+    """Return the mean of values as a plain number."""
     return float(torch.as_tensor(value).detach().to("cpu", torch.float64).mean())
 
 
@@ -138,7 +138,7 @@ def check_loss(loss: Any) -> torch.Tensor:
     """Return the loss of a batch.
 
     Raises:
-        ProgramError: it is not the mean over the samples.
+        ProgramError: it is not a tensor of shape ``()``.
     """
     if not isinstance(loss, torch.Tensor) or loss.ndim > 0:
         shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r}"

@@ -1,6 +1,6 @@
-"""Trains a PyTorch model in an elastic run: a turn of the loop, with or without a step function of the program.
+"""Trains a PyTorch model in an elastic run: runs a turn of the loop, with or without ``fn_step_train``, and validates.
 
-Knows nothing of loggers, epochs and files' places.
+Knows nothing of loggers, epochs and file locations.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from legato.train.loop.elastic import Run
 from legato.train.loop.evaluation import to_device
 
 _PERCENT: Final = 100.0
-_NUM_TRACED: Final = 2  # a batch of one would be taken for a constant
+_NUM_TRACED: Final = 2  # torch.export treats a batch size of 1 as a constant
 
 
 class TorchParts(NamedTuple):
-    """What a program gave of its model.
+    """A program's PyTorch model and the arguments of ``FabricModel`` that belong to it.
 
     Args:
-        model: made on the CPU.
-        loss: of (outputs, targets): the mean over the samples.
+        model: on the CPU.
+        loss: a function of (outputs, targets) that returns the mean over the samples.
         optimizer: of the model's parameters.
         metrics: see `Metrics`.
         collate_fn: makes a batch of a list of samples; None: torch's default.
-        fn_step_train: of (model, data, eva, train_loader, fn_args): a micro-batch's forward and backward passes;
-            returns accuracy, from 0 to 100, and loss.
-        fn_test: of (model, batches, fn_args): returns the loss of a validation.
+        fn_step_train: a function of (model, data, eva, train_loader, fn_args) that runs the forward and backward passes
+            of a micro-batch; returns accuracy, from 0 to 100, and loss.
+        fn_test: a function of (model, batches, fn_args) that returns the loss of a validation.
     """
 
     model: torch.nn.Module
@@ -57,31 +57,31 @@ class TorchParts(NamedTuple):
 
     @property
     def num_backwards(self) -> int:
-        """Backward passes per turn of the loop, as the runtime counts them: see `TorchTraining._step_of_program`."""
+        """Number of backward passes per turn, as the runtime counts them; see `TorchTraining._step_of_program`."""
         return 1 if self.fn_step_train is None else 2
 
     @property
     def functions(self) -> dict[str, Any]:
-        """What is called in turns of the loop and may remember something, by what to call it."""
+        """The program's functions that a turn of the loop calls and that may keep state, by their names."""
         return {"loss_function": self.loss, **self.metrics.functions}
 
     def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
-        """Return the data sets: they are of samples."""
+        """Return the data sets unchanged: they are sets of samples."""
         return train_set, test_set
 
     def make_engine(self, run: Run, batch_size: int, train_set: Any) -> TorchTraining:
-        """Put the model in the care of a run.
+        """Prepare the model for training in a run.
 
         Args:
-            run: that trains it.
-            batch_size: samples of a micro-batch.
-            train_set: of pairs.
+            run: trains the model.
+            batch_size: number of samples in a micro-batch.
+            train_set: of pairs (inputs, targets).
         """
         return TorchTraining(run, self, batch_size, train_set)
 
 
 class ModelHandle:
-    """The model as a program's own step and test see it: it can be called, and knows its optimizer and its loss."""
+    """The model that ``fn_step_train`` and ``fn_test`` receive: they can call it and get its optimizer and loss."""
 
     def __init__(self, parts: TorchParts) -> None:
         self._parts = parts
@@ -94,7 +94,7 @@ class ModelHandle:
         return getattr(self._parts.model, name)
 
     def get_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer; its ``step()`` is the engine's to call."""
+        """Return the optimizer. The engine calls its ``step()``."""
         return self._parts.optimizer
 
     def get_loss_function(self) -> Callable[[Any, Any], Any]:
@@ -103,13 +103,13 @@ class ModelHandle:
 
 
 class TorchTraining:
-    """A PyTorch model in the care of a run.
+    """A PyTorch model with its optimizer and its schedulers, trained in a run.
 
     Args:
-        run: that trains it.
-        parts: what the program gave.
-        batch_size: samples of a micro-batch.
-        train_set: of pairs.
+        run: trains the model.
+        parts: the model and the program's arguments.
+        batch_size: number of samples in a micro-batch.
+        train_set: of pairs (inputs, targets).
     """
 
     def __init__(self, run: Run, parts: TorchParts, batch_size: int, train_set: Any) -> None:
@@ -138,7 +138,7 @@ class TorchTraining:
     # ------------------------------------------------------------ a turn of the loop
 
     def train(self, batch: Any) -> dict[str, float]:
-        """Do what a turn of the loop does: compute, note the metrics, and act if it completes a step.
+        """Do a turn of the loop: compute a micro-batch, note its metrics, and apply the optimizer at the end of a step.
 
         Returns:
             The metrics of this micro-batch.
@@ -160,10 +160,11 @@ class TorchTraining:
         return values
 
     def _step_of_program(self, inputs: Any, targets: Any) -> dict[str, float]:
-        """Let the program compute its gradients, in however many passes.
+        """Let ``fn_step_train`` compute the gradients, with any number of backward passes.
 
-        They run inside of the first pass of the turn, so the runtime counts them as one. What they return is known only
-        then, so a second pass, which reaches no parameter, carries it; the runtime takes the gradients at its end.
+        It runs inside of the first backward pass that the runtime counts in this turn. Its loss and accuracy are known
+        only then, so a second pass, which changes no gradient, follows when they are noted. The runtime takes the
+        gradients at the end of the second pass.
         """
         step = self._parts.fn_step_train
         assert step is not None
@@ -190,13 +191,13 @@ class TorchTraining:
     def evaluate(
         self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
     ) -> dict[str, float]:
-        """Return the metrics over a data set, exact, the same on every worker.
+        """Return the metrics over a data set: exact, and the same on every worker.
 
         Args:
-            test_set: of pairs.
-            together: does what cannot be split over the workers: a test of the program's own, which sees all batches.
-            num_loaders: loader processes.
-            on_batch: told of each batch that this worker computes.
+            test_set: of pairs (inputs, targets).
+            together: runs ``fn_test``, which gets all batches, so the workers cannot share its work.
+            num_loaders: number of loader processes.
+            on_batch: receives the metrics of each batch that this worker computes, unless there is an ``fn_test``.
         """
         if self._parts.fn_test is not None:
             return together.do_all(lambda: self._test_of_program(test_set))
@@ -214,7 +215,7 @@ class TorchTraining:
     def _test_of_program(self, test_set: Any) -> dict[str, float]:
         assert self._parts.fn_test is not None
         modes = [(module, module.training) for module in self.model.modules()]
-        # A worker may come to it twice, or not at all: it leaves the statistics of batch-norm as they were.
+        # A worker may run this twice or not at all, so it restores the statistics of batch-norm.
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         self.model.eval()
         watch = AccuracyWatch(self._loader_of(test_set))
@@ -231,14 +232,14 @@ class TorchTraining:
         return {LOSS: _read_number("fn_test", "the loss of the validation", loss), **accuracy}
 
     def save(self, directory: Path, label: int | str) -> None:
-        """Write the model and its optimizer's state to files, each whole or not at all."""
+        """Write the model and its optimizer's state to files, each completely or not at all."""
         save_model(directory, label, self.model, self.optimizer)
 
     def export_onnx(self, directory: Path, label: int | str, train_set: Any) -> Path:
-        """Write the model in ONNX format, and return where.
+        """Write the model in ONNX format, and return the path of the file.
 
         Raises:
-            UsageError: a package for it is missing.
+            UsageError: a package that the export needs is missing.
         """
         path = file_of_model(directory, label, ".onnx")
         inputs, _ = _check_pair(next(iter(self._loader_of(train_set, batch_size=_NUM_TRACED))))
@@ -250,7 +251,7 @@ class TorchTraining:
 
 
 class _Pass(torch.autograd.Function):
-    """A node of a graph whose backward pass is something that runs backward passes of its own."""
+    """A node of a graph whose backward pass calls a function, which may run other backward passes."""
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, compute: Callable[[], None]) -> torch.Tensor:
@@ -265,7 +266,7 @@ class _Pass(torch.autograd.Function):
 
 
 def _accuracy(outputs: Any, targets: Any) -> torch.Tensor:
-    """Return the accuracy of a batch from 0 to 100: what programs of generation 1 know as ``eva``."""
+    """Return the accuracy of a batch from 0 to 100, NaN if there are no classes: ``eva`` in ``fn_step_train``."""
     right = is_right(outputs, targets)
     if right is None:
         return torch.tensor(math.nan)
@@ -275,7 +276,7 @@ def _accuracy(outputs: Any, targets: Any) -> torch.Tensor:
 def _check_pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, list | tuple) or len(batch) != 2:
         raise ProgramError(
-            "A batch of the data set is no pair (features, labels). Return such pairs from __getitem__, or give a "
+            "A batch of the data set is not a pair (features, labels). Return such pairs from __getitem__, or give a "
             "fn_batch_collate that makes them."
         )
     return batch[0], batch[1]

@@ -1,7 +1,7 @@
-"""The log of a training, in order: an entry per micro-batch, validation and saved model. Sends nothing.
+"""The log of a training: an entry for each micro-batch, validation and saved model, in their order. Sends nothing.
 
-The log travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
-sums and the last entries only: what is older, the replayer has written down.
+The log is part of the job's state and its numbers are exact, so every worker has the same log. It keeps only running
+sums and the last entries; the log replayer has written older entries to the history.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Final
 from legato.compat.wmla.names import POINT_BATCHES
 
 Entry = dict[str, Any]
-"""With ``n``, its number from 1 on; ``kind``: train, test or saved; ``epoch`` from 0; ``iteration``: micro-batches of
-the job so far; ``workers``; ``metrics`` by name, loss first."""
+"""Has ``n``: its number, from 1; ``kind``: train, test or saved; ``epoch``: from 0; ``iteration``: number of
+micro-batches of the job so far; ``workers``: number of workers that compute; ``metrics``: by name, loss first."""
 
 _NUM_KEPT: Final = 6
 
 
 class TrainingLog:
-    """Figures of the present epoch, and the last entries.
+    """The metrics of the present epoch, and the last entries.
 
     Args:
-        num_samples: of an epoch.
-        batch_size: samples of a micro-batch; the last one of an epoch may have fewer.
-        num_engines: micro-batches of a step: of more workers than that the others compute nothing that counts.
+        num_samples: number of samples in an epoch.
+        batch_size: number of samples in a micro-batch; the last one of an epoch may have fewer.
+        num_engines: number of micro-batches in a step, which is also the maximum number of workers that compute.
     """
 
     # The name with which stored checkpoints say what belongs to their training; see `TrainingState.fingerprint`.
@@ -40,17 +40,17 @@ class TrainingLog:
         self.num_samples_seen = 0
         self._num_batches_before = 0
         self._sums: dict[str, float] = {}
-        # Entries of one moment are reported together; the replayer is at most one step behind.
+        # Each list has the entries that were added together; the replayer reads them at most one step later.
         self._kept: list[list[Entry]] = []
 
     @property
     def is_live(self) -> bool:
-        """Whether it tells of any step: not where a worker has not been given the job's state yet."""
+        """Whether the log has a step. The log of a new worker has none until the worker receives the job's state."""
         return self.num_batches > 0
 
     @property
     def is_at_point(self) -> bool:
-        """Whether the last step was the job's first, or completed another fifty micro-batches."""
+        """Whether the last step was the job's first, or completed another 50 micro-batches."""
         before = self._num_batches_before
         return not before or before // POINT_BATCHES < self.num_batches // POINT_BATCHES
 
@@ -65,13 +65,13 @@ class TrainingLog:
         return {name: total / self.num_samples_seen for name, total in self._sums.items()}
 
     def recent(self, last: int) -> list[Entry]:
-        """Return the entries behind number ``last``, as far as they are kept."""
+        """Return the entries after number ``last``, as far as the log still has them."""
         return [entry for entries in self._kept for entry in entries if entry["n"] > last]
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ new entries
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch: averages restart."""
+        """Begin an epoch, with new averages."""
         self.epoch, self._sums = epoch, {}
         self.num_batches_of_epoch = self.num_samples_seen = 0
 
@@ -79,8 +79,8 @@ class TrainingLog:
         """Add the micro-batches of a step.
 
         Args:
-            notes: by metric the mean over each micro-batch, in their order.
-            num_workers: of the job at present.
+            notes: for each metric, the means over the micro-batches of the step, in their order.
+            num_workers: present number of workers of the job.
         """
         entries = []
         self._num_batches_before = self.num_batches
@@ -99,11 +99,11 @@ class TrainingLog:
         self._keep([self._make("test", num_workers, dict(metrics))])
 
     def add_saved(self, num_workers: int) -> None:
-        """Add that the model of this epoch was saved."""
+        """Add an entry for the saved model of this epoch."""
         self._keep([self._make("saved", num_workers, {})])
 
     def count_working(self, num_workers: int) -> int:
-        """Return how many of so many workers have something to compute."""
+        """Return how many of ``num_workers`` workers compute micro-batches."""
         return min(num_workers, self._num_engines)
 
     def _make(self, kind: str, num_workers: int, metrics: dict[str, float]) -> Entry:
@@ -124,7 +124,7 @@ class TrainingLog:
     # ------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what travels."""
+        """Return the log as part of the job's state."""
         return {
             "epoch": self.epoch,
             "num_entries": self.num_entries,
@@ -136,7 +136,7 @@ class TrainingLog:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`."""
+        """Load what `state_dict` returned."""
         for name in ("epoch", "num_entries", "num_batches", "num_batches_of_epoch", "num_samples_seen"):
             setattr(self, name, state[name])
         self._sums = dict(state["sums"])

@@ -1,7 +1,7 @@
-"""Whether a program declares an option for the number of workers, by its text. Reads text; runs nothing.
+"""Finds out from its source whether a program has an option ``--numWorker``. Reads source files; runs nothing.
 
-A submission's ``--numWorker`` is the platform's: without this a program with such an option would train with its own
-default, so with another step than was asked for.
+WMLA's command reads the ``--numWorker`` of a submission itself. A program with an option of this name would train with
+its own default, and so with steps of another size, if the launcher did not pass the number on.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MAX_FILES: Final = 50
 
 
 def find_worker_arguments(program: Path, given: Sequence[str], num_workers: str | None) -> list[str]:
-    """Return what to append to a program's arguments so that it trains with the workers that were asked for.
+    """Return the arguments to append so that a program trains with the requested number of workers.
 
     Args:
-        program: the script; it and the modules beside it are read, not run.
-        given: the program's arguments. If the user has given the option there, nothing is appended.
-        num_workers: that the submission asked for. None: it did not say.
+        program: the script. Legato reads it and the modules beside it, but does not run them.
+        given: the program's arguments. If they already have the option, nothing is appended.
+        num_workers: the number that the submission asked for; None if it gave none.
     """
     is_given = any(word == OPTION or word.startswith(f"{OPTION}=") for word in given)
     if num_workers is None or is_given or not declares_workers(program):
@@ -33,7 +33,7 @@ def find_worker_arguments(program: Path, given: Sequence[str], num_workers: str 
 
 
 def declares_workers(program: Path) -> bool:
-    """Tell whether a program, or a module beside it that it imports, declares the option."""
+    """Return whether a program, or a module beside it that it imports, declares the option."""
     waiting, seen = [program], {program}
     while waiting and len(seen) <= _MAX_FILES:
         path = waiting.pop()

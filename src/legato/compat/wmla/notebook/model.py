@@ -15,7 +15,7 @@ from typing import Any, Final
 from legato.client.jobs import Job
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric import model as fabric
-from legato.compat.wmla.fabric.job_environment import look_around
+from legato.compat.wmla.fabric.job_environment import read_environment
 from legato.compat.wmla.fabric.keras_generation import LEGACY
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.fabric.rules import read_arguments
@@ -79,7 +79,7 @@ class FabricModel(fabric.FabricModel):
             UsageError: an argument cannot be used or sent, or no server is known; says what to do.
             TrainingFailed: the job ended without a trained model.
         """
-        around = look_around()
+        environment = read_environment()
         said = {
             "epoch_number": epoch_number,
             "batch_size": batch_size,
@@ -88,7 +88,7 @@ class FabricModel(fabric.FabricModel):
             "checkpoint_freq": checkpoint_freq,
             "effective_batch_size": effective_batch_size,
         }
-        if around.is_in_job:
+        if environment.is_in_job:
             super().train(**said, engines_number=engines_number)  # type: ignore[arg-type]
             return
         hardware = read_hardware(
@@ -126,7 +126,7 @@ class FabricModel(fabric.FabricModel):
         Raises:
             UsageError: nothing was trained, or the folder cannot be written to.
         """
-        if look_around().is_in_job:
+        if read_environment().is_in_job:
             super().download(out_dir)
             return
         if self._job is None:

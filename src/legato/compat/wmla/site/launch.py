@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from legato.compat.wmla import names
-from legato.compat.wmla.fabric.copies import copy_streams, speak_for_driver, tell_driver_of_failure
+from legato.compat.wmla.fabric.copies import copy_failure_to_driver, copy_streams, copy_to_driver
 from legato.compat.wmla.fabric.job_environment import DRIVER_LOG
 from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
 from legato.compat.wmla.fabric.worker_option import find_worker_arguments
@@ -298,7 +298,7 @@ def _take_part(places: Places, rank: int) -> None:
     """Stand in for a task of theirs: it is the rank that counts, whichever number the worker has."""
     os.environ.update({"TASK_ID": str(rank), "IS_TASK0": "true" if rank == 0 else "false"})
     if rank == 0:
-        speak_for_driver(places.driver_dir)
+        copy_to_driver(places.driver_dir)
 
 
 def _run(program: Path) -> None:
@@ -317,10 +317,10 @@ def _telling_failures(places: Places) -> Iterator[None]:
         yield
     except SystemExit as ending:
         if type(ending) is SystemExit:
-            tell_driver_of_failure(places.driver_dir)
+            copy_failure_to_driver(places.driver_dir)
         raise
     except BaseException:
-        tell_driver_of_failure(places.driver_dir)
+        copy_failure_to_driver(places.driver_dir)
         raise
 
 

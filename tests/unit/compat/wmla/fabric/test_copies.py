@@ -16,10 +16,10 @@ from legato.compat.wmla.fabric import copies
 from legato.compat.wmla.fabric.copies import (
     KEPT_CHARS,
     add_once,
-    apart,
+    copy_failure_to_driver,
     copy_streams,
-    speak_for_driver,
-    tell_driver_of_failure,
+    copy_to_driver,
+    not_for_driver,
 )
 from legato.compat.wmla.names import ERR_FILE, OUT_FILE
 
@@ -42,14 +42,14 @@ def test_who_speaks_for_the_driver_has_all_its_words_there(places: tuple[Path, P
     own, driver = places
     copy_streams(own)
     print("before")
-    with apart():
+    with not_for_driver():
         print("my own")
-    speak_for_driver(driver)
+    copy_to_driver(driver)
     with (driver / OUT_FILE).open("a") as file:
         file.write("START\n")
     print("during")
     print("a warning", file=sys.stderr)
-    with apart():
+    with not_for_driver():
         print("my own too")
     (driver / OUT_FILE).rename(driver / "moved")
     print("after")
@@ -63,9 +63,9 @@ def test_who_speaks_again_says_all_of_it_again_in_the_new_file_only(places: tupl
     own, driver = places
     copy_streams(own)
     print("one")
-    speak_for_driver(driver)
+    copy_to_driver(driver)
     (driver / "next").mkdir()
-    speak_for_driver(driver / "next")
+    copy_to_driver(driver / "next")
     print("two")
     assert (driver / OUT_FILE).read_text() == "one\n"
     assert (driver / "next" / OUT_FILE).read_text() == "one\ntwo\n"
@@ -78,7 +78,7 @@ def test_of_very_much_the_end_is_kept(places: tuple[Path, Path]) -> None:
     for number in range(KEPT_CHARS // 1024 + 100):
         sys.stdout.write(f"{line}\n" if number else "first\n")
     print("last")
-    speak_for_driver(driver)
+    copy_to_driver(driver)
     told = (driver / OUT_FILE).read_text()
     assert KEPT_CHARS - 2048 < len(told) <= KEPT_CHARS
     assert told.endswith("x\nlast\n")
@@ -90,7 +90,7 @@ def test_a_failure_is_reported_once_with_what_came_before_it(places: tuple[Path,
     copy_streams(own)
     print("a warning", file=sys.stderr)
     print("printed")
-    tell_driver_of_failure(driver)
+    copy_failure_to_driver(driver)
     sys.stderr.write("Traceback\nError: 1\n")
     sys.stderr.write("Traceback\nError: 1\n")
     assert (driver / ERR_FILE).read_text() == "a warning\nTraceback\nError: 1\n"
@@ -102,9 +102,9 @@ def test_the_speaker_s_own_failure_stands_behind_its_words_once(places: tuple[Pa
     own, driver = places
     copy_streams(own)
     print("a warning", file=sys.stderr)
-    speak_for_driver(driver)
+    copy_to_driver(driver)
     add_once(driver / ERR_FILE, "Error of another\n")
-    tell_driver_of_failure(driver)
+    copy_failure_to_driver(driver)
     sys.stderr.write("Error of another\n")
     sys.stderr.write("Error of mine\n")
     assert (driver / ERR_FILE).read_text() == "a warning\nError of another\nError of mine\n"
@@ -143,9 +143,9 @@ def test_a_failing_file_of_the_driver_does_no_harm(places: tuple[Path, Path]) ->
     (driver / OUT_FILE).symlink_to("/dev/full")
     (driver / ERR_FILE).mkdir()
     print("one")
-    speak_for_driver(driver)
+    copy_to_driver(driver)
     print("two")
-    tell_driver_of_failure(driver)
+    copy_failure_to_driver(driver)
     sys.stderr.write("three\n")
     assert (own / OUT_FILE).read_text() == "one\ntwo\n"
     assert (own / ERR_FILE).read_text() == "three\n"

@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from legato.compat.wmla.fabric.copies import CopiedStream
-from legato.compat.wmla.fabric.job_environment import Pulling, look_around
+from legato.compat.wmla.fabric.job_environment import Pulling, read_environment
 from legato.compat.wmla.fabric.pulling import PullWatch
 from legato.core.errors import UsageError
 from legato.core.exits import EXIT_LOST_LINK
 
 
 def test_what_is_around() -> None:
-    around = look_around({"RESULT_DIR": "/r", "LEGATO_WORKER": "3", "WMLA_MAX_WORKERS": "4", "EDT_LOSS_SCALE": "batch"})
+    around = read_environment(
+        {"RESULT_DIR": "/r", "LEGATO_WORKER": "3", "WMLA_MAX_WORKERS": "4", "EDT_LOSS_SCALE": "batch"}
+    )
     assert (around.result_dir, around.is_in_job, around.worker, around.max_workers) == (Path("/r"), True, 3, 4)
     assert around.divides_loss and around.pulling is None and around.model_dir == Path("/r/model/train")
-    alone = look_around({})
+    alone = read_environment({})
     assert (alone.result_dir, alone.is_in_job, alone.max_workers) == (Path.cwd(), False, 1)
 
 
@@ -31,7 +33,7 @@ def test_what_is_around() -> None:
     ],
 )
 def test_limits_of_pulling(said: dict[str, str], want: Pulling) -> None:
-    assert look_around(said).pulling == want
+    assert read_environment(said).pulling == want
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_limits_of_pulling(said: dict[str, str], want: Pulling) -> None:
 )
 def test_what_cannot_be_understood(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"{name}={value}"):
-        look_around({name: value})
+        read_environment({name: value})
 
 
 def test_weights_that_do_not_come_stop_the_worker(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,6 @@ def test_its_error_says_what_to_change() -> None:
     told = explain(ValueError("Argument(s) not recognized: {'lr': 0.1} by keras.Adam"))
     assert told is not None and "Rename lr= to learning_rate=" in told and "tf_keras" in told
     told = explain(ImportError("`keras.optimizers.legacy` is not supported in Keras 3."))
-    assert told is not None and "Take the optimizer of the same name from tf.keras.optimizers" in told
+    assert told is not None and "Use the optimizer of the same name in tf.keras.optimizers" in told
     assert explain(ValueError("Argument(s) not recognized: {'lr': 0.1}")) is None
     assert explain(ValueError("something else in keras")) is None

@@ -30,7 +30,7 @@ def test_a_weight_without_gradients_is_refused() -> None:
 def test_gradients_arrive_to_the_bit() -> None:
     shadow = make_shadow()
     odd = torch.tensor([[-0.0, 1e-45, float("inf")], [float("nan"), 3.0, -1e38]])
-    loss = shadow.hand_over(2.5, [odd, None])
+    loss = shadow.make_loss(2.5, [odd, None])
     loss.backward()
     first, second = shadow.trainable
     assert loss.item() == 2.5 and second.grad is None
@@ -45,8 +45,8 @@ def test_a_step_of_an_elastic_run_has_the_mean_gradient() -> None:
     for _ in run.epochs(1):
         for (numbers,) in run.batches(torch.utils.data.TensorDataset(torch.arange(6.0)), shuffle=False):
             mean = numbers.mean()
-            shadow.take_moved([torch.full((3,), float(mean)), torch.zeros((), dtype=torch.int64)])
-            run.backward(shadow.hand_over(float(mean), [torch.full((2, 3), float(mean)), None]))
+            shadow.copy_changed([torch.full((3,), float(mean)), torch.zeros((), dtype=torch.int64)])
+            run.backward(shadow.make_loss(float(mean), [torch.full((2, 3), float(mean)), None]))
             if run.stepped:
                 gradient = shadow.trainable[0].grad
                 # The last step has one micro-batch.
@@ -60,7 +60,7 @@ def test_what_did_not_move_is_not_touched() -> None:
     shadow = make_shadow()
     mean, count = shadow.others
     versions = [mean._version, count._version]
-    shadow.take_moved([torch.zeros(3), torch.ones((), dtype=torch.int64)])
+    shadow.copy_changed([torch.zeros(3), torch.ones((), dtype=torch.int64)])
     assert [mean._version, count._version] == [versions[0], versions[1] + 1]
-    shadow.take_moved([torch.tensor([0.0, -0.0, 0.0]), torch.ones((), dtype=torch.int64)])
+    shadow.copy_changed([torch.tensor([0.0, -0.0, 0.0]), torch.ones((), dtype=torch.int64)])
     assert mean._version == versions[0] + 1 and str(mean[1].item()) == "-0.0"

@@ -40,10 +40,10 @@ def test_what_keras_knows_is_taken(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"loss": None}, "loss_function=None is no loss"),
-        ({"optimizer": object}, "is no optimizer of Keras"),
-        ({"custom_objects": ["mine"]}, r"keras_custom_objects=\['mine'\] is no dict"),
-        ({"model": OwnStep()}, r"OwnStep has a train_step\(\) of its own, which would not be called"),
+        ({"loss": None}, "loss_function=None is not a loss"),
+        ({"optimizer": object}, "is not a Keras optimizer"),
+        ({"custom_objects": ["mine"]}, r"keras_custom_objects=\['mine'\] is not a dict"),
+        ({"model": OwnStep()}, r"OwnStep defines train_step\(\), but FabricModel does not call it"),
     ],
 )
 def test_what_it_does_not_know_is_refused(changes: dict[str, Any], text: str) -> None:

@@ -27,7 +27,7 @@ class Listener:
     def begin(self, began_at: float) -> None:
         self.began_at = began_at
 
-    def hear(self, entry: Entry) -> None:
+    def receive(self, entry: Entry) -> None:
         self.heard.append(entry["n"])
         for name in ("stdout", "parts/deep"):
             path = Path(os.environ["LOG_DIR"], name)
@@ -132,12 +132,12 @@ def test_a_log_does_not_grow() -> None:
 def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     replayer, listener = speaker_of(0)
-    replayer.tell(log)
+    replayer.pass_on(log)
     assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
     for _ in range(5):
         train(log, 1)
-        replayer.tell(log)
-        replayer.tell(log)
+        replayer.pass_on(log)
+        replayer.pass_on(log)
     replayer.end(log)
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
@@ -156,13 +156,13 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     first, _ = speaker_of(0)
     for _ in range(5):
         train(log, 1)
-        first.tell(log)
+        first.pass_on(log)
     # The first one dies; the second one is a step further than it has told, or not.
     train(log, num_ahead)
     second, listener = speaker_of(1, now=99.0)
-    second.tell(log)
+    second.pass_on(log)
     train(log, 1)
-    second.tell(log)
+    second.pass_on(log)
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
@@ -176,14 +176,14 @@ def test_entries_of_lost_steps_are_cut_off(home: Path, speaker_of: Make) -> None
     checkpoint = {}
     for step in range(6):
         train(log, 1)
-        first.tell(log)
+        first.pass_on(log)
         if step == 2:
             checkpoint = copy.deepcopy(log.state_dict())
     again = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     again.load_state_dict(checkpoint)
     second, listener = speaker_of(4)
     train(again, 1)
-    second.tell(again)
+    second.pass_on(again)
     want = list(range(1, again.num_entries + 1))
     assert again.num_entries < log.num_entries
     assert listener.heard == want == told(home)
@@ -197,14 +197,14 @@ def test_an_incomplete_last_line_is_logged_again_and_so_is_an_unfinished_change_
     first, _ = speaker_of(0)
     for _ in range(3):
         train(log, 1)
-        first.tell(log)
+        first.pass_on(log)
     history = home / "history.jsonl"
     history.write_text(history.read_text()[:-9])
     (home.parent / ".driver.1/parts").mkdir(parents=True)
     (home.parent / ".driver.1/stdout").write_text("1\n2\n")
     (home.parent / ".driver.7").mkdir()
     second, listener = speaker_of(1)
-    second.tell(log)
+    second.pass_on(log)
     assert listener.heard == list(range(1, log.num_entries + 1)) == told(home)
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
@@ -213,7 +213,7 @@ def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pyte
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(log, 20)
     replayer, listener = speaker_of(0)
-    replayer.tell(log)
+    replayer.pass_on(log)
     missing = log.num_entries - len(listener.heard)
     assert missing > 0 and f"{missing} of {log.num_entries} entries are missing" in capsys.readouterr().err
 
@@ -229,9 +229,9 @@ class Slow(Listener):
         super().__init__()
         self.now = 0.0
 
-    def hear(self, entry: Entry) -> None:
+    def receive(self, entry: Entry) -> None:
         self.now += 1.0
-        super().hear(entry)
+        super().receive(entry)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def long_told(home: Path, speaker_of: Make) -> TrainingLog:
     first, _ = speaker_of(0)
     for _ in range(40):
         train(log, 1)
-        first.tell(log)
+        first.pass_on(log)
     return log
 
 
@@ -259,7 +259,7 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
 ) -> None:
     log, before = long_told, list(range(1, 81))
     replayer, listener = slow_speaker
-    replayer.tell(log)
+    replayer.pass_on(log)
     assert len(listener.heard) == 1, "more would hold up the others"
     assert told(home) == before, "what there was stays until it can be replaced"
     counts = [1]
@@ -268,12 +268,12 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
             break
         train(log, 1)
         listener.now += step_s
-        replayer.tell(log)
+        replayer.pass_on(log)
         counts.append(len(listener.heard) - sum(counts))
     # More than the two that come with a step, or a quarter of its time.
     assert set(counts[1:-1]) == {3, 10}
     train(log, 1)
-    replayer.tell(log)
+    replayer.pass_on(log)
     replayer.close()
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
@@ -290,7 +290,7 @@ def test_workers_are_free_in_the_middle_of_a_long_replay(
     replayer, listener = slow_speaker
     for _ in range(30):
         train(log, 1)
-        replayer.tell(log)
+        replayer.pass_on(log)
     assert len(listener.heard) < log.num_entries
     if ends:
         replayer.end(log)
@@ -298,7 +298,7 @@ def test_workers_are_free_in_the_middle_of_a_long_replay(
     else:
         # The log alone does not know any more what came meanwhile.
         replayer, listener = speaker_of(2)
-        replayer.tell(log)
+        replayer.pass_on(log)
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0
@@ -308,12 +308,12 @@ def test_a_worker_that_leaves_logs_what_it_can_within_seconds(
     home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
     slow, hasty = slow_speaker
-    slow.tell(long_told)
+    slow.pass_on(long_told)
     slow.close()
     assert len(hasty.heard) < 10 and told(home) == list(range(1, 81)), "there is not time for all of it"
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
     other, listener = speaker_of(2)
-    other.tell(long_told)
+    other.pass_on(long_told)
     assert listener.heard == told(home) == list(range(1, 81))
 
 
@@ -323,7 +323,7 @@ def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:
     replayer.add(listener)
     now[0], log = 20.0, TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(log, 1)
-    replayer.tell(log)
+    replayer.pass_on(log)
     replayer.close()
     assert listener.began_at == 3.0
 

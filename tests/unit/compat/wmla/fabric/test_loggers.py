@@ -109,9 +109,9 @@ def entry(kind: str, **metrics: float) -> Entry:
 def test_each_is_called_as_it_is_written(logger: Any, want: Calls) -> None:
     told = UserLogger(logger, Guard())
     told.begin()
-    told.hear(entry("train", loss=0.5, accuracy=0.25))
-    told.hear(entry("saved"))
-    told.hear(entry("test", loss=0.25, accuracy=0.75))
+    told.receive(entry("train", loss=0.5, accuracy=0.25))
+    told.receive(entry("saved"))
+    told.receive(entry("test", loss=0.25, accuracy=0.75))
     told.end()
     assert logger.calls == want
     assert all(type(value) in (int, float, dict, str) for call in logger.calls for value in call)
@@ -119,21 +119,21 @@ def test_each_is_called_as_it_is_written(logger: Any, want: Calls) -> None:
 
 def test_on_a_worker_the_iterations_of_a_test_count() -> None:
     logger = Second()
-    UserLogger(logger, Guard(), on_worker=True).hear(entry("test", loss=0.25))
+    UserLogger(logger, Guard(), on_worker=True).receive(entry("test", loss=0.25))
     assert logger.calls == [("test", {"loss": 0.25}, 31, 2)]
 
 
 def test_the_loss_of_generation_1_can_be_divided_once_more_and_that_of_others_is_not() -> None:
     first, second = First(), Second()
     for logger in (first, second):
-        UserLogger(logger, Guard(), loss_divisor=64.0).hear(entry("train", loss=128.0, accuracy=1.0))
+        UserLogger(logger, Guard(), loss_divisor=64.0).receive(entry("train", loss=128.0, accuracy=1.0))
     assert first.calls == [("train", 2.0, 100.0, 31, 3)]
     assert second.calls == [("train", {"loss": 128.0, "accuracy": 1.0}, 31, 2, 3)]
 
 
 def test_an_accuracy_that_is_not_known_is_no_number() -> None:
     logger = First()
-    UserLogger(logger, Guard()).hear(entry("test", loss=1.0))
+    UserLogger(logger, Guard()).receive(entry("test", loss=1.0))
     assert math.isnan(logger.calls[0][2])
 
 
@@ -146,7 +146,7 @@ def test_a_failing_logger_is_reported_and_called_again(capsys: pytest.CaptureFix
     logger = Failing()
     told = UserLogger(logger, Guard())
     for _ in range(5):
-        told.hear(entry("train", loss=1.0))
+        told.receive(entry("train", loss=1.0))
     assert len(logger.calls) == 5
     error = capsys.readouterr().err
     assert error.count("ZeroDivisionError: of the logger\n") == 3
@@ -177,7 +177,7 @@ def test_what_is_no_logger() -> None:
     with pytest.raises(UsageError, match=r"driver_logger=First is a class. Give an instance: First\(\)\."):
         check_logger("driver_logger", First)
     with pytest.raises(
-        UsageError, match="it has none of log_train_metrics, log_test_metrics, on_train_begin, on_train_end"
+        UsageError, match="none of the methods log_train_metrics, log_test_metrics, on_train_begin, on_train_end"
     ):
         check_logger("worker_logger", print)
 
@@ -190,8 +190,8 @@ def test_the_default_loggers_write_both_files(monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setenv("LOG_DIR", str(tmp_path / type(logger).__name__))
         teller = UserLogger(logger, Guard())
         for _ in range(2):
-            teller.hear(entry("train", loss=0.5, accuracy=0.25))
-        teller.hear(entry("test", loss=0.5, accuracy=0.25))
+            teller.receive(entry("train", loss=0.5, accuracy=0.25))
+        teller.receive(entry("test", loss=0.5, accuracy=0.25))
         lines = (tmp_path / type(logger).__name__ / "stdout").read_text().splitlines()
         assert [line.partition("] ")[2].partition(",")[0] for line in lines] == ["Train", "Train", "Test"]
         assert [f"Global steps: {n},\tIteration: 31,\t{told}" in line for n, line in enumerate(lines[:2], 1)] == [
@@ -207,10 +207,10 @@ def test_what_the_driver_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("RESULT_DIR", "/results")
     lines = DriverLines(lambda: tmp_path, 10, clock=lambda: 112.5)
     lines.begin(100.0)
-    lines.hear(entry("train", loss=1.0))
-    lines.hear(entry("test", loss=1.0, accuracy=96 / 153))
-    lines.hear(entry("test", loss=1.0))
-    lines.hear(entry("saved"))
+    lines.receive(entry("train", loss=1.0))
+    lines.receive(entry("test", loss=1.0, accuracy=96 / 153))
+    lines.receive(entry("test", loss=1.0))
+    lines.receive(entry("saved"))
     lines.end()
     assert (tmp_path / "program-stdout.txt").read_text() == (
         "Exposed the environment variable DATA_DIR to: /data\n"
@@ -226,8 +226,8 @@ def test_what_an_executor_prints() -> None:
     told: list[str] = []
     lines = ExecutorLines(told.append, clock=lambda: 1700000000.4567)
     lines.batch(4, 0.25)
-    lines.figures("train", 8, {"loss": 0.5, "accuracy": 0.75, "other": 1.0})
-    lines.figures("test", 8, {"loss": 0.5})
+    lines.metrics("train", 8, {"loss": 0.5, "accuracy": 0.75, "other": 1.0})
+    lines.metrics("test", 8, {"loss": 0.5})
     assert told == [
         "Timestamp 1700000000457, Iteration 4",
         "batches :4 0.25",

@@ -401,7 +401,9 @@ def test_a_second_training_in_a_job_is_refused_in_words_of_wmla(monkeypatch: pyt
     place = Place(None, None, "cpu", 1)
     place.taken = True
     monkeypatch.setattr("legato.train.process.job._place", place)
-    with pytest.raises(UsageError, match=r"FabricModel\.train\(\) was called a second time, and a job trains once"):
+    with pytest.raises(
+        UsageError, match=r"FabricModel\.train\(\) was called a second time, but a job trains only once"
+    ):
         fabric.train(1, 4, 2)
 
 
@@ -524,22 +526,22 @@ def test_the_loss_of_generation_1_can_be_scaled_as_wmla_did(results: Path, monke
 # ---------------------------------------------------------------- what cannot be
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"model": torch.nn.Linear}, "model=type is no model"),
-    ({"optimizer": "adam"}, "optimizer='adam' is no optimizer of PyTorch"),
+    ({"model": torch.nn.Linear}, "model=type is not a model"),
+    ({"optimizer": "adam"}, "optimizer='adam' is not a PyTorch optimizer"),
     ({"optimizer": torch.optim.SGD(net().parameters(), lr=0.1)}, "parameters that are not the model's"),
     ({"datasets_function": ([], [])}, "datasets_function=.* cannot be called"),
     ({"loss_function": "mse"}, "loss_function='mse' cannot be called"),
     ({"loss_function": None}, "loss_function=None cannot be called"),
-    ({"metrics": "accuracy"}, "metrics has 'accuracy', which is no function of"),
+    ({"metrics": "accuracy"}, "metrics contains 'accuracy', which is not a function of"),
     ({"save_to_onnx": "maybe"}, "save_to_onnx='maybe' is not a boolean"),
-    ({"metrics": ["accuracy"]}, "is no function of"),
-    ({"metrics": [len, len]}, "two of the name 'len'"),
+    ({"metrics": ["accuracy"]}, "is not a function of"),
+    ({"metrics": [len, len]}, "The name 'len' of a metric is taken"),
     ({"driver_logger": Logger}, "driver_logger=Logger is a class"),
-    ({"driver_logger_callback": object()}, "driver_logger_callback=.* is no logger"),
+    ({"driver_logger_callback": object()}, "driver_logger_callback=.* is not a logger"),
     ({"driver_logger": Logger(), "driver_logger_callback": Logger()}, "two names of one parameter"),
     ({"worker_logger": Logger(), "worker_logger_callback": Logger()}, "two names of one parameter"),
-    ({"user_callback": [Callback]}, "which is no callback"),
-    ({"user_callback": print}, "which is no callback"),
+    ({"user_callback": [Callback]}, "which is not a callback"),
+    ({"user_callback": print}, "which is not a callback"),
     ({"fn_step_train": 1}, "fn_step_train=1 cannot be called"),
     ({"fn_step_train": own_step, "metrics": [len]}, "metrics cannot be computed with fn_step_train"),
     ({"fn_batch_collate": 1}, "fn_batch_collate=1 cannot be called"),
@@ -577,7 +579,7 @@ def test_data_that_cannot_be_used(data: Any, told: str) -> None:
 
 def test_batches_and_losses_that_cannot_be_used() -> None:
     fabric, _ = make(data=lambda: ([torch.zeros(3)] * 8, None))
-    with pytest.raises(ProgramError, match="no pair"):
+    with pytest.raises(ProgramError, match="not a pair"):
         fabric.train(1, 4, 2)
     fabric, _ = make(loss=lambda outputs, targets: outputs)
     with pytest.raises(ProgramError, match=r"a tensor of shape \(4, 2\). Return the mean"):
@@ -586,7 +588,7 @@ def test_batches_and_losses_that_cannot_be_used() -> None:
 
 def test_arguments_are_checked_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     fabric, _ = make(data=lambda: pytest.fail("nothing is to be read"), scaleup_function=lambda epoch, most: most)
-    assert "scaleup_function is accepted and does nothing" in capsys.readouterr().out
+    assert "scaleup_function is accepted but has no effect" in capsys.readouterr().out
     with pytest.raises(UsageError, match="batch_size=0"):
         fabric.train(1, 0, 2)
     with pytest.raises(UsageError, match=r"train\(\) has no argument epochs"):

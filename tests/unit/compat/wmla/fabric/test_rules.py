@@ -53,7 +53,7 @@ def test_how_many_engines(given: dict[str, Any], want: int) -> None:
         ({"engines_number": 2.5}, "engines_number=2.5. Give a whole number"),
         ({"effective_batch_size": 100}, "effective_batch_size=64 or 128, or another batch_size."),
         ({"effective_batch_size": 63}, "effective_batch_size=64, or another batch_size."),
-        ({"effective_batch_size": 100, "engines_number": 16}, "is no multiple"),
+        ({"effective_batch_size": 100, "engines_number": 16}, "is not a multiple"),
         ({"effective_batch_size": "256"}, "effective_batch_size='256'. Give a whole number"),
         ({"validation_freq": -1}, "validation_freq=-1. Give a whole number of at least 0."),
         ({"checkpoint_freq": -1}, "checkpoint_freq=-1. Give a whole number of at least 0."),

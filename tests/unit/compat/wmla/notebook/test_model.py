@@ -392,7 +392,7 @@ def test_a_model_on_a_gpu_is_refused(platform: Theirs) -> None:
 
 
 def test_the_constructor_checks_as_a_program_does() -> None:
-    with pytest.raises(UsageError, match="is no optimizer of PyTorch"):
+    with pytest.raises(UsageError, match="is not a PyTorch optimizer"):
         notebook.FabricModel(torch.nn.Linear(3, 2), datasets, torch.nn.functional.cross_entropy, "adam")
 
 
