@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _Skipping(selectors.DefaultSelector):
+class _VirtualSelector(selectors.DefaultSelector):
     """A selector that looks for input as usual, but lets the clock jump instead of waiting."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, which begins at 0 seconds."""
 
     def __init__(self) -> None:
-        self._skipping = _Skipping()
-        super().__init__(self._skipping)
+        self._virtual_selector = _VirtualSelector()
+        super().__init__(self._virtual_selector)
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
-        return self._skipping.now
+        return self._virtual_selector.now
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -13,10 +13,10 @@ from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import Outcome
 from legato.sim.load import Costs, Load
-from legato.sim.simulated_attempt import Life, Saved
+from legato.sim.simulated_attempt import Saved, SimulatedAttempt
 
 
-class MadeUpDrivers:
+class SimulatedDrivers:
     """See `legato.control.drivers.drivers.Drivers`.
 
     Args:
@@ -28,16 +28,16 @@ class MadeUpDrivers:
         self.costs = costs
         self.on_news = on_news
         self.clashes: list[str] = []
-        self.lives: dict[str, Life] = {}
+        self.attempts: dict[str, SimulatedAttempt] = {}
         self.saved: dict[str, Saved] = {}
-        self._occupied: dict[str, Life] = {}
+        self._occupied: dict[str, SimulatedAttempt] = {}
         self._refused: dict[str, int] = {}
 
     # ------------------------------------------------------------ the contract
 
     async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
         """Start a driver, unless it runs or its attempt has ended."""
-        last = self.lives.get(order.job)
+        last = self.attempts.get(order.job)
         if not is_wanted():
             return
         if self._refused.get(order.job):
@@ -54,58 +54,58 @@ class MadeUpDrivers:
         saved = self.saved.setdefault(order.job, Saved())
         if not order.spec.resume:
             saved.step = 0.0
-        self.lives[order.job] = Life(order, Load.from_program(order.spec.program), saved, self)
+        self.attempts[order.job] = SimulatedAttempt(order, Load.from_program(order.spec.program), saved, self)
 
     async def kill(self, job: str, attempt: int) -> None:
         """Kill a driver."""
-        life = self._find(job, attempt)
-        if life is not None:
-            life.die()
+        simulated = self._find(job, attempt)
+        if simulated is not None:
+            simulated.die()
 
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         """Kill the workers of an attempt that has no driver."""
-        life = self._find(job, attempt)
-        if life is not None:
-            life.give_up(reason)
+        simulated = self._find(job, attempt)
+        if simulated is not None:
+            simulated.give_up(reason)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Give a driver its slots."""
-        life = self._find(job, attempt)
-        if life is None or life.state is not DriverState.RUNNING:
+        simulated = self._find(job, attempt)
+        if simulated is None or simulated.state is not DriverState.RUNNING:
             return False
         _check_bounds(job, len(said.slots), said.min_workers, said.max_workers)
-        life.assign(said)
+        simulated.assign(said)
         return True
 
     async def stop(self, job: str, attempt: int, *, now: bool, reason: str) -> bool:
         """Ask a job to end."""
-        life = self._find(job, attempt)
-        if life is None or life.state is not DriverState.RUNNING:
+        simulated = self._find(job, attempt)
+        if simulated is None or simulated.state is not DriverState.RUNNING:
             return False
-        life.stop(now=now, reason=reason)
+        simulated.stop(now=now, reason=reason)
         return True
 
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
         """Return the present reports."""
         found = {}
         for job, attempt in attempts.items():
-            life = self._find(job, attempt)
+            simulated = self._find(job, attempt)
             unknown = DriverReport(attempt=attempt, state=DriverState.UNKNOWN)
-            found[job] = unknown if life is None else life.report()
+            found[job] = unknown if simulated is None else simulated.report()
         return found
 
     async def close(self) -> None:
         """Do nothing: the drivers continue."""
 
-    def _find(self, job: str, attempt: int) -> Life | None:
-        life = self.lives.get(job)
-        return life if life is not None and life.order.attempt == attempt else None
+    def _find(self, job: str, attempt: int) -> SimulatedAttempt | None:
+        simulated = self.attempts.get(job)
+        return simulated if simulated is not None and simulated.order.attempt == attempt else None
 
     # ------------------------------------------------------------ faults
 
     def kill_driver(self, job: str) -> None:
         """Kill a job's driver; its workers continue to train for a while."""
-        self.lives[job].die()
+        self.attempts[job].die()
 
     def refuse(self, job: str, num_starts: int) -> None:
         """Make the next starts of a job's driver fail."""
@@ -113,42 +113,42 @@ class MadeUpDrivers:
 
     def hang(self, job: str) -> None:
         """Make a job's driver stop answering, while its workers continue."""
-        self.lives[job].hang()
+        self.attempts[job].hang()
 
     def wake(self, job: str) -> None:
         """Make a hanging driver answer again."""
-        self.lives[job].wake()
+        self.attempts[job].wake()
 
     def fail(self, job: str, reason: str) -> None:
         """Make a job's program raise an error."""
-        self.lives[job].fail(reason)
+        self.attempts[job].fail(reason)
 
     # ------------------------------------------------------------ called by the simulated attempts
 
     @property
-    def occupied(self) -> Mapping[str, Life]:
+    def occupied(self) -> Mapping[str, SimulatedAttempt]:
         """The slots with workers, and their jobs."""
         return self._occupied
 
-    def enter(self, slot: str, life: Life) -> None:
+    def enter(self, slot: str, attempt: SimulatedAttempt) -> None:
         """Record that a worker has started in a slot."""
         other = self._occupied.get(slot)
-        if other is not None and other is not life:
-            self.clashes.append(f"{slot}: {life.title} entered while {other.title} was there")
-        self._occupied[slot] = life
+        if other is not None and other is not attempt:
+            self.clashes.append(f"{slot}: {attempt.title} entered while {other.title} was there")
+        self._occupied[slot] = attempt
 
-    def leave(self, slot: str, life: Life) -> None:
+    def leave(self, slot: str, attempt: SimulatedAttempt) -> None:
         """Record that a worker is gone."""
-        if self._occupied.get(slot) is life:
+        if self._occupied.get(slot) is attempt:
             del self._occupied[slot]
 
-    def end(self, life: Life, outcome: Outcome) -> None:
+    def end(self, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """Record how an attempt ended."""
         if outcome.outcome == "succeeded":
-            saved = life.saved
+            saved = attempt.saved
             saved.num_successes += 1
             if saved.num_successes > 1:
-                self.clashes.append(f"{life.title}: it was run to its end twice")
+                self.clashes.append(f"{attempt.title}: it was run to its end twice")
 
 
 def _check_bounds(job: str, num_workers: int, low: int, high: int) -> None:

@@ -60,7 +60,7 @@ class MemoryLoopStore:
         self.closed: list[Allocation] = []
         self.decisions: list[Decision] = []
         self.lease: Lease | None = None
-        self._going_on: dict[str, Job] = {}
+        self._unfinished: dict[str, Job] = {}
         self._specs: dict[str, dict[str, Any]] = {}
 
     # ------------------------------------------------------------ the control loop
@@ -80,7 +80,7 @@ class MemoryLoopStore:
         for allocation in self.open.values():
             held[allocation.job] = held.get(allocation.job, 0) + 1
         return Facts(
-            jobs=tuple(_replace(job, num_slots=held.get(job.id, 0)) for job in self._going_on.values()),
+            jobs=tuple(_replace(job, num_slots=held.get(job.id, 0)) for job in self._unfinished.values()),
             queues=tuple(self.queues.values()),
             slots=tuple(self.slots.values()),
             allocations=tuple(self.open.values()),
@@ -105,17 +105,17 @@ class MemoryLoopStore:
         if self.lease is None or self.lease.fence != fence:
             raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost.")
         assert len({change.job for change in changes}) == len(changes), "one change for each job"
-        page = _Page(self, now)
+        pending = _PendingWrite(self, now)
         current = [change for change in changes if self._is_current(change)]
         for change in current:
-            page.close(change)
+            pending.close(change)
         for change in current:
-            page.write(change)
-        page.keep()
+            pending.write(change)
+        pending.keep()
         return Written(tuple(change.job for change in changes if change not in current))
 
     def _is_current(self, change: JobChange) -> bool:
-        job = self._going_on.get(change.job)
+        job = self._unfinished.get(change.job)
         return job is not None and (job.stage, job.attempt) == (change.seen_stage, change.seen_attempt)
 
     # ------------------------------------------------------------ users
@@ -205,9 +205,9 @@ class MemoryLoopStore:
         self._on_news()
 
     @property
-    def num_going_on(self) -> int:
+    def num_unfinished(self) -> int:
         """The number of jobs that have not ended."""
-        return len(self._going_on)
+        return len(self._unfinished)
 
     def get(self, job: str) -> Job:
         """Return the present state of a job."""
@@ -224,12 +224,12 @@ class MemoryLoopStore:
     def _put(self, job: Job) -> None:
         self.jobs[job.id] = job
         if job.stage in ENDED:
-            self._going_on.pop(job.id, None)
+            self._unfinished.pop(job.id, None)
         else:
-            self._going_on[job.id] = job
+            self._unfinished[job.id] = job
 
 
-class _Page:
+class _PendingWrite:
     """The changes of one write, until they are kept."""
 
     def __init__(self, store: MemoryLoopStore, now: float) -> None:

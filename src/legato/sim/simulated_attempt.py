@@ -52,7 +52,7 @@ class Worker:
     phase: Phase = Phase.STARTING
 
 
-class House(Protocol):
+class AttemptObserver(Protocol):
     """What an attempt reports to: it records the workers in slots, and news."""
 
     costs: Costs
@@ -60,33 +60,33 @@ class House(Protocol):
     def on_news(self) -> None:
         """Called when the content of a report has changed."""
 
-    def enter(self, slot: str, life: Life) -> None:
+    def enter(self, slot: str, attempt: SimulatedAttempt) -> None:
         """Record a worker in a slot."""
 
-    def leave(self, slot: str, life: Life) -> None:
+    def leave(self, slot: str, attempt: SimulatedAttempt) -> None:
         """Record that a worker is gone."""
 
-    def end(self, life: Life, outcome: Outcome) -> None:
+    def end(self, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """Record the outcome."""
 
 
-class Life:
+class SimulatedAttempt:
     """One attempt.
 
     Args:
         order: with which the attempt was started.
         load: the computation of the job.
         saved: the part of the job that outlives the attempt.
-        house: to which the attempt reports.
+        observer: to which the attempt reports.
     """
 
-    def __init__(self, order: DriverOrder, load: Load, saved: Saved, house: House) -> None:
+    def __init__(self, order: DriverOrder, load: Load, saved: Saved, observer: AttemptObserver) -> None:
         self.order = order
         self.load = load
         self.saved = saved
         self.state = DriverState.STARTING
         self.step = saved.step
-        self._house = house
+        self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._bounds = (order.spec.min_workers, order.spec.max_workers)
         self._assigned = frozenset(order.slots)
@@ -99,7 +99,7 @@ class Life:
         self._outcome: Outcome | None = None
         self._next: asyncio.TimerHandle | None = None
         self._away: asyncio.TimerHandle | None = None
-        self._loop.call_later(house.costs.driver_s, self._answer)
+        self._loop.call_later(observer.costs.driver_s, self._answer)
 
     @property
     def title(self) -> str:
@@ -159,7 +159,7 @@ class Life:
         """End, with a checkpoint unless ``now``."""
         if self._ending is None:
             outcome = Outcome("stopped", 130 if now else 0, reason)
-            self._begin_end(outcome, 0.0 if now else self._house.costs.checkpoint_s, saves=not now)
+            self._begin_end(outcome, 0.0 if now else self._observer.costs.checkpoint_s, saves=not now)
 
     def fail(self, reason: str) -> None:
         """Make the program raise an error."""
@@ -176,8 +176,8 @@ class Life:
             # The request is not stored; the caller repeats it.
             self._ending = None
         self.state = DriverState.GONE
-        self._away = self._loop.call_later(self._house.costs.away_limit_s, self._give_up)
-        self._house.on_news()
+        self._away = self._loop.call_later(self._observer.costs.away_limit_s, self._give_up)
+        self._observer.on_news()
 
     def hang(self) -> None:
         """Stop answering."""
@@ -196,7 +196,7 @@ class Life:
             if self._away is not None:
                 self._away.cancel()
             self.state = DriverState.STARTING
-            self._loop.call_later(self._house.costs.driver_s, self._answer)
+            self._loop.call_later(self._observer.costs.driver_s, self._answer)
 
     def give_up(self, reason: str) -> None:
         """Kill the workers if they have no driver, and let the attempt fail."""
@@ -209,9 +209,9 @@ class Life:
         self._ending = self._outcome = Outcome("failed", 1, reason)
         for worker in list(self._workers):
             self._workers.remove(worker)
-            self._house.leave(worker.slot, self)
+            self._observer.leave(worker.slot, self)
         self.state = DriverState.ENDED
-        self._house.end(self, self._outcome)
+        self._observer.end(self, self._outcome)
         self._settle()
 
     # ------------------------------------------------------------ time passes
@@ -247,8 +247,8 @@ class Life:
                 self._num_workers_ever += 1
                 worker = Worker(self._num_workers_ever, slot)
                 self._workers.append(worker)
-                self._house.enter(slot, self)
-                self._loop.call_later(self._house.costs.start_s, self._join, worker)
+                self._observer.enter(slot, self)
+                self._loop.call_later(self._observer.costs.start_s, self._join, worker)
             self._dismiss_unwanted()
         self._settle()
 
@@ -269,7 +269,7 @@ class Life:
             return
         if self.state is not DriverState.RUNNING:
             # No driver is there to admit it now; it tries again.
-            self._loop.call_later(self._house.costs.start_s, self._join, worker)
+            self._loop.call_later(self._observer.costs.start_s, self._join, worker)
             return
         self._catch_up()
         worker.phase = Phase.MEMBER
@@ -277,13 +277,13 @@ class Life:
 
     def _dismiss(self, worker: Worker, after_s: float = 0.0) -> None:
         worker.phase = Phase.LEAVING
-        self._loop.call_later(after_s + self._house.costs.drain_s, self._go, worker)
+        self._loop.call_later(after_s + self._observer.costs.drain_s, self._go, worker)
 
     def _go(self, worker: Worker) -> None:
         if worker not in self._workers:
             return
         self._workers.remove(worker)
-        self._house.leave(worker.slot, self)
+        self._observer.leave(worker.slot, self)
         if self.state is DriverState.RUNNING:
             # Another worker starts in its slot if the slot was assigned to the job again meanwhile.
             self._fill()
@@ -293,7 +293,7 @@ class Life:
         self._note_members()
         if self._ending is not None and not self._workers and self.state is DriverState.RUNNING:
             self._outcome, self.state = self._ending, DriverState.ENDED
-            self._house.end(self, self._ending)
+            self._observer.end(self, self._ending)
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -302,7 +302,7 @@ class Life:
             left_s = (self._next_stop() - self.step) * self.load.seconds_per_step(num_workers)
             pause_s = max(self._paused_until - self._loop.time(), 0.0)
             self._next = self._loop.call_later(pause_s + max(left_s, 0.0), self._reach)
-        self._house.on_news()
+        self._observer.on_news()
 
     def _note_members(self) -> None:
         num_workers = len(self.members)
@@ -313,7 +313,7 @@ class Life:
             trained.pop()  # several at once are one change
         elif self._num_trained and num_workers and self._ending is None:
             self.saved.num_resizes += 1
-            self._paused_until = moment + self._house.costs.resize_s
+            self._paused_until = moment + self._observer.costs.resize_s
         self._num_trained = num_workers
         trained.append((moment, num_workers))
 
@@ -351,5 +351,5 @@ class Life:
         self.saved.step = max(self.saved.step, self.step)
         for worker in list(self._workers):
             self._workers.remove(worker)
-            self._house.leave(worker.slot, self)
+            self._observer.leave(worker.slot, self)
         self._settle()

@@ -21,7 +21,7 @@ from legato.control.records import Job, NewJob, Queue
 from legato.control.work import Work
 from legato.policy.rules import Rules
 from legato.sim import clock
-from legato.sim.drivers import MadeUpDrivers
+from legato.sim.drivers import SimulatedDrivers
 from legato.sim.load import Costs
 from legato.sim.memory_store import MemoryLoopStore
 from legato.sim.workload import PlannedJob
@@ -67,7 +67,7 @@ class World:
         self.setting = setting
         self._news = asyncio.Event()
         self.store = MemoryLoopStore(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
-        self.drivers = MadeUpDrivers(setting.costs, on_news=self._news.set)
+        self.drivers = SimulatedDrivers(setting.costs, on_news=self._news.set)
         self.num_rounds = 0
         self._loops: list[ControlLoop] = []
 
@@ -115,7 +115,7 @@ class World:
 
     def has_ended(self) -> bool:
         """Whether all jobs that were submitted have ended."""
-        return not self.store.num_going_on
+        return not self.store.num_unfinished
 
     def is_stuck(self) -> bool:
         """Whether no job has a slot or gets one, and only a new event could change that."""
@@ -161,7 +161,7 @@ async def _simulate(
         while coming and coming[0].submitted_at <= clock.now():
             world.submit(coming.popleft())
         store = world.store
-        on_progress(len(store.jobs) - store.num_going_on, clock.now())
+        on_progress(len(store.jobs) - store.num_unfinished, clock.now())
         if not coming and (world.has_ended() or world.is_stuck()):
             break
         look_at = clock.now() + setting.quiet_s

@@ -47,7 +47,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _truth(text: str) -> bool:
+def _boolean(text: str) -> bool:
     answers = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     return answers[text.lower()]
 
@@ -66,7 +66,7 @@ COLUMNS: Final[dict[str, _Reader]] = {
     "min": _WHOLE,
     "max": _WHOLE,
     "priority": _WHOLE,
-    "static": (_truth, "yes or no"),
+    "static": (_boolean, "yes or no"),
     "steps": _WHOLE,
     "duration_s": _SECONDS,
     "step_s": _SECONDS,

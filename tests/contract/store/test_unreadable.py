@@ -27,7 +27,7 @@ from legato.policy.rules import Rules
 from legato.server.explaining import Explainer
 from legato.server.prometheus import Figures
 from legato.sim import clock
-from legato.sim.drivers import MadeUpDrivers
+from legato.sim.drivers import SimulatedDrivers
 from legato.sim.load import Costs, Load
 from legato.sim.simulation import at_once
 
@@ -45,7 +45,7 @@ class Platform:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.drivers = MadeUpDrivers(Costs())
+        self.drivers = SimulatedDrivers(Costs())
         self.loop = ControlLoop(
             store.loop,
             self.drivers,
@@ -213,7 +213,7 @@ def test_a_damaged_queue_slot_or_allocation_holds_back_only_its_own(store: Store
             with damaged(store, table, key, column, bad_value):
                 other = platform.submit("other")
                 await platform.run_until((other, Stage.SUCCEEDED))
-                assert platform.drivers.lives[held.id].state == "running", (table.name, column)
+                assert platform.drivers.attempts[held.id].state == "running", (table.name, column)
                 assert not platform.drivers.clashes
                 assert {one.id for one in store.pool.list_slots()} == set(_SLOTS)
                 store.jobs.read_allocations(held.id)
@@ -244,7 +244,7 @@ def test_an_allocation_that_does_not_say_its_slot_holds_back_all_that_seem_free(
             assert store.jobs.get(other.id).stage is Stage.QUEUED
             assert platform.loop.pulse.left_out["slot"] >= len(_SLOTS)
         await platform.run_until((other, Stage.SUCCEEDED))
-        assert platform.drivers.lives[held.id].state == "running" and not platform.drivers.clashes
+        assert platform.drivers.attempts[held.id].state == "running" and not platform.drivers.clashes
 
     clock.run(story())
 

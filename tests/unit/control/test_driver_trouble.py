@@ -214,7 +214,7 @@ def test_a_driver_has_its_time_to_answer_from_when_its_process_began(copying_s: 
 
         drivers.start, drivers.kill = start, kill  # type: ignore[method-assign]
         await platform.wait(copying_s + 20.0)
-        assert drivers.lives[job].state is DriverState.STARTING
+        assert drivers.attempts[job].state is DriverState.STARTING
         drivers.kill_driver(job)
         await platform.wait(3.0, job)
         assert platform.reasons and not any("killed" in reason for reason in platform.reasons), platform.reasons
@@ -248,7 +248,7 @@ def test_a_slow_start_that_is_not_wanted_any_more_starts_nothing(*, ends: bool) 
             # It is another loop's until that start would long be done.
             platform.world.store.lease = type(lease)(owner="another", expires_at=19.0, fence=lease.fence + 1)
         await platform.wait(12.0)
-        assert platform.world.drivers.lives == {}
+        assert platform.world.drivers.attempts == {}
 
     on_a_platform(story)
 
@@ -261,8 +261,8 @@ def test_a_driver_that_dies_at_each_start_is_given_up_and_leaves_no_worker() -> 
         job, drivers = platform.submit(), platform.world.drivers
 
         async def kill() -> None:
-            while job not in drivers.lives or drivers.lives[job].state is not DriverState.ENDED:
-                if job in drivers.lives and drivers.lives[job].state is DriverState.RUNNING:
+            while job not in drivers.attempts or drivers.attempts[job].state is not DriverState.ENDED:
+                if job in drivers.attempts and drivers.attempts[job].state is DriverState.RUNNING:
                     drivers.kill_driver(job)
                 await asyncio.sleep(1.0)
 
@@ -378,7 +378,7 @@ def test_a_job_that_ran_and_was_not_found_is_not_touched_until_it_is_stopped() -
     async def story(platform: Platform) -> None:
         job = platform.submit()
         await platform.wait(10.0)
-        life = platform.world.drivers.lives.pop(job)
+        life = platform.world.drivers.attempts.pop(job)
         await platform.wait(5.0)
         found = platform.job(job)
         assert found.stage is Stage.RUNNING
@@ -387,12 +387,12 @@ def test_a_job_that_ran_and_was_not_found_is_not_touched_until_it_is_stopped() -
         platform.world.store.pause(job)
         await platform.wait(5.0)
         assert platform.job(job).stage is Stage.PAUSING
-        platform.world.drivers.lives[job] = life
+        platform.world.drivers.attempts[job] = life
         await platform.wait(5.0)
         assert platform.job(job).stage is Stage.PAUSED
         platform.world.store.resume(job)
         await platform.wait(10.0)
-        del platform.world.drivers.lives[job]
+        del platform.world.drivers.attempts[job]
         platform.world.store.stop(job)
         await platform.wait(3.0)
         found = platform.job(job)

@@ -256,7 +256,7 @@ def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> Non
             return found
 
         assert not await world.make_loop("first", in_thread=until_it_is_too_late, lease_s=10.0).round()
-        assert world.drivers.lives == {}
+        assert world.drivers.attempts == {}
 
     on_a_platform(story)
 
@@ -280,7 +280,7 @@ def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: 
         turning = asyncio.create_task(world.run(loop))
         await asyncio.sleep(60.0)
         turning.cancel()
-        found, report = world.store.get(job.id), world.drivers.lives[job.id].report()
+        found, report = world.store.get(job.id), world.drivers.attempts[job.id].report()
         assert (num_changes, loop.pulse.num_failed_calls) == (1, 0)
         assert (found.stage, found.attempt) == (Stage.RUNNING, 1)
         assert report.status is not None and report.status["num_workers"] == bounds[1]

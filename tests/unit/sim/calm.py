@@ -58,7 +58,7 @@ class Course:
 
     def describe(self, job: Job) -> policy.JobDemand:
         """Return a job as the policy knows it."""
-        load = self.world.drivers.lives[job.id].load if job.id in self.world.drivers.lives else None
+        load = self.world.drivers.attempts[job.id].load if job.id in self.world.drivers.attempts else None
         plan = self.plans[int(job.id.rpartition("-")[2])]
         return policy.JobDemand(
             id=job.id,

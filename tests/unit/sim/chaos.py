@@ -17,7 +17,7 @@ from legato.control.stages import Stage
 from legato.core.errors import Conflict, FencedOut, LegatoError, SlotTaken
 from legato.policy.rules import Policy, Rules
 from legato.sim import clock
-from legato.sim.drivers import MadeUpDrivers
+from legato.sim.drivers import SimulatedDrivers
 from legato.sim.load import Costs, Load
 from legato.sim.simulation import Setting, World
 from legato.sim.workload import PlannedJob
@@ -117,7 +117,7 @@ def any_story(draw: st.DrawFn) -> Story:
 class ShakyDrivers:
     """Made-up drivers behind a bad line, as one life of a loop's process sees them."""
 
-    def __init__(self, drivers: MadeUpDrivers, fates: Iterator[Fate], told: list[str]) -> None:
+    def __init__(self, drivers: SimulatedDrivers, fates: Iterator[Fate], told: list[str]) -> None:
         self._drivers = drivers
         self._fates = fates
         self._told = told
@@ -216,7 +216,7 @@ async def keep_looping(world: World, story: Story, name: str, calls: Iterator[Fa
 async def do(world: World, story: Story, act: Act, job: str, number: int) -> None:
     """Do one thing to a job, if it can be done to it now."""
     found = world.store.jobs[job]
-    life = world.drivers.lives.get(job)
+    life = world.drivers.attempts.get(job)
     story.told.append(f"{clock.now():.2f} {act.value} {job} {number} ({found.stage})")
     alive = life is not None and life.state is not DriverState.ENDED
     if act in (Act.KILL_DRIVER, Act.KILL_FOR_LONG) and alive:
@@ -224,7 +224,7 @@ async def do(world: World, story: Story, act: Act, job: str, number: int) -> Non
     elif act is Act.HANG and alive:
         world.drivers.hang(job)
         await asyncio.sleep(1.0 + 2 * number)
-        if world.drivers.lives[job] is life:
+        if world.drivers.attempts[job] is life:
             world.drivers.wake(job)
     elif act is Act.FAIL and alive:
         world.drivers.fail(job, "it had to fail")

@@ -30,7 +30,7 @@ def test_whatever_goes_wrong_every_job_ends_once(story: Story) -> None:
     for job in store.jobs.values():
         saved = drivers.saved[job.id]
         assert saved.num_successes == 1
-        load = drivers.lives[job.id].load
+        load = drivers.attempts[job.id].load
         assert saved.step == load.num_steps
         if not saved.num_failures:
             assert saved.useful_s == pytest.approx(load.num_steps * load.step_s, abs=1e-3), "something was done twice"
