@@ -185,7 +185,7 @@ def refuse_unreadable(state: Any, where: str = "state") -> None:
         )
 
 
-class _Tally:
+class _HashingFile:
     """A file for torch.save that counts and hashes the bytes that it passes on, and keeps the first error.
 
     An exception that is raised through torch's writer leaves that writer in the middle of a zip archive; it then raises
@@ -217,11 +217,11 @@ def _write(file: IO[bytes], state: Any, step: int, meta: Mapping[str, Any]) -> N
     # The header comes first in the file, but is known last: space for it is reserved with the largest possible numbers.
     room = len(_header(step, meta, (1 << 63) - 1, "0" * 64))
     file.seek(_PREFIX.size + room)
-    tally = _Tally(file)
-    torch.save(state, tally)  # type: ignore[arg-type] # of a file it needs no more than this
-    if tally.error is not None:
-        raise tally.error
-    header = _header(step, meta, tally.num_bytes, tally.digest.hexdigest()).ljust(room)
+    hashed = _HashingFile(file)
+    torch.save(state, hashed)  # type: ignore[arg-type] # of a file it needs no more than this
+    if hashed.error is not None:
+        raise hashed.error
+    header = _header(step, meta, hashed.num_bytes, hashed.digest.hexdigest()).ljust(room)
     file.seek(0)
     file.write(_PREFIX.pack(MAGIC, VERSION, room, hashlib.sha256(header).digest()) + header)
 

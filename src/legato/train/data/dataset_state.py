@@ -81,23 +81,23 @@ class _Signer(pickle.Pickler):
         if (content := _describe_content(thing)) is not None:
             return str, (content,)
         if isinstance(thing, type):
-            return self._told_apart(thing, None)
+            return self._reduce_object(thing, None)
         if callable(thing) and hasattr(thing, "__code__"):
             cells = [_content(cell) for cell in thing.__closure__ or ()]
-            return self._told_apart(thing, (cells, thing.__defaults__, thing.__kwdefaults__, thing.__dict__))
+            return self._reduce_object(thing, (cells, thing.__defaults__, thing.__kwdefaults__, thing.__dict__))
         if _is_plain_object(thing):
             attributes = {name: _condense(value) for name, value in thing.__dict__.items()}
-            return self._told_apart(thing, (_class_settings(type(thing)), attributes))
+            return self._reduce_object(thing, (_class_settings(type(thing)), attributes))
         return self._reduce(thing)
 
     def _reduce(self, thing: Any) -> Any:
         try:
             reduced = thing.__reduce_ex__(4)
         except Exception:  # noqa: BLE001 - an open file, a lock, a handle: it is the same one or it is not
-            return self._told_apart(thing, getattr(thing, "__dict__", None))
+            return self._reduce_object(thing, getattr(thing, "__dict__", None))
         return (str, (reduced,)) if isinstance(reduced, str) else reduced
 
-    def _told_apart(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
+    def _reduce_object(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
         """Write an object as its address and its content."""
         self._alive.append(thing)
         return str, (f"{type(thing).__qualname__} at {id(thing)}",), parts

@@ -21,7 +21,7 @@ def find_schedulers(optimizer: Any) -> list[Any]:
     found = [scheduler for scheduler in owners.values() if getattr(scheduler, "optimizer", None) is optimizer]
     parts = {id(part) for scheduler in found for part in torch_private.schedulers_in(scheduler)}
     whole = [scheduler for scheduler in found if id(scheduler) not in parts]
-    return sorted(whole, key=lambda scheduler: (type(scheduler).__qualname__, _told(scheduler.state_dict())))
+    return sorted(whole, key=lambda scheduler: (type(scheduler).__qualname__, _text_of(scheduler.state_dict())))
 
 
 def _owners_of(thing: Any) -> list[Any]:
@@ -31,14 +31,14 @@ def _owners_of(thing: Any) -> list[Any]:
     return [*holders, *gc.get_referrers(*attributes)]
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """Return a text of a state that is the same in every process: an object appears as its type only."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, dict):
         # In the order of creation: a scheduler's own settings come before values that other schedulers have changed
         # already. Under "step" such a state has Legato's replacement of the method.
-        return ", ".join(f"{_told(name)}: {_told(part)}" for name, part in value.items() if name != "step")
+        return ", ".join(f"{_text_of(name)}: {_text_of(part)}" for name, part in value.items() if name != "step")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(_text_of, value))}]"
     return type(value).__qualname__

@@ -101,9 +101,9 @@ class Session:
         self._trainable: list[bool] = []
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
-        self._unserved: Entry | None = None
+        self._entry_with_joiners: Entry | None = None
         self._may_read_peers = True
-        self._is_spoiled = False
+        self._has_partial_state = False
         self._resumed: dict[str, Any] | None = None
         self._is_broken_off = False
         place.on_end(self._finish)
@@ -229,7 +229,7 @@ class Session:
         # No worker has the state, and this is rank 0: the job starts here, or resumes from a checkpoint.
         cursor = Cursor()
         found = self._saver.newest() if self._saver is not None and self._settings.resume else None
-        if found is None and self._is_spoiled:
+        if found is None and self._has_partial_state:
             # This process has received only a part of the state, so training cannot begin in it; a new process can
             # begin.
             self.membership.leave("superseded")
@@ -281,7 +281,7 @@ class Session:
         job.check_same_data(header.skeleton["data"], self.data_fingerprint, "the others")
         # Tensors of the models arrive where they belong, without a copy.
         own = state_transfer.aligned({"models": header.skeleton["models"]}, {"models": self._state()["models"]})
-        self._is_spoiled = True
+        self._has_partial_state = True
         try:
             tree = state_transfer.receive_tree(group, entry.sources, header, own)
         except UnreadableLoan:
@@ -371,7 +371,7 @@ class Session:
         entry = self.membership.switch(may_join=may_join)
         if entry is None:
             return False
-        self._unserved = entry if entry.joiners else None
+        self._entry_with_joiners = entry if entry.joiners else None
         self.agreement.begin_view()
         self.membership.joined(time.monotonic() - start)
         return True
@@ -391,7 +391,7 @@ class Session:
         self.membership.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.membership.recover(error, broken)
-        self._unserved = entry if entry.joiners else None
+        self._entry_with_joiners = entry if entry.joiners else None
         self.agreement.begin_view()
         self.membership.joined(time.monotonic() - start)
         return entry.repaired
@@ -399,9 +399,9 @@ class Session:
     def group_with_state(self) -> Group:
         """Return the members that have the state: after a recovery others may wait for it until the next step."""
         group = self.membership.group
-        if self._unserved is None:
+        if self._entry_with_joiners is None:
             return group
-        return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
+        return group.among([rank for rank in range(group.size) if rank not in self._entry_with_joiners.joiners])
 
     def finish_sending(self) -> None:
         """Wait until the state is sent to all joiners that are alive: after this call it may change."""
@@ -412,7 +412,7 @@ class Session:
 
     def _welcome_joiners(self) -> None:
         """Start to send the state to the joiners that wait for it."""
-        entry, self._unserved = self._unserved, None
+        entry, self._entry_with_joiners = self._entry_with_joiners, None
         if entry is None:
             return
         group = self.membership.group

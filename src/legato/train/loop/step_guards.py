@@ -49,7 +49,7 @@ class Turn:
         self.is_open = self.stepped = False
 
 
-class OptimizerGate:
+class OptimizerGuard:
     """Lets ``optimizer.step()`` act only in the turn that completes a step.
 
     Args:
@@ -95,7 +95,7 @@ class OptimizerGate:
             )
 
 
-class SchedulerGate:
+class SchedulerGuard:
     """Lets ``scheduler.step()`` act at most once per complete round, and in the loop over batches once per step.
 
     So the program may call it in that loop or after it, and a worker that joins in between does not step it twice.
@@ -124,13 +124,13 @@ def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
     return any(tensor.grad is not None for group in optimizer.param_groups for tensor in group["params"])
 
 
-def gate_scaler(scaler: Any, turn: Turn) -> None:
+def guard_scaler(scaler: Any, turn: Turn) -> None:
     """Let a ``torch.amp.GradScaler`` unscale, step and update only in the turn that completes a step."""
     for name in ("unscale_", "step", "update"):
-        setattr(scaler, name, _gated(getattr(scaler, name), turn))
+        setattr(scaler, name, _guarded(getattr(scaler, name), turn))
 
 
-def _gated(original: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
+def _guarded(original: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs) if turn.stepped else None

@@ -52,7 +52,7 @@ class Stepper:
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
         self._session = session
         self._stop_on_nan = stop_on_nan
-        self._nan_told = False
+        self._has_warned_of_nan = False
         self._num_samples = 0
         self._num_epochs: int | None = None
         self._steps: Steps | None = None
@@ -219,8 +219,8 @@ class Stepper:
         text = f"The loss of step {session.cursor.step} is {loss}."
         if self._stop_on_nan:
             self._leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
-        elif not self._nan_told and session.membership.rank == 0:
-            self._nan_told = True
+        elif not self._has_warned_of_nan and session.membership.rank == 0:
+            self._has_warned_of_nan = True
             session.reporter.say(
                 wire.Note(level="warning", text=f"{text} Training continues; stop_on_nan=True would end it.")
             )

@@ -68,7 +68,7 @@ class Work:
         self._operation.wait(limit)
 
 
-class _Turn:
+class _WaitedWorks:
     """Operations that another thread waits for, in order, up to the first that fails.
 
     Args:
@@ -95,7 +95,7 @@ class _Turn:
             self._changed.notify_all()
 
 
-class _Fate:
+class _BreakState:
     """Whether the connections of a group are broken; all parts of the group share this object."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class _Fate:
         self.has_lost_works = False
 
 
-class _Waits:
+class _WaitCount:
     """Counts the operations of a group for which a thread waits now."""
 
     def __init__(self) -> None:
@@ -149,18 +149,18 @@ class Group:
         self._process_group = process_group
         self.device_group = device_group
         self._sockets = sockets
-        self._fate = _Fate()
+        self._break_state = _BreakState()
         self.reads_peers = False
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
-        self.waits = _Waits()
+        self.waits = _WaitCount()
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
         self._ranks: Sequence[int] = range(self.size)
 
     @property
     def is_broken(self) -> bool:
         """Whether `break_connections` was called."""
-        return self._fate.is_broken
+        return self._break_state.is_broken
 
     @property
     def is_waiting(self) -> bool:
@@ -269,28 +269,28 @@ class Group:
         """
         if not works:
             return
-        turn = _Turn(works, self._fate.changed)
+        waited = _WaitedWorks(works, self._break_state.changed)
         with self.waits:
-            _run_beside(turn.run)
-            self._await(turn)
-        if turn.is_over and turn.error is None:
+            _run_beside(waited.run)
+            self._await(waited)
+        if waited.is_over and waited.error is None:
             return
         self.give_up(works)
-        with self._fate.changed:
+        with self._break_state.changed:
             # The connections close before the other thread gets its error. An operation that has not ended a moment
             # later is lost: it never ends.
-            if not self._fate.changed.wait_for(lambda: turn.is_over, _LOST_S):
-                self._fate.has_lost_works = True
-        if turn.error is not None and not isinstance(turn.error, RuntimeError):
-            raise turn.error
-        told = "its connections were broken" if turn.error is None else _first_line(turn.error)
-        raise BrokenView(f"view {self.view.number}: {told}") from turn.error
+            if not self._break_state.changed.wait_for(lambda: waited.is_over, _LOST_S):
+                self._break_state.has_lost_works = True
+        if waited.error is not None and not isinstance(waited.error, RuntimeError):
+            raise waited.error
+        told = "its connections were broken" if waited.error is None else _first_line(waited.error)
+        raise BrokenView(f"view {self.view.number}: {told}") from waited.error
 
-    def _await(self, turn: _Turn) -> None:
+    def _await(self, waited: _WaitedWorks) -> None:
         """Wait until the operations end, the group was broken, or a connection is gone without an error from gloo."""
         num_closed = 0
-        with self._fate.changed:
-            while not self._fate.changed.wait_for(lambda: turn.is_over or self.is_broken, _LOOK_S):
+        with self._break_state.changed:
+            while not self._break_state.changed.wait_for(lambda: waited.is_over or self.is_broken, _LOOK_S):
                 num_closed = num_closed + 1 if self._num_open() < len(self._others) else 0
                 if num_closed == 2:
                     return
@@ -330,9 +330,9 @@ class Group:
 
         Callable from any thread and more than once. The listening socket is not touched: touching it ends the process.
         """
-        with self._fate.changed:
-            self._fate.is_broken = True
-            self._fate.changed.notify_all()
+        with self._break_state.changed:
+            self._break_state.is_broken = True
+            self._break_state.changed.notify_all()
         if self.device_group is not None:
             self.device_group.abort()
         if self._sockets is not None:
@@ -346,7 +346,7 @@ class Group:
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.close()
-        if self._fate.has_lost_works:
+        if self._break_state.has_lost_works:
             # The destructor would wait for the lost operations: it is never called, not even at the end of the
             # interpreter.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))

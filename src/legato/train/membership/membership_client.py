@@ -174,14 +174,14 @@ class MembershipClient:
         reason = "the state did not come"
         while True:
             if self._connection is not None:
-                self._tell_broken(reason)
+                self._report_broken(reason)
             connection = self._wait_for(self._newest_with_me)
             self._link.broken = None
             try:
                 return self._settle(connection, None)
             except BrokenView as error:
                 reason = str(error)
-                self._let_go(connection)
+                self._drop_connection(connection)
 
     def switch(self, *, may_join: bool) -> Entry | None:
         """Enter the view that was agreed on, if any.
@@ -224,7 +224,7 @@ class MembershipClient:
         while True:
             failed = self.connection.view.number
             self.connection.group.break_connections()
-            self._tell_broken(str(error))
+            self._report_broken(str(error))
             connection = self._wait_for(self._recovery_after(failed))
             self._link.broken = None
             try:
@@ -341,7 +341,7 @@ class MembershipClient:
             for number in [number for number in self._built if number < view.number]:
                 if number in (self._voted, self._agreed):
                     continue  # the round that is under way may agree on it
-                self._let_go(self._built.pop(number))
+                self._drop_connection(self._built.pop(number))
             self._built[view.number] = connection
             self._wake.notify_all()
         self._say(wire.Prepared(prepared=view.number))
@@ -421,14 +421,14 @@ class MembershipClient:
     def _is_to_hold(self) -> bool:
         return self._link is not None and self._link.hold is not None and self.has_state
 
-    def _tell_broken(self, reason: str) -> None:
+    def _report_broken(self, reason: str) -> None:
         """Report to the driver, or to the next one if there is none, that the present view broke."""
         assert self._link is not None
         number = self.connection.view.number
         self._link.broken = wire.Broken(view=number, num_rounds=self.num_rounds, reason=reason)
         self._say(self._link.broken)
 
-    def _let_go(self, connection: Connection) -> None:
+    def _drop_connection(self, connection: Connection) -> None:
         connection.group.break_connections()
         connection.group.drop()
 

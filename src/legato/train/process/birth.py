@@ -36,7 +36,7 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
         os.chdir(launch.directory)
         if fresh:
             _execute(entry, launch.program)
-        _forget_the_parent(launch.program)
+        _reset_inherited_state(launch.program)
         module, _, function = entry.partition(":")
         exit_code = getattr(importlib.import_module(module), function)(list(launch.program)) or 0
     except SystemExit as leave:
@@ -106,7 +106,7 @@ def _execute(entry: str, program: tuple[str, ...]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-u", *run, *program])  # noqa: S606 -- a shell would read the user's arguments
 
 
-def _forget_the_parent(program: tuple[str, ...]) -> None:
+def _reset_inherited_state(program: tuple[str, ...]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -91,16 +91,16 @@ def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
     """Wait for the end of the command; send it SIGTERM if the worker is to stop."""
-    is_told = False
+    is_terminating = False
     while True:
         try:
             code = child.wait(_POLL_S)
         except subprocess.TimeoutExpired:
-            if not is_told and job.is_to_leave():
-                is_told = True
+            if not is_terminating and job.is_to_leave():
+                is_terminating = True
                 child.send_signal(signal.SIGTERM)
             continue
-        if is_told:
+        if is_terminating:
             raise Leave(0)
         return code
 

@@ -36,7 +36,7 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
     Raises:
         ImportError: torch is not installed.
     """
-    with _one_blas_thread(), _collecting_nothing():
+    with _one_blas_thread(), _without_garbage_collection():
         for name in needed:
             try:
                 importlib.import_module(name)
@@ -67,7 +67,7 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _collecting_nothing() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     # Imports make hundreds of thousands of permanent objects. Garbage collection meanwhile takes a quarter of the time.
     # After `gc.freeze`, collections in the children do not touch these objects either, so their pages stay shared.
     gc.disable()

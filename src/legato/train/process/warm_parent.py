@@ -290,7 +290,7 @@ class WarmParent:
             return
         if entry.pid not in self._children:
             # Adopted: its pid may belong to another process by now.
-            with _telling_refusals():
+            with _logging_refusals():
                 if force:
                     kill_group(entry.pid, entry.start_time, self._mark)
                 else:
@@ -312,7 +312,7 @@ class WarmParent:
             if entry.pid in self._children:
                 entry.exit_code = self._exit_code_of(entry.pid)
             elif not is_alive(entry.pid, entry.start_time):
-                with _telling_refusals():
+                with _logging_refusals():
                     kill_group(entry.pid, entry.start_time, self._mark)
                 entry.exit_code = UNKNOWN_EXIT_CODE
             if entry.exit_code is not None:
@@ -374,7 +374,7 @@ class WarmParent:
 
 
 @contextlib.contextmanager
-def _telling_refusals() -> Iterator[None]:
+def _logging_refusals() -> Iterator[None]:
     """Log that a process could not be ended, and continue with the others; the process stays in the record."""
     try:
         yield

@@ -59,7 +59,7 @@ def _run(program: list[str], place: job.Place, link: Link, snapshot: Snapshot | 
     try:
         job.check_device(place.device, "Set CUDA_VISIBLE_DEVICES= to train on the CPU.")
         try:
-            _play(program[0], place, snapshot)
+            _run_script(program[0], place, snapshot)
         except Leave:
             _end(place)
             return 0
@@ -68,10 +68,10 @@ def _run(program: list[str], place: job.Place, link: Link, snapshot: Snapshot | 
         link.send(wire.Finished(view=number, num_rounds=link.num_rounds, trained=place.taken or place.is_independent))
         return 0
     except BaseException as error:  # noqa: BLE001 - the reason for the end of the program is reported once, where the user looks
-        return _tell_failure(error, link)
+        return _report_failure(error, link)
 
 
-def _play(path: str, place: job.Place, snapshot: Snapshot | None) -> None:
+def _run_script(path: str, place: job.Place, snapshot: Snapshot | None) -> None:
     try:
         if snapshot is not None:
             snapshot.run_script(path)
@@ -101,7 +101,7 @@ def advise(error: BaseException) -> str | None:
     )
 
 
-def _tell_failure(error: BaseException, link: Link) -> int:
+def _report_failure(error: BaseException, link: Link) -> int:
     code = EXIT_FAILED
     if isinstance(error, SystemExit):
         if isinstance(error.code, int):

@@ -151,13 +151,13 @@ class Agreement:
         """
         self.differs = False
         found = differences(group.tell_all_plain(self._sums))
-        harmless = self._alike_as_far_as_they_go(group, {piece.name for piece in found})
+        harmless = self._find_equal_caches(group, {piece.name for piece in found})
         left = [piece for piece in found if piece.name not in harmless]
         if not left:
             self.agreed_step = self._step
         return left
 
-    def _alike_as_far_as_they_go(self, group: Group, names: AbstractSet[str]) -> set[str]:
+    def _find_equal_caches(self, group: Group, names: AbstractSet[str]) -> set[str]:
         """Return the pieces that are caches whose bits are equal on all ranks, up to the length of the shortest one.
 
         The length of a cache that grows with the longest input so far, such as the angles of rotary embeddings, depends

@@ -211,7 +211,7 @@ class _Encoder:
         return [self.encode(part, (*path, index)) for index, part in enumerate(value)]
 
     def _tensor(self, value: torch.Tensor, path: Path) -> Any:
-        refused = _oddity_of(value)
+        refused = _describe_obstacle(value)
         if refused:
             raise self._error(path, refused)
         known = self._tensors.get(id(value))
@@ -385,7 +385,7 @@ _READERS: Final[dict[str, Callable[[_Decoder, Mapping[str, Any], Any, Path], Any
 }
 
 
-def _oddity_of(tensor: torch.Tensor) -> str:
+def _describe_obstacle(tensor: torch.Tensor) -> str:
     """Return why a tensor cannot be encoded; empty if it can."""
     if torch.nn.parameter.is_lazy(tensor):
         return "it is a parameter without a shape yet"

@@ -18,13 +18,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train import torch_private
 from legato.train.loop.schedulers import find_schedulers
-from legato.train.loop.step_guards import OptimizerGate, SchedulerGate, Turn, gate_scaler
+from legato.train.loop.step_guards import OptimizerGuard, SchedulerGuard, Turn, guard_scaler
 from legato.train.membership.state_transfer import lies_alike
 from legato.train.state.named_state import Item, items_of
 from legato.train.state.serialization import Path, decode, encode, place_of
 from legato.train.state.structure import GroupWatch, Structure, slots_of
 
-_STRANGER: Final = -1
+_UNPREPARED: Final = -1
 _T = TypeVar("_T")
 
 
@@ -41,9 +41,9 @@ class TrainingState:
         self._device = device
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._gates: list[OptimizerGate] = []
+        self._optimizer_guards: list[OptimizerGuard] = []
         self._prepared: set[int] = set()
-        self._schedulers: list[SchedulerGate] = []
+        self._schedulers: list[SchedulerGuard] = []
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
         self._parameters: list[torch.nn.Parameter] | None = None
@@ -52,7 +52,7 @@ class TrainingState:
         self._fixed: dict[int, frozenset[Path]] = {}
         self._structure: Structure | None = None
         self._groups: GroupWatch | None = None
-        self._frozen_strangers: list[torch.Tensor] = []
+        self._frozen_unprepared: list[torch.Tensor] = []
 
     def add(self, thing: Any) -> None:
         """Prepare an object: its state becomes part of the training state.
@@ -67,13 +67,13 @@ class TrainingState:
                 thing.to(self._device)
                 self._models.append(thing)
             case torch.optim.Optimizer():
-                self._gates.append(OptimizerGate(thing, self._turn))
+                self._optimizer_guards.append(OptimizerGuard(thing, self._turn))
                 self._prepared.add(id(thing))
                 self._optimizers.append(thing)
             case torch.optim.lr_scheduler.LRScheduler() | torch.optim.lr_scheduler.ReduceLROnPlateau():
-                self._schedulers.append(SchedulerGate(thing, self._turn))
+                self._schedulers.append(SchedulerGuard(thing, self._turn))
             case torch.amp.GradScaler():
-                gate_scaler(thing, self._turn)
+                guard_scaler(thing, self._turn)
                 self._scalers.append(thing)
             case _ if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
                 self._objects.append(thing)
@@ -92,7 +92,7 @@ class TrainingState:
         """
         self._structure = Structure(self._models)
         self._groups = GroupWatch(self._optimizers)
-        self._refuse_strangers()
+        self._refuse_unprepared_parameters()
 
     def check_structure(self) -> None:
         """Check that the models and optimizers still have the parameters with which training began. Fast.
@@ -106,8 +106,8 @@ class TrainingState:
         if not self._structure.is_same():
             self._structure.refuse_changes()
             self._structure = Structure(self._models)
-        if not self._groups.is_same() or any(tensor.requires_grad for tensor in self._frozen_strangers):
-            self._refuse_strangers()
+        if not self._groups.is_same() or any(tensor.requires_grad for tensor in self._frozen_unprepared):
+            self._refuse_unprepared_parameters()
             self._groups = GroupWatch(self._optimizers)
 
     def check_state(self) -> None:
@@ -135,7 +135,7 @@ class TrainingState:
             )
 
     def _things(self) -> list[Any]:
-        schedulers = [gate.scheduler for gate in self._schedulers]
+        schedulers = [guard.scheduler for guard in self._schedulers]
         return [*self._models, *self._optimizers, *schedulers, *self._scalers, *self._objects]
 
     def _name_of(self, thing: Any) -> str:
@@ -144,28 +144,28 @@ class TrainingState:
         place = next((index for index, other in enumerate(alike) if other is thing), 0)
         return f"the {name}" if len(alike) < 2 else f"the {name} that was prepared as number {place + 1} of its class"
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_unprepared_parameters(self) -> None:
         ours = {id(parameter) for parameter in self._all_parameters()}
-        self._frozen_strangers = []
+        self._frozen_unprepared = []
         for optimizer in self._optimizers:
             held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-            strange = [tensor for tensor in held if id(tensor) not in ours and tensor.requires_grad]
-            if strange:
-                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in strange[:5])
+            unprepared = [tensor for tensor in held if id(tensor) not in ours and tensor.requires_grad]
+            if unprepared:
+                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in unprepared[:5])
                 raise ProgramError(
-                    f"T{self._name_of(optimizer)[1:]} updates {len(strange)} of {len(held)} parameters "
+                    f"T{self._name_of(optimizer)[1:]} updates {len(unprepared)} of {len(held)} parameters "
                     f"that belong to no prepared model (shapes {shapes}). Their gradients would not be summed over the "
                     "workers, and workers that join would not receive them. Pass the module that holds them to "
                     "run.prepare as well; make a free parameter an attribute of a module "
                     "(self.scale = torch.nn.Parameter(...))."
                 )
             # Without a gradient an optimizer does not change them.
-            self._frozen_strangers += [tensor for tensor in held if id(tensor) not in ours]
+            self._frozen_unprepared += [tensor for tensor in held if id(tensor) not in ours]
 
     def end_turn(self, *, stepped: bool) -> None:
-        """End a turn of the loop; see `OptimizerGate.end_turn`."""
-        for gate in self._gates:
-            gate.end_turn(stepped=stepped)
+        """End a turn of the loop; see `OptimizerGuard.end_turn`."""
+        for guard in self._optimizer_guards:
+            guard.end_turn(stepped=stepped)
 
     def watch(self, *, allow_unprepared_schedulers: bool) -> None:
         """Refuse from now on unprepared optimizers that act on prepared parameters.
@@ -183,7 +183,7 @@ class TrainingState:
 
     def unprepared_schedulers(self) -> list[str]:
         """Return the unprepared learning-rate schedulers of prepared optimizers, except parts of prepared objects."""
-        held = {id(gate.scheduler) for gate in self._schedulers}
+        held = {id(guard.scheduler) for guard in self._schedulers}
         held |= {id(part) for thing in self._objects for part in (thing, *getattr(thing, "__dict__", {}).values())}
         return [
             f"{type(scheduler).__name__} of the {type(optimizer).__name__}"
@@ -268,7 +268,7 @@ class TrainingState:
         for optimizer in self._optimizers:
             sizes = [len(group["params"]) for group in optimizer.param_groups]
             lines.append(f"{type(optimizer).__qualname__} {sizes}")
-        lines.extend(type(gate.scheduler).__qualname__ for gate in self._schedulers)
+        lines.extend(type(guard.scheduler).__qualname__ for guard in self._schedulers)
         lines.extend(type(thing).__qualname__ for thing in [*self._scalers, *self._objects])
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -302,7 +302,7 @@ class TrainingState:
             "groups": [self._members_of(optimizer) for optimizer in self._optimizers],
             "optimizers": [self._plain(optimizer) for optimizer in self._optimizers],
             "schedulers": [
-                {"last_round": gate.last_round, "state": self._plain(gate.scheduler)} for gate in self._schedulers
+                {"last_round": guard.last_round, "state": self._plain(guard.scheduler)} for guard in self._schedulers
             ],
             "scalers": [self._plain(scaler) for scaler in self._scalers],
             "objects": [self._plain(thing) for thing in self._objects],
@@ -313,19 +313,20 @@ class TrainingState:
         return encode(_read_state(thing, owner), owner).plain
 
     def _members_of(self, optimizer: torch.optim.Optimizer) -> list[list[int]]:
-        """Return which parameters, counted over all models, each group of an optimizer has; `_STRANGER` for others."""
+        """Return which parameters, counted over all models, each group of an optimizer has; others: `_UNPREPARED`."""
         places = {id(parameter): place for place, parameter in enumerate(self._all_parameters())}
         groups = [group["params"] for group in optimizer.param_groups]
         if any(id(tensor) not in places and tensor.requires_grad for group in groups for tensor in group):
             raise CheckpointError(
                 f"Cannot transfer the state of {self._name_of(optimizer)}: it acts on a parameter of no prepared model."
             )
-        return [[places.get(id(tensor), _STRANGER) for tensor in group] for group in groups]
+        return [[places.get(id(tensor), _UNPREPARED) for tensor in group] for group in groups]
 
     def items(self) -> Iterator[Item]:
         """Yield every piece of the state by its name; its tensors are the live ones."""
         schedulers = [
-            (gate.scheduler, _read_state(gate.scheduler, self._name_of(gate.scheduler))) for gate in self._schedulers
+            (guard.scheduler, _read_state(guard.scheduler, self._name_of(guard.scheduler)))
+            for guard in self._schedulers
         ]
         return items_of(self._models, self._optimizers, schedulers, self._scalers, self._objects)
 
@@ -364,9 +365,9 @@ class TrainingState:
             parameter.requires_grad_(trainable)
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             _load_optimizer(optimizer, self._decoded(optimizer, saved))
-        for gate, saved in zip(self._schedulers, state["schedulers"], strict=True):
-            gate.last_round = saved["last_round"]
-            gate.scheduler.load_state_dict(self._decoded(gate.scheduler, saved["state"]))
+        for guard, saved in zip(self._schedulers, state["schedulers"], strict=True):
+            guard.last_round = saved["last_round"]
+            guard.scheduler.load_state_dict(self._decoded(guard.scheduler, saved["state"]))
         for thing, saved in zip([*self._scalers, *self._objects], [*state["scalers"], *state["objects"]], strict=True):
             thing.load_state_dict(self._decoded(thing, saved))
         if self._groups is not None:
@@ -525,15 +526,15 @@ def _regroup(
     own = optimizer.param_groups
     del own[len(groups) :]
     # Frozen parameters that belong to no prepared model are not in the state: each stays in its place.
-    strangers = [dict(enumerate(group["params"])) for group in own]
+    unprepared = [dict(enumerate(group["params"])) for group in own]
     for place, members in enumerate(groups):
-        known = strangers[place] if place < len(strangers) else {}
-        if any(index == _STRANGER and at not in known for at, index in enumerate(members)):
+        known = unprepared[place] if place < len(unprepared) else {}
+        if any(index == _UNPREPARED and at not in known for at, index in enumerate(members)):
             raise CheckpointError(
                 f"Group {place} of the {type(optimizer).__name__} holds a frozen parameter of no prepared model there, "
                 "and none here. Pass the module that holds it to run.prepare."
             )
-        held = [known[at] if index == _STRANGER else parameters[index] for at, index in enumerate(members)]
+        held = [known[at] if index == _UNPREPARED else parameters[index] for at, index in enumerate(members)]
         if place == len(own):
             optimizer.add_param_group({"params": held})
         elif [*map(id, own[place]["params"])] != [*map(id, held)]:

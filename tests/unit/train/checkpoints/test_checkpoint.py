@@ -232,7 +232,7 @@ WRITER = textwrap.dedent(
     store = Store(sys.argv[1], 3, print)
     store.save({"weight": torch.full((1000,), 1.0)}, step=1, meta={})
     num_bytes = 0
-    write = checkpoint._Tally.write
+    write = checkpoint._HashingFile.write
 
     def stop_in_the_middle(self, data):
         global num_bytes
@@ -244,7 +244,7 @@ WRITER = textwrap.dedent(
             sys.stdin.read()
         return written
 
-    checkpoint._Tally.write = stop_in_the_middle
+    checkpoint._HashingFile.write = stop_in_the_middle
     store.save({"weight": torch.full((1_000_000,), 2.0)}, step=2, meta={})
     """
 )

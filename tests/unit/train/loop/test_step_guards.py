@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from legato.core.errors import ProgramError
-from legato.train.loop.step_guards import OptimizerGate, SchedulerGate, gate_scaler
+from legato.train.loop.step_guards import OptimizerGuard, SchedulerGuard, guard_scaler
 from legato.train.state.training_state import TrainingState
 
 
@@ -29,7 +29,7 @@ def model() -> nn.Module:
 
 def test_an_optimizer_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    OptimizerGate(optimizer, turn)
+    OptimizerGuard(optimizer, turn)
     model(torch.ones(1, 2)).sum().backward()
     before = [parameter.clone() for parameter in model.parameters()]
     turn.is_open = True
@@ -42,16 +42,16 @@ def test_an_optimizer_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.M
 
 def test_a_closure_is_refused(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    OptimizerGate(optimizer, turn)
+    OptimizerGuard(optimizer, turn)
     with pytest.raises(ProgramError, match="closure"):
         optimizer.step(lambda: 0.0)
 
 
 def test_a_scheduler_steps_once_per_round_and_saves_no_gate(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    OptimizerGate(optimizer, turn)
+    OptimizerGuard(optimizer, turn)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    SchedulerGate(schedule, turn)
+    SchedulerGuard(schedule, turn)
     schedule.step()
     assert schedule.get_last_lr() == [1.0]
     for num_rounds in (1, 1, 2):
@@ -67,8 +67,8 @@ def test_a_scheduler_steps_once_per_round_and_saves_no_gate(turn: FakeTurn, mode
 def test_a_scaler_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Module) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    OptimizerGate(optimizer, turn)
-    gate_scaler(scaler, turn)
+    OptimizerGuard(optimizer, turn)
+    guard_scaler(scaler, turn)
 
     def act() -> None:
         scaler.scale(model(torch.ones(1, 2)).sum()).backward()
@@ -176,9 +176,9 @@ def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() 
 def test_an_optimizer_called_only_before_the_result_is_refused() -> None:
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
     turn = FakeTurn()
-    gate = OptimizerGate(optimizer, turn)
+    guard = OptimizerGuard(optimizer, turn)
     optimizer.step()
-    gate.end_turn(stepped=False)
+    guard.end_turn(stepped=False)
     optimizer.step()
     with pytest.raises(ProgramError, match="before the last backward"):
-        gate.end_turn(stepped=True)
+        guard.end_turn(stepped=True)

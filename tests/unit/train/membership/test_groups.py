@@ -134,7 +134,7 @@ def test_groups_that_break_while_a_rank_waits_leave_no_descriptor_open() -> None
             breaking.start()
         with pytest.raises(BrokenView):
             group.finish([group.receive(torch.empty(4), 1 - group.rank, 0)])
-        return group._fate.has_lost_works
+        return group._break_state.has_lost_works
 
     def num_open() -> int:
         return len(os.listdir("/proc/self/fd"))
