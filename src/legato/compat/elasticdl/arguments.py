@@ -19,7 +19,7 @@ from legato.compat.elasticdl.flags import FLAGS, POSITIONAL, REMOVED, Flag
 from legato.core.errors import UsageError
 
 _ON: Final = frozenset({"true", "yes", "t", "y"})
-_TOLD: Final = {
+_DESCRIPTIONS: Final = {
     "train": "Submit a training job.",
     "evaluate": "Evaluate a model (not supported; says what to use).",
     "predict": "Predict with a model (not supported; says what to use).",
@@ -82,7 +82,7 @@ def read_arguments(words: Sequence[str]) -> ParsedCommand:
     found, unknown = parser.parse_known_args(list(words))
     said = vars(found)
     command = " ".join(said.pop(name) for name in ("command", "zoo_command") if name in said)
-    # So that argparse accepts two hyphens as a value.
+    # argparse returns an empty list for a value of two hyphens.
     said = {name: "--" if value == [] else value for name, value in said.items()}
     defaults = {flag.name: flag.default for flag in FLAGS[command]}
     return ParsedCommand(command=command, values=defaults | said, said=frozenset(said), unknown=tuple(unknown))
@@ -104,25 +104,25 @@ def read_switch(text: str) -> bool:
 
 def explain_unknown(asked: ParsedCommand) -> list[str]:
     """Return a sentence about each unknown flag, which is ignored."""
-    told = []
+    sentences = []
     names = [flag.name for flag in FLAGS[asked.command]]
     for word in asked.unknown:
         if word == "--":
-            told.append("Words after -- are ignored.")
+            sentences.append("Words after -- are ignored.")
             break
         name = word.partition("=")[0].lstrip("-")
         if not word.startswith("-"):
-            if not told:
-                told.append(f"'{word}' belongs to no flag and is ignored.")
+            if not sentences:
+                sentences.append(f"'{word}' belongs to no flag and is ignored.")
         elif name in REMOVED:
-            told.append(f"--{name} is of an early release and is ignored.")
+            sentences.append(f"--{name} is of an early release and is ignored.")
         else:
             near = difflib.get_close_matches(name, names, n=1)
-            told.append(f"{word.partition('=')[0]} is unknown and is ignored." + _ask(near))
-    return told
+            sentences.append(f"{word.partition('=')[0]} is unknown and is ignored." + _suggest(near))
+    return sentences
 
 
-def _ask(near: Sequence[str]) -> str:
+def _suggest(near: Sequence[str]) -> str:
     return f" Did you mean --{near[0]}?" if near else ""
 
 
@@ -144,8 +144,8 @@ def expand(word: str, flags: Iterable[Flag]) -> str:
         return word
     meant = [flag for flag in meant if not flag.is_late] or meant
     if len(meant) > 1:
-        told = ", ".join(f"--{flag.name}" for flag in meant)
-        raise InvalidArguments(f"ambiguous option: {said} could match {told}")
+        names = ", ".join(f"--{flag.name}" for flag in meant)
+        raise InvalidArguments(f"ambiguous option: {said} could match {names}")
     return f"--{meant[0].name}{equals}{value}" if meant else word
 
 
@@ -207,10 +207,12 @@ class _Help(argparse.Action):
 def _make_parser() -> _Parser:
     parser = _Parser(prog="elasticdl", description="Commands of ElasticDL, on Legato. See docs/elasticdl.md.")
     commands = parser.add_subparsers(dest="command", required=True)
-    zoo = commands.add_parser("zoo", help=_TOLD["zoo"]).add_subparsers(dest="zoo_command", required=True)
+    zoo = commands.add_parser("zoo", help=_DESCRIPTIONS["zoo"]).add_subparsers(dest="zoo_command", required=True)
     for name, flags in FLAGS.items():
         group, _, last = name.rpartition(" ")
-        one = (zoo if group else commands).add_parser(last, help=_TOLD[name], description=_TOLD[name], flags=flags)
+        one = (zoo if group else commands).add_parser(
+            last, help=_DESCRIPTIONS[name], description=_DESCRIPTIONS[name], flags=flags
+        )
         if name in POSITIONAL:
             one.add_argument(POSITIONAL[name])
     return parser

@@ -211,7 +211,7 @@ def _are_alike(one: Any, other: Any) -> bool:
     try:
         return bool(one == other or (one != one and other != other))  # noqa: PLR0124
     except (TypeError, ValueError):
-        # It has its own idea of what is equal.
+        # The type cannot say whether two values are equal.
         return False
 
 

@@ -117,7 +117,7 @@ class LocalTasks:
         """Do nothing."""
 
 
-def _tell(task: Task | None) -> HistoricTask:
+def _to_historic(task: Task | None) -> HistoricTask:
     return HistoricTask() if task is None else historic(task)
 
 
@@ -158,11 +158,11 @@ class MasterClient:
                 f"There are no tasks of type {task_type}. Types are 1 training, 2 evaluation, 3 prediction."
             )
         kind = TaskKind.TRAINING if task_type is None else TaskKind(task_type)
-        return _tell(self.tasks.get_task(default_name(kind)))
+        return _to_historic(self.tasks.get_task(default_name(kind)))
 
     def get_dataset_task(self, dataset_name: str) -> HistoricTask:
         """Return the next task of a data set; an empty one, of type 0, at the end."""
-        return _tell(self.tasks.get_task(dataset_name))
+        return _to_historic(self.tasks.get_task(dataset_name))
 
     def report_task_result(
         self,

@@ -129,7 +129,7 @@ def _train(asked: ParsedCommand) -> int:
             f"ElasticDL job {order.name} was successfully submitted. The master pod is: elasticdl-{order.name}-master."
         )
         tell(
-            f"On Legato it is job {job.id} of {client.server.url}, with {_tell_workers(order)}. Next:\n"
+            f"On Legato it is job {job.id} of {client.server.url}, with {_describe_workers(order)}. Next:\n"
             f"  elasticdl pods --job_name {order.name}   master and workers, as 'kubectl get pods' shows them\n"
             f"  legato ps, legato explain {order.name}   what it has, and why\n"
             f"  legato logs {order.name} -f   what its workers print; legato attach {order.name}: until it ends\n"
@@ -138,7 +138,7 @@ def _train(asked: ParsedCommand) -> int:
     return DONE
 
 
-def _tell_workers(order: Order) -> str:
+def _describe_workers(order: Order) -> str:
     options = order.options
     if not options["is_elastic"]:
         return f"exactly {options['max_workers']} workers"
@@ -177,14 +177,14 @@ def _submit(client: Client, order: Order) -> Any:
     from legato.client.packing import pack
 
     packed = pack(order.folder, max_bytes=_MAX_CODE_BYTES, leave_out=order.left_out)
-    client.upload(packed, lambda sent: _tell_upload(order.folder, sent))
+    client.upload(packed, lambda sent: _announce_upload(order.folder, sent))
     from legato.compat.elasticdl.framework import NAME
 
     first, *rest = order.words
     return client.submit(first, *rest, code=packed.sha256, framework=NAME, **order.options)
 
 
-def _tell_upload(folder: Path, packed: Packed) -> None:
+def _announce_upload(folder: Path, packed: Packed) -> None:
     if len(packed.content) >= _MANY_BYTES:
         _notice(
             f"Uploads {len(packed.names)} files of {folder}, {len(packed.content) // 2**20} MiB packed. To "

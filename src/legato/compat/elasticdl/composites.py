@@ -31,7 +31,7 @@ _NVIDIA: Final = "nvidia.com/"
 
 HIGH: Final = 7500
 LOW: Final = 2500
-"""Priorities of Legato for ``high`` and ``low``; that of jobs that say nothing is in the middle."""
+"""Priorities of Legato for ``high`` and ``low``; jobs that set no priority have the one in the middle."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,15 +129,15 @@ def read_resources(flag: str, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split(",") if text.strip() else ():
         name, equals, value = (word.strip() for word in part.partition("="))
-        told = f"Cannot read {flag} '{text[:200]}'"
+        failure = f"Cannot read {flag} '{text[:200]}'"
         if not equals:
-            raise UsageError(f"{told}: '{part.strip()[:100]}' has no value. Write cpu=1,memory=1024Mi.")
+            raise UsageError(f"{failure}: '{part.strip()[:100]}' has no value. Write cpu=1,memory=1024Mi.")
         hint = _find_fault(name, value)
         if hint is not None:
-            raise UsageError(f"{told}: {hint}")
+            raise UsageError(f"{failure}: {hint}")
         key = "nvidia.com/gpu" if name == "gpu" else name
         if key in found:
-            raise UsageError(f"{told}: {name} is given twice. Give it once.")
+            raise UsageError(f"{failure}: {name} is given twice. Give it once.")
         found[key] = value
     return found
 
@@ -211,33 +211,35 @@ def read_volumes(text: str) -> tuple[Volume, ...]:
     return tuple(found)
 
 
-def _read_entry(entry: str, told: str) -> Volume | None:
+def _read_entry(entry: str, failure: str) -> Volume | None:
     said: dict[str, str] = {}
     for part in entry.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
-            raise UsageError(f"{told}: '{part.strip()[:100]}' has no value. Write host_path=/FOLDER,mount_path=/data.")
+            raise UsageError(
+                f"{failure}: '{part.strip()[:100]}' has no value. Write host_path=/FOLDER,mount_path=/data."
+            )
         if name not in Volume.__struct_fields__:
             raise UsageError(
-                f"{told}: there is no '{name[:100]}'. There are claim_name, host_path, type, mount_path and sub_path."
+                f"{failure}: '{name[:100]}' is unknown. Use claim_name, host_path, type, mount_path and sub_path."
             )
         if name in said:
-            raise UsageError(f"{told}: {name} is given twice. Put a ';' between two volumes.")
+            raise UsageError(f"{failure}: {name} is given twice. Put a ';' between two volumes.")
         said[name] = value
     if not said.get("claim_name") and not said.get("host_path"):
         # As in the original, which ignores such an entry.
         return None
     if said.get("claim_name") and said.get("host_path"):
-        raise UsageError(f"{told}: it has both claim_name and host_path. Put a ';' between two volumes.")
+        raise UsageError(f"{failure}: it has both claim_name and host_path. Put a ';' between two volumes.")
     if not said.get("mount_path", "").startswith("/"):
-        raise UsageError(f"{told}: mount_path says where programs find it, from the root, such as mount_path=/data.")
+        raise UsageError(f"{failure}: mount_path must be the path for programs, from the root, such as /data.")
     if ".." in said.get("sub_path", "").split("/"):
-        raise UsageError(f"{told}: sub_path leads out of the volume. Remove '..'.")
+        raise UsageError(f"{failure}: sub_path leads out of the volume. Remove '..'.")
     return Volume(**{**said, "mount_path": said["mount_path"].rstrip("/") or "/"})
 
 
 def read_priority(text: str) -> float | None:
-    """Read ``--worker_pod_priority``: the part of the workers that have high priority; None: nothing is said.
+    """Read ``--worker_pod_priority``: the part of the workers that have high priority; None if the text is empty.
 
     Raises:
         UsageError: the value is neither high, low, nor a number from 0 to 1.
@@ -262,7 +264,7 @@ def read_priority(text: str) -> float | None:
 
 
 def map_priority(part: float) -> int:
-    """Return the priority of a job in Legato of whose workers a part has high priority.
+    """Return the priority in Legato of a job in which this part of the workers has high priority.
 
     >>> [map_priority(part) for part in (1.0, 0.0, 0.5)]
     [7500, 2500, 5000]

@@ -13,7 +13,7 @@ class GRPC:
 
 
 class HorovodEnv:
-    """Variables of Horovod; nothing here reads them but the last."""
+    """Variables of Horovod. Legato reads none of them."""
 
     RENDEZVOUS_ADDR = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
     RENDEZVOUS_PORT = "HOROVOD_GLOO_RENDEZVOUS_PORT"
@@ -61,7 +61,7 @@ class CommunicationBackend:
 
 
 class TrainingLoopStatus:
-    """What a worker says of its loop."""
+    """The states of its loop that a worker reports."""
 
     START = 1
     END = 2
@@ -75,7 +75,7 @@ class TaskExecCounterKey:
 
 
 class DefaultDatasetName:
-    """What data sets without a name are called."""
+    """Names of data sets for which a program gives no name."""
 
     TRAINING = TRAINING_NAME
     EVALUATION = EVALUATION_NAME

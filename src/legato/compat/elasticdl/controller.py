@@ -78,11 +78,11 @@ class AllReduceController:
     def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do the same as the function that `elastic_run` returns."""
         self._join()
-        result = self._training.call(self._telling_optimizer(func), args, kwargs)
+        result = self._training.call(self._with_optimizer_facts(func), args, kwargs)
         self.data_shard_service.report_batch_done()
         return result
 
-    def _telling_optimizer(self, func: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_optimizer_facts(self, func: Callable[..., Any]) -> Callable[..., Any]:
         def compute(*args: Any, **kwargs: Any) -> Any:
             optimizer: Any = self._optimizer
             if isinstance(optimizer, Distributed):

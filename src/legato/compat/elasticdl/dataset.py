@@ -254,12 +254,12 @@ class Dataset:
 
 
 def order_of_records(size: int, seed: int, epoch: int) -> Permutation:
-    """Return the order in which a shuffled data set of so many records is handed out in an epoch, from 1."""
+    """Return the order in which a shuffled data set of this size is handed out in an epoch; epochs count from 1."""
     return Permutation(size, (seed, epoch, _RECORDS))
 
 
 def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset | None:
-    """Return the data set that continues where a checkpoint was written, None if it is of another version.
+    """Return the data set that continues from a checkpoint; None if the checkpoint is of another version.
 
     Args:
         content: what `Dataset.checkpoint` returned, or a checkpoint of the original, which has fewer keys.
@@ -300,18 +300,19 @@ def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset |
 
 def _check(left: _Checkpoint) -> None:
     """Raise DataError unless the numbers of a checkpoint fit together."""
-    told = f"Cannot resume from this checkpoint of data set '{left.dataset_name}'"
+    failure = f"Cannot resume from this checkpoint of data set '{left.dataset_name}'"
     if left.records_per_task < 1 or left.dataset_size < 1:
         raise DataError(
-            f"{told}: it has {left.dataset_size} records in tasks of {left.records_per_task}. Pass it unchanged."
+            f"{failure}: it has {left.dataset_size} records in tasks of {left.records_per_task}. Pass it unchanged."
         )
     if left.current_epoch < 0:
-        raise DataError(f"{told}: it is in epoch {left.current_epoch}. Pass it unchanged.")
+        raise DataError(f"{failure}: it is in epoch {left.current_epoch}. Pass it unchanged.")
     for name, tasks, epochs in (("todo", left.todo, left.todo_epochs), ("doing", left.doing, left.doing_epochs)):
         if epochs and len(epochs) != len(tasks):
-            raise DataError(f"{told}: {name} has {len(tasks)} tasks and {len(epochs)} epochs. Pass it unchanged.")
+            raise DataError(f"{failure}: {name} has {len(tasks)} tasks and {len(epochs)} epochs. Pass it unchanged.")
         for start, end in tasks:
             if not 0 <= start < end <= left.dataset_size:
                 raise DataError(
-                    f"{told}: {name} has a task of records {start} to {end}, of {left.dataset_size}. Pass it unchanged."
+                    f"{failure}: {name} has a task of records {start} to {end}, of {left.dataset_size}. "
+                    "Pass it unchanged."
                 )

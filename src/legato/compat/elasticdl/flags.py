@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal["text", "count", "number", "switch", "level"]
-Fate = Literal["used", "accepted", "refused"]
+Effect = Literal["used", "accepted", "refused"]
 
 STRATEGIES: Final = ("", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy")
 LEVELS: Final = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET")
@@ -24,26 +24,26 @@ class Flag(NamedTuple):
         name: without its hyphens.
         kind: how its value is read.
         default: its value if it is not given.
-        fate: whether it has an effect here (``used``), is taken and has none (``accepted``), or ends the command if it
-            says anything but its default (``refused``).
-        why: of what is not used, in a few words; of what is used, what it means here.
-        choices: the only values.
-        is_required: the command ends without it.
-        is_late: it came with the last release. What is short for another flag stays so.
+        effect: whether the flag has an effect here (``used``), is accepted without one (``accepted``), or stands for
+            something that is not supported (``refused``).
+        why: in a few words, why the flag has no effect; for a used flag, its meaning here.
+        choices: the only valid values; empty if there are others.
+        is_required: the command is invalid without the flag.
+        is_late: the last release added the flag. A prefix that meant one older flag still means that one.
     """
 
     name: str
     kind: Kind
     default: str | int | float | bool | None
-    fate: Fate
+    effect: Effect
     why: str
     choices: tuple[str, ...] = ()
     is_required: bool = False
     is_late: bool = False
 
 
-def _text(name: str, fate: Fate, why: str, default: str = "") -> Flag:
-    return Flag(name, "text", default, fate, why)
+def _text(name: str, effect: Effect, why: str, default: str = "") -> Flag:
+    return Flag(name, "text", default, effect, why)
 
 
 _JOB_SERVICE: Final = "of programs of the Keras job service, which are not supported"
@@ -134,7 +134,7 @@ _LATE: Final = tuple(
         _text("critical_worker_index", "accepted", "no worker is critical: all may join and leave", "default"),
         Flag("ps_relaunch_max_num", "count", 1, "accepted", _PARAMETER_SERVER),
         _text("launch_worker_after_ps_running", "accepted", _PARAMETER_SERVER, "default"),
-        Flag("enable_automate_memory", "switch", True, "accepted", "nothing limits the memory of a worker"),
+        Flag("enable_automate_memory", "switch", True, "accepted", "--worker_resource_limit sets the limit of memory"),
     )
 )
 
@@ -169,7 +169,7 @@ FLAGS: Final[dict[str, tuple[Flag, ...]]] = {
         Flag("all", "switch", False, "used", "also jobs that have ended"),
     ),
 }
-"""The flags of each command, `pods` being Legato's own."""
+"""The flags of each command. The command `pods` exists only in Legato."""
 
 POSITIONAL: Final[dict[str, str]] = {"zoo build": "path", "zoo push": "image"}
-"""What stands without a flag behind a command."""
+"""The name of a command's positional argument."""

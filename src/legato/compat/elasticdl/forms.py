@@ -1,7 +1,7 @@
-"""The historic forms in which programs call ElasticDL's classes: which argument is which. Pure.
+"""Reads the arguments with which programs call ElasticDL's classes, in the forms of all releases. Pure.
 
-From release to release arguments were added in front, in the middle and at the end. What is given by name says itself
-what it is; of what is given by its place, kind and order say it: numbers, flags, texts, and the client of a master.
+Releases added arguments in front, in the middle and at the end. A keyword argument is read by its name. A positional
+argument is read by its type and its order among arguments of that type: numbers, flags, texts, and a master's client.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from legato.core.errors import UsageError
 
 _NUMBERS: Final = ("batch_size", "num_epochs", "dataset_size", "task_type", "num_minibatches_per_shard")
 _FLAGS: Final = ("shuffle", "shuffle_shards")
-_PASSED_OVER: Final = ("training_data", "num_workers", "remainder", "master_client")
+_IGNORED: Final = ("training_data", "num_workers", "remainder", "master_client")
 
 
 class ServiceForm(NamedTuple):
-    """What a data shard service is made with.
+    """The arguments of a data shard service.
 
     Args:
-        batch_size: records of a mini-batch.
-        num_epochs: None: not given.
-        dataset_size: records; None: not given.
-        shuffle: another order in each epoch.
-        shuffle_shards: another order of tasks.
+        batch_size: number of records of a mini-batch.
+        num_epochs: how often each record is handed out; None if not given.
+        dataset_size: number of records; None if not given.
+        shuffle: another order of all records in each epoch.
+        shuffle_shards: another order of the tasks in each epoch.
         task_type: a number of the historic protocol.
-        num_minibatches_per_shard: mini-batches of a task; 0: what the job was submitted with.
-        dataset_name: empty for the default one.
+        num_minibatches_per_shard: mini-batches of a task; 0 for the number with which the job was submitted.
+        dataset_name: name of the data set; empty for the default one.
     """
 
     batch_size: int
@@ -41,23 +41,23 @@ class ServiceForm(NamedTuple):
 
 
 def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ServiceForm:
-    """Read the arguments of a service, in whatever historic form.
+    """Read the arguments of a service, in the form of any release.
 
     Args:
-        what: its name, for errors.
-        args: by place.
-        kwargs: by name.
+        what: name of the class, for errors.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
 
     Raises:
-        TypeError: there is no such argument, too many, or no ``batch_size``.
-        UsageError: a number cannot be one.
+        TypeError: an argument is unknown, there are too many, or ``batch_size`` is missing.
+        UsageError: a number is invalid.
 
     >>> read_service("service", [object(), 64, 2, 1000, True], {})[:5]
     (64, 2, 1000, True, False)
     >>> read_service("service", [64, 2, 1000, 1, True], {"dataset_name": "mine"})[:5]
     (64, 2, 1000, True, False)
     """
-    known = (*_NUMBERS, *_FLAGS, "dataset_name", *_PASSED_OVER)
+    known = (*_NUMBERS, *_FLAGS, "dataset_name", *_IGNORED)
     unknown = sorted(set(kwargs) - set(known))
     if unknown:
         raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
@@ -70,7 +70,7 @@ def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> S
         elif isinstance(value, str):
             said["dataset_name"] = value
         elif value is None:
-            # Nothing is said, of what comes next in this form.
+            # None leaves the next number out, if that may be missing. In the first place it is a missing client.
             del numbers[: int(bool(place) and numbers[:1] in (["num_epochs"], ["dataset_size"]))]
         elif isinstance(value, int) and not isinstance(value, bool) and numbers:
             said[numbers.pop(0)] = value
@@ -80,8 +80,8 @@ def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> S
             raise TypeError(f"{what}() takes no argument {value!r} at place {place + 1}")
     if "batch_size" not in said:
         raise TypeError(f"{what}() missing 1 required argument: 'batch_size'")
-    # A process asks who hands out its tasks, whichever client its program has.
-    for name in _PASSED_OVER:
+    # The process finds the source of its tasks itself: it does not need the program's client.
+    for name in _IGNORED:
         said.pop(name, None)
     form = ServiceForm(**said)
     _check(what, form)
@@ -89,10 +89,10 @@ def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> S
 
 
 def read_controller(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the data shard service of a controller: what is given by this name, or last.
+    """Return the data shard service of a controller: the argument ``data_shard_service``, or the last positional one.
 
     Raises:
-        TypeError: there is no such argument.
+        TypeError: a keyword argument is unknown.
     """
     unknown = sorted(set(kwargs) - {"master_client", "master_addr", "data_shard_service"})
     if unknown:
@@ -111,7 +111,7 @@ def _check(what: str, form: ServiceForm) -> None:
         raise UsageError(f"{what}: batch_size={form.batch_size} is below 1. Give 1 or more.")
     if form.dataset_size is not None and form.dataset_size < 1:
         raise UsageError(
-            f"{what}: dataset_size={form.dataset_size}: there are no records. Check the folder of the data."
+            f"{what}: dataset_size={form.dataset_size}: there are no records. Check the folder with the data."
         )
     if form.num_minibatches_per_shard < 0:
         raise UsageError(

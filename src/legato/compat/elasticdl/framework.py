@@ -1,7 +1,7 @@
 """Programs of ElasticDL as a framework of the platform: their launcher and their plugin. Pure.
 
-The words of its command line are ``[--num_minibatches_per_task N] [--add_gradients] [python] -m MODULE …``, or a script
-instead.
+The command line of such a program is ``[--num_minibatches_per_task N] [--add_gradients] [python] -m MODULE …``, or has
+a script in place of ``-m MODULE``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ElasticPrograms:
         """Return the program of a job.
 
         Raises:
-            BadField: there is no such program.
+            BadField: the command cannot be read, or names a program that does not exist.
         """
         words, num_minibatches = _take_count(wanted.words)
         environment = {} if num_minibatches is None else {MINIBATCHES_PER_TASK: num_minibatches}
@@ -53,7 +53,7 @@ class ElasticPrograms:
         if words and _PYTHON.fullmatch(words[0]):
             words = words[1:]
         script = _find_script(words, wanted.files)
-        told = {} if num_minibatches is None else {"num_minibatches_per_task": num_minibatches}
+        options = {} if num_minibatches is None else {"num_minibatches_per_task": num_minibatches}
         return Prepared(
             program=words,
             launcher=Launcher(
@@ -61,15 +61,15 @@ class ElasticPrograms:
                 script=script,
                 preloads=True,
                 environment=environment,
-                guest=GuestSpec(entry=_GUEST, options={"num_workers": str(wanted.max_nodes), **told}),
-                # The mini-batches of a step: further workers would have none.
+                guest=GuestSpec(entry=_GUEST, options={"num_workers": str(wanted.max_nodes), **options}),
+                # A step has this number of mini-batches: more workers would have none.
                 most_workers=wanted.max_nodes,
             ),
         )
 
 
 def find_in_files(module: str, files: Collection[str]) -> str | None:
-    """Return the file of a module among files; None: it is none of theirs.
+    """Return the file of a module among files; None if they do not contain it.
 
     >>> find_in_files("zoo.mnist", ["zoo/mnist.py"]), find_in_files("zoo.mnist", ["zoo/mnist/__main__.py"])
     ('zoo/mnist.py', 'zoo/mnist/__main__.py')
@@ -91,7 +91,7 @@ def _take_count(words: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
 
 
 def _find_script(words: Sequence[str], files: Collection[str] | None) -> str | None:
-    """Return the file of the program, from the working directory on. None: it is an installed module."""
+    """Return the file of the program, as the working directory sees it; None if the program may be installed."""
     if not words or (words[0].startswith("-") and words[0] != "-m") or words[:1] == words == ("-m",):
         raise BadField("command", "The command names no program. Write 'python SCRIPT ...' or 'python -m MODULE ...'.")
     if words[0] != "-m":
@@ -101,9 +101,7 @@ def _find_script(words: Sequence[str], files: Collection[str] | None) -> str | N
         return script
     module = words[1]
     if not _MODULE.fullmatch(module):
-        raise BadField(
-            "command", f"'{module[:100]}' is not the name of a module. Write it as in 'python -m zoo.mnist'."
-        )
+        raise BadField("command", f"'{module[:100]}' is not a name of a module. Write it as in 'python -m zoo.mnist'.")
     if files is None:
         return None
     found = find_in_files(module, files)

@@ -1,7 +1,7 @@
 """The names of Horovod that programs for ElasticDL use: size, rank, and functions of the runtime.
 
-Collectives of a program's own are refused: its loop has another number of turns on each worker, so they would wait for
-one another.
+A program's own collectives are refused: its loop has another number of turns on each worker, so workers would wait for
+one another without end.
 """
 
 from __future__ import annotations
@@ -90,10 +90,9 @@ def DistributedOptimizer(  # noqa: N802 - its name
 
 
 def refuse(name: str) -> Any:
-    """Return what stands for a collective: with one worker it gives back what it is given.
+    """Return a function in place of a collective. With one worker it returns its argument.
 
-    Raises:
-        ProgramError: when called with more.
+    The function raises ProgramError if it is called while several workers train.
     """
 
     def call(tensor: Any = None, *_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`ElasticImageFolder`: torchvision's ``ImageFolder`` with the numbers of a service. Needs torchvision when made."""
+"""Makes `ElasticImageFolder`: torchvision's ``ImageFolder``, with images that a data shard service chooses."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ IMG_EXTENSIONS: Final = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif"
 
 @functools.cache
 def make_class(module: str) -> type[Any]:
-    """Return the class.
+    """Return the class. Imports torchvision only now.
 
     Args:
-        module: where programs find it; loader processes that are spawned find it there.
+        module: name of the module from which programs, and loader processes that are spawned, import the class.
 
     Raises:
-        ImportError: there is no torchvision.
+        ImportError: torchvision is not installed.
     """
     from torchvision.datasets import ImageFolder
     from torchvision.datasets.folder import default_loader
 
     class ElasticImageFolder(ImageFolder):  # type: ignore[misc, unused-ignore]
-        """Images in a folder for each class.
+        """A data set of images, with one folder for each class.
 
         Args:
-            root: the folder of folders.
-            transform: of images.
-            target_transform: of the numbers of classes.
-            loader: reads an image.
-            is_valid_file: which files are images; None: by their names.
+            root: the folder that contains the folders of the classes.
+            transform: applied to each image.
+            target_transform: applied to the number of each image's class.
+            loader: reads an image file.
+            is_valid_file: whether a path is an image; None: the name of the file decides.
 
         Raises:
-            DataError: there is no such folder.
+            DataError: the folder does not exist.
         """
 
         def __init__(
@@ -49,18 +49,18 @@ def make_class(module: str) -> type[Any]:
         ) -> None:
             if not Path(root).is_dir():
                 raise DataError(
-                    f"There is no folder {root} of images. Check the path that the program is given, and that the "
-                    "folder is on this machine."
+                    f"The folder {root} with the images does not exist. Check the path that the program uses, and that "
+                    "the folder is on this machine."
                 )
             super().__init__(root, transform, target_transform, loader, is_valid_file)
             self._data_shard_service: Any = None
 
         def set_data_shard_service(self, data_shard_service: Any) -> None:
-            """Have a service say which images are read."""
+            """Set the service that chooses the images to read."""
             self._data_shard_service = data_shard_service
 
         def __len__(self) -> int:
-            # How many images this worker will read is unknown.
+            # The number of images that this worker will read is unknown.
             return sys.maxsize if self._data_shard_service is not None else len(self.samples)
 
         def __getitem__(self, index: int) -> Any:

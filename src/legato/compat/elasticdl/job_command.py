@@ -1,9 +1,9 @@
-r"""What ``--job_command`` says: a line for a shell becomes a folder, variables, and a program of Python. Pure.
+r"""Reads ``--job_command``: turns a line for a shell into a folder, variables and a program of Python. Pure.
 
-No shell runs it. Quotes and backslashes mean what they mean to a shell, and so do the forms that are usual there:
-``cd FOLDER &&`` and ``export A=1;`` in front, variables in front of the command, ``$NAME`` of a variable that the job
-has, and ``2>&1 | tee FILE`` or another redirection behind, which is left out because logs are kept anyway. Everything
-else that only a shell could do is refused, with what to write instead.
+No shell runs the line. Quotes and backslashes mean the same as in a shell. Supported are ``cd FOLDER &&``,
+``export A=1;`` and ``set -e;`` before the command, variables in front of it, ``$NAME`` for a variable of the job, and
+``2>&1 | tee FILE`` or another redirection after it, which is dropped because Legato keeps logs anyway. Everything else
+that needs a shell is refused, and the error says what to write instead.
 
 >>> read_job_command("cd zoo && A=1 python -u -m mnist.train --name 'two words'")
 JobCommand(words=('-m', 'mnist.train', '--name', 'two words'), folder='zoo', variables={'A': '1'}, left_out=('-u',))
@@ -39,13 +39,13 @@ _MAX_LENGTH: Final = 65_536
 
 
 class JobCommand(msgspec.Struct, frozen=True):
-    """What a job command means.
+    """A job command that was read.
 
     Args:
-        words: ``-m`` and a module, or a script; and its arguments.
-        folder: into which it goes first. "": none.
-        variables: that it sets for itself.
-        left_out: what has no effect here.
+        words: ``-m`` and a module, or a script, followed by the program's arguments.
+        folder: to which the command changes first; "" for none.
+        variables: that the command sets.
+        left_out: parts of the line that have no effect in Legato.
     """
 
     words: tuple[str, ...]
@@ -61,7 +61,7 @@ class _Word(str):
 
 
 class _Operator(str):
-    """What only a shell understands, between words."""
+    """An operator of the shell between words, such as ``&&``."""
 
     __slots__ = ()
 
@@ -71,10 +71,10 @@ def read_job_command(text: str, known: Mapping[str, str] | None = None) -> JobCo
 
     Args:
         text: of the command.
-        known: variables of the job, which ``$NAME`` may name.
+        known: variables of the job, for which ``$NAME`` stands.
 
     Raises:
-        UsageError: it cannot be run without a shell, or runs no program of Python.
+        UsageError: the command needs a shell, or runs no program of Python.
     """
     if not text.strip():
         raise UsageError(
@@ -110,14 +110,14 @@ def read_job_command(text: str, known: Mapping[str, str] | None = None) -> JobCo
 
 
 def split_line(text: str, variables: Mapping[str, str]) -> list[_Word | _Operator]:
-    """Split a line into words and what stands between them.
+    """Split a line into words and the shell's operators between them.
 
     Args:
         text: the line.
-        variables: what ``$NAME`` stands for.
+        variables: values for ``$NAME``.
 
     Raises:
-        UsageError: a quote is not closed, or something in it only a shell could do.
+        UsageError: the line is too long, has a quote that is not closed or an unknown variable, or needs a shell.
 
     >>> split_line("a 'b c'&&$D$D", {"D": "d"})
     ['a', 'b c', '&&', 'dd']
@@ -180,7 +180,7 @@ def _find_variable(said: str, variables: Mapping[str, str]) -> str:
 
 
 def _take_part(parts: Sequence[_Word | _Operator]) -> tuple[list[_Word], _Operator | None]:
-    """Return the words up to the next operator, and that; None: there is none."""
+    """Return the words before the next operator, and the operator; None if there is none."""
     part: list[_Word] = []
     for one in parts:
         if isinstance(one, _Operator):
@@ -192,7 +192,7 @@ def _take_part(parts: Sequence[_Word | _Operator]) -> tuple[list[_Word], _Operat
 
 
 def _cut_tail(parts: list[_Word | _Operator]) -> tuple[list[_Word | _Operator], list[str]]:
-    """Return a line without what it does with its output at its end, and that."""
+    """Return a line without the redirection at its end, and the redirection."""
     while parts and isinstance(parts[-1], _Operator) and parts[-1] in (";", "\n"):
         parts = parts[:-1]
     last = max((place for place, one in enumerate(parts) if isinstance(one, _Operator) and _joins(one)), default=-1) + 1
@@ -218,7 +218,7 @@ def _name_tail(parts: Sequence[str]) -> list[str]:
 
 
 def _read_program(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Return what Python is to run, and which of Python's own options are left out."""
+    """Return the program that Python runs with its arguments, and the options of Python that are dropped."""
     if not words:
         raise UsageError("The --job_command is empty. Write what each worker runs, such as 'python train.py'.")
     if not _PYTHON.fullmatch(words[0]):

@@ -63,7 +63,7 @@ class LoaderServer:
         self._arrived = threading.Condition()
         self._num_arrived: dict[int, int] = {}
         self._closed = threading.Event()
-        threading.Thread(target=self._admit, name="legato-server", daemon=True).start()
+        threading.Thread(target=self._accept_forever, name="legato-server", daemon=True).start()
 
     def wait_for(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
         """Wait until that many loader processes of a generation have sent a request, or no more requests can come."""
@@ -87,7 +87,7 @@ class LoaderServer:
         listening = self._listener.fileno()
         return [*found, listening] if listening >= 0 else found
 
-    def _admit(self) -> None:
+    def _accept_forever(self) -> None:
         while not self._closed.is_set():
             try:
                 accepted, _ = self._listener.accept()
@@ -105,7 +105,7 @@ class LoaderServer:
 
     def _serve(self, connection: Connection) -> None:
         with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
-            self._let_in(connection)
+            self._authenticate(connection)
             has_asked = False
             while True:
                 number, generation = connection.recv()
@@ -116,9 +116,9 @@ class LoaderServer:
                         self._arrived.notify_all()
                 connection.send(self._answer(number, generation))
 
-    def _let_in(self, connection: Connection) -> None:
+    def _authenticate(self, connection: Connection) -> None:
         # A silent process is disconnected, which ends the wait for its request.
-        timer = threading.Timer(self._handshake_limit_s, _hang_up, (connection,))
+        timer = threading.Timer(self._handshake_limit_s, _disconnect, (connection,))
         timer.daemon = True
         timer.start()
         try:
@@ -128,7 +128,7 @@ class LoaderServer:
             timer.cancel()
 
 
-def _hang_up(connection: Connection) -> None:
+def _disconnect(connection: Connection) -> None:
     with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(connection.fileno())) as known:
         known.shutdown(socket.SHUT_RDWR)
 

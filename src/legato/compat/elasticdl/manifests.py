@@ -1,7 +1,7 @@
-"""Pods, services and roles of a job as the original's clusters know them: plain dictionaries, ready for YAML. Pure.
+"""Writes pods, services and roles of a job as the original does: plain dictionaries, ready for YAML. Pure.
 
 Names, labels, variables and their order, commands, volumes and priorities are those that scripts and dashboards look
-for. Nothing here speaks to a cluster.
+for. The module sends nothing to a cluster.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _JOB_LABEL: Final = "elasticdl-job-name"
 _TYPE_LABEL: Final = "elasticdl-replica-type"
 _INDEX_LABEL: Final = "elasticdl-replica-index"
 _MASTER_MODULE: Final = "elasticdl.python.master.main"
-_STOPS: Final = "set -o pipefail;"
+_PIPEFAIL: Final = "set -o pipefail;"
 _GRACE_S: Final = 1
 
 Manifest = dict[str, Any]
 Release = Literal["1.0", "0.2"]
-"""Whose names pods have: those of 1.0 (``mnist-edljob-worker-0``), or those before (``mnist-worker-0``)."""
+"""The release that decides the names of pods: 1.0 (``mnist-edljob-worker-0``), or one before (``mnist-worker-0``)."""
 
 
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods of one kind are made of.
+    """The image and the resources of pods of one kind.
 
     Args:
         image: of the container.
-        requests: resources that it is sure to have.
-        limits: resources that it may have at most; none for as many as it requests.
+        requests: resources that the container certainly gets.
+        limits: resources that the container may use at most; empty for those that it requests.
     """
 
     image: str = ""
@@ -56,25 +56,25 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as far as its pods depend on it.
+    """The values of a job that its pods depend on.
 
     Args:
         name: of the job.
-        namespace: of everything.
-        release: whose names pods have.
+        namespace: of all its pods and services.
+        release: of ElasticDL, which decides the names of pods.
         command: what each worker runs, a line for a shell.
-        num_workers: that programs see.
+        num_workers: as programs see it in ``WORKER_NUM``.
         variables: of master and workers, in their order.
         populated: variables of the master that workers get too.
         volumes: of master and workers.
-        master: shape of the master's pod; ``worker`` of the workers'.
+        master: shape of the master's pod; ``worker`` is that of the workers' pods.
         master_priority: the priority class of the master; "": none.
-        worker_priorities: that of each worker, by its place; a pod that is started in place of another one keeps it.
+        worker_priorities: the priority class of each worker's place; a pod that replaces another one keeps it.
         pull_policy: when images are fetched.
         restart_policy: of containers.
         log_file: to which output is written too; "": none.
         needs_tf_config: whether each worker has a service, and the variable ``TF_CONFIG``.
-        cluster_spec: what the cluster wants of pods and services, as in ``--cluster_spec_json``.
+        cluster_spec: settings of the cluster for pods and services, as in ``--cluster_spec_json``.
     """
 
     name: str
@@ -97,7 +97,7 @@ class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The master's pod, with which all others of the job go.
+    """The master's pod, which owns all others of the job: the cluster deletes them with it.
 
     Args:
         uid: that the cluster gave it.
@@ -136,10 +136,10 @@ def label(job: PodsJob, kind: str, index: int) -> dict[str, str]:
     Args:
         job: whose pod.
         kind: ``master`` or ``worker``.
-        index: among those of its kind.
+        index: number of the pod among those of its kind.
     """
-    told = "edl-master" if kind == "master" and job.release == "1.0" else kind
-    return {**_common_labels(job), _TYPE_LABEL: told, _INDEX_LABEL: str(index)}
+    replica_type = "edl-master" if kind == "master" and job.release == "1.0" else kind
+    return {**_common_labels(job), _TYPE_LABEL: replica_type, _INDEX_LABEL: str(index)}
 
 
 def _common_labels(job: PodsJob) -> dict[str, str]:
@@ -154,7 +154,7 @@ def render_master(job: PodsJob, arguments: Sequence[tuple[str, str]]) -> Manifes
 
     Args:
         job: whose.
-        arguments: flags and values that it is started with; values may hold anything.
+        arguments: flags and values with which the master is started; values may hold any text.
     """
     words = " ".join(f"--{flag} {_quote(value)}" for flag, value in arguments)
     command = f"python -m {_MASTER_MODULE} {words}".rstrip()
@@ -171,7 +171,7 @@ def render_worker(job: PodsJob, number: int, place: int, owner: Owner, *, is_rel
         number: of the worker; never used twice.
         place: which of ``num_workers`` places it takes.
         owner: the master's pod.
-        is_relaunched: it is started in place of another one.
+        is_relaunched: the pod replaces another one.
     """
     priority = job.worker_priorities[place] if place < len(job.worker_priorities) else ""
     pod = _pod(job, name_worker(job, number), "worker", number, job.worker, priority)
@@ -214,7 +214,7 @@ def _fill(job: PodsJob, pod: Manifest, command: str, environment: list[Manifest]
     """Give the one container of a pod its command, variables and volumes."""
     (container,) = pod["spec"]["containers"]
     kept = f"({command}) 2>&1 | tee {shlex.quote(job.log_file)}" if job.log_file else command
-    container |= {"command": ["/bin/bash"], "args": ["-c", f"{_STOPS}{kept}"], "env": environment}
+    container |= {"command": ["/bin/bash"], "args": ["-c", f"{_PIPEFAIL}{kept}"], "env": environment}
     volumes, mounts = render_volumes(job.volumes, container["name"])
     if volumes:
         pod["spec"]["volumes"] = volumes
@@ -222,11 +222,11 @@ def _fill(job: PodsJob, pod: Manifest, command: str, environment: list[Manifest]
 
 
 def render_volumes(volumes: Sequence[Volume], pod: str) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the volumes of a pod and where its container mounts them. One that is mounted twice is there once.
+    """Return the volumes of a pod, and the mounts of its container. A source with two mounts becomes one volume.
 
     Args:
-        volumes: what is to be mounted.
-        pod: its name, after which volumes are named.
+        volumes: to mount.
+        pod: name of the pod, with which the names of its volumes begin.
     """
     names: dict[tuple[bool, str], str] = {}
     claims, folders, mounts = [], [], []
@@ -264,7 +264,7 @@ def _own_address() -> Manifest:
 
 
 def _quote(value: str) -> str:
-    """Quote a value for the shell, also where it would not need that, as the original does.
+    """Quote a value for the shell, even if that is not necessary, as the original does.
 
     >>> print(_quote("python a.py"), _quote("it's"))
     'python a.py' 'it'"'"'s'
@@ -276,12 +276,12 @@ def _quote(value: str) -> str:
 
 
 def render_service(job: PodsJob, place: int, number: int, owner: Owner) -> Manifest:
-    """Return the service of a worker's place, which leads to the worker that takes it now.
+    """Return the service of a worker's place, which selects the worker that has the place now.
 
     Args:
         job: whose.
-        place: of the worker; names the service.
-        number: of the worker that takes it.
+        place: of the worker; decides the name of the service.
+        number: of the worker that has the place.
         owner: the master's pod.
     """
     service: Manifest = {
@@ -306,11 +306,11 @@ def _tf_config(job: PodsJob, place: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
 
 
-# ---------------------------------------------------------------- what a cluster wants, and allows
+# ---------------------------------------------------------------- settings and roles of a cluster
 
 
 def _adapt(job: PodsJob, pod: Manifest, kinds: Sequence[str]) -> Manifest:
-    """Put in what the cluster wants of all pods, then what it wants of those of this kind."""
+    """Add the cluster's settings for all pods, then those for pods of these kinds."""
     for key in ("pod_spec", *(f"{kind}_pod_spec" for kind in kinds)):
         wanted = copy.deepcopy(job.cluster_spec.get(key, {}))
         for field in ("labels", "annotations"):
@@ -353,23 +353,23 @@ def render_roles(namespace: str) -> list[Manifest]:
 
 
 POD_NAMES = "pod_names"
-"""In ``--aux_params``: ``0.2`` for names of pods as before 1.0."""
+"""The key in ``--aux_params`` for the names of pods: ``0.2`` gives pods the names that they had before 1.0."""
 
 
 def make_pods_job(asked: ParsedCommand, cluster_spec: dict[str, Any] | None = None) -> PodsJob:
     """Return the job as its pods see it.
 
     Args:
-        asked: what the command says.
-        cluster_spec: what the cluster wants of pods.
+        asked: the parsed command.
+        cluster_spec: settings of the cluster for pods and services.
 
     Raises:
-        UsageError: a value makes no sense.
+        UsageError: a value is invalid.
     """
     release = read_switches(asked.text("aux_params")).get(POD_NAMES, "1.0")
     if release not in ("1.0", "0.2"):
         raise UsageError(
-            f"Cannot read {POD_NAMES}={release[:100]} in --aux_params: say 1.0, or 0.2 for the names before."
+            f"Cannot read {POD_NAMES}={release[:100]} in --aux_params: give 1.0, or 0.2 for the earlier names."
         )
     return PodsJob(
         name=asked.text("job_name"),

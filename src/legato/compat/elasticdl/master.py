@@ -59,7 +59,7 @@ class Master:
         self._changed = asyncio.Event()
         self._address = ""
         self._is_left = False
-        self._strangers: set[int] = set()
+        self._unknown_workers: set[int] = set()
         self.machine: StateMachine
 
     # ------------------------------------------------------------ for the driver
@@ -74,12 +74,12 @@ class Master:
             self.machine.carry_out(Reopen())
         port = await self._service.listen(head.port)
         if head.port not in (0, port):
-            told = f"port {head.port} is in use: the plugin hands tasks out on port {port} now"
-            self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
+            problem = f"port {head.port} is in use: the plugin hands tasks out on port {port} now"
+            self._host.tell(f"{problem}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
         self._command_log.begin(port, self.machine)
         self._stragglers.follow(self.machine.syncs)
-        self._tell_work(None)
+        self._report_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
         """Return the environment variables that programs of ElasticDL read."""
@@ -133,7 +133,7 @@ class Master:
         self._command_log.note(command, self.machine)
         self._changed.set()
         self._changed = asyncio.Event()
-        self._tell_work(None)
+        self._report_work(None)
 
     async def get(self, command: Get, *, waits: bool, names_records: bool) -> Task | TaskKind:
         """Hand out a task.
@@ -149,7 +149,7 @@ class Master:
                 self.note(command)
                 self._host.note_taken_up(command.worker)
                 return answer
-            self._note_stranger(command.worker)
+            self._warn_of_unknown_worker(command.worker)
             if not waits or answer is not TaskKind.WAIT:
                 return answer
             await self._changed.wait()
@@ -168,18 +168,18 @@ class Master:
         if reported.worker is None:
             return
         if command.error and reported.num_failures in _NOTED_FAILURES:
-            told = f"task {command.number} of data set '{reported.dataset}' failed in worker {reported.worker}"
+            failure = f"task {command.number} of data set '{reported.dataset}' failed in worker {reported.worker}"
             again = f" for the {reported.num_failures}. time" if reported.num_failures > 1 else ""
-            self._host.tell(f"{told}{again} and is handed out again: {command.error[:500]}", "warning")
+            self._host.tell(f"{failure}{again} and is handed out again: {command.error[:500]}", "warning")
         elif not command.error:
-            self._tell_work(reported.worker)
+            self._report_work(reported.worker)
 
-    def _tell_work(self, by: int | None) -> None:
+    def _report_work(self, by: int | None) -> None:
         self._host.note_work(is_left=self.machine.tasks.is_work_left, by=by)
 
-    def _note_stranger(self, worker: int) -> None:
-        if not self.is_there(worker) and worker not in self._strangers:
-            self._strangers.add(worker)
+    def _warn_of_unknown_worker(self, worker: int) -> None:
+        if not self.is_there(worker) and worker not in self._unknown_workers:
+            self._unknown_workers.add(worker)
             self._host.tell(
                 f"a client asks for tasks as worker {worker}, which does not run: it gets no tasks", "warning"
             )

@@ -16,11 +16,11 @@ MAX_REQUEST_BYTES: Final = 1024 * 1024
 ASK: Final = "legato-ask"
 """Metadata of a call for a task: the name of the request."""
 WAITS: Final = "legato-waits"
-"""Metadata of a call for a task: whether it waits while others hold the last ones, ``yes`` or ``no``."""
+"""Metadata of a call for a task: ``yes`` if the call waits while other workers have the last tasks, else ``no``."""
 
 
 COMPUTES: Final = "legato-computes"
-"""Metadata of a call for a task: ``yes``, who asks computes by `Order` which records a shuffled one has."""
+"""Metadata of a call for a task: ``yes`` if the caller computes the records of a shuffled task from its `Order`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """By what the records of a shuffled data set are in order: how many they are, and the seed."""
+    """The order of a shuffled data set's records: their number, and the seed."""
 
     size: Annotated[int, 1] = 0
     seed: Annotated[int, 2] = 0
@@ -48,7 +48,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage:
-    """A task; ``type`` is a `TaskKind`. ``epoch`` and ``order`` are our own: originals pass them over."""
+    """A task; ``type`` is a `TaskKind`. ``epoch`` and ``order`` exist only in Legato: original programs ignore them."""
 
     task_id: Annotated[int, 1] = 0
     shard: Annotated[Shard, 2] = field(default_factory=Shard)
@@ -106,7 +106,7 @@ class DatasetRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """Of ``reset_dataset``. ``worker_id`` and ``ask``, the name of the request, are our own."""
+    """Of ``reset_dataset``. ``worker_id``, and ``ask``, the name of the request, exist only in Legato."""
 
     dataset_name: Annotated[str, 1] = ""
     worker_id: Annotated[int, 100] = 0

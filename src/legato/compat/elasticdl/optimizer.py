@@ -57,10 +57,11 @@ class Distributed(torch.optim.Optimizer):
         return bool(self.__dict__.get("_has_acted", True))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Say how many backward passes make a step.
+        """Set how many backward passes make a step.
 
-        With a controller: how many passes a call of the training function makes; with a fixed global batch the runtime
-        knows it. Without one, and with a fixed global batch: the optimizer acts at each of so many calls of `step`.
+        With a controller, this is the number of passes in a call of the training function; with a fixed global batch
+        the runtime counts them itself. Without a controller and with a fixed global batch, the optimizer acts once in
+        ``passes`` calls of `step`.
         """
         self.backward_passes_per_step = passes
 
@@ -79,7 +80,7 @@ class Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """Act; scaled as the program wants it. Nothing while passes of a fixed global batch are to come."""
+        """Scale the gradients as the program expects, and act. Nothing before the last pass of a fixed global batch."""
         if self.fixed_global_batch_size and not self.has_controller:
             passes = self.__dict__["_num_passes"] = self.__dict__.get("_num_passes", 0) + 1
             self.__dict__["_has_acted"] = passes % self.backward_passes_per_step == 0
@@ -158,7 +159,7 @@ def distribute(
 
 
 def is_fixed(optimizer: Any) -> bool:
-    """Tell whether an optimizer wants as many mini-batches in each step, however many workers there are."""
+    """Return whether an optimizer wants the same number of mini-batches in each step, with any number of workers."""
     return bool(getattr(optimizer, "fixed_global_batch_size", False))
 
 

@@ -51,10 +51,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         name: of the job.
-        words: of the command line, for the framework.
+        words: the command line for the framework.
         folder: to upload.
-        left_out: folders in it that are data and not uploaded.
-        host_folders: folders that must be there on the machines.
+        left_out: folders inside of ``folder`` that hold data and are not uploaded.
+        host_folders: volumes whose folders must exist on the machines.
         options: fields of the submission.
         notices: sentences for the user.
     """
@@ -77,10 +77,10 @@ class Workers(NamedTuple):
 
 
 def check_values(asked: ParsedCommand) -> None:
-    """Check what can be checked without looking anywhere, whatever becomes of it.
+    """Check the values of flags, also of those without effect. Reads no files and sends no requests.
 
     Raises:
-        UsageError: a value makes no sense.
+        UsageError: a value is invalid.
     """
     check_job_name(asked.text("job_name"))
     for flag in FLAGS[asked.command]:
@@ -101,10 +101,10 @@ def check_values(asked: ParsedCommand) -> None:
 
 
 def check_supported(asked: ParsedCommand) -> str | None:
-    """Check that this kind of job is supported, and return a sentence about what is taken for it, if there is one.
+    """Check that Legato supports this kind of job. Return a notice if the job gets another strategy, else None.
 
     Raises:
-        UsageError: it is not; says what to use.
+        UsageError: this kind of job is not supported; the message says what to use.
     """
     if asked.switch("need_elasticdl_job_service"):
         raise UsageError(
@@ -145,13 +145,13 @@ def make_order(asked: ParsedCommand, here: Path) -> Order:
     """Return the submission.
 
     Args:
-        asked: as `check_values` has found good.
-        here: the present directory.
+        asked: a command that `check_values` has accepted.
+        here: the current directory.
 
     Raises:
-        UsageError: it cannot be submitted; says what to change.
+        UsageError: the job cannot be submitted; the message says what to change.
     """
-    notices = [told for told in (check_supported(asked),) if told is not None]
+    notices = [notice for notice in (check_supported(asked),) if notice is not None]
     workers = read_workers(asked)
     volumes = read_volumes(asked.text("volume"))
     _check_volumes(volumes)
@@ -167,16 +167,18 @@ def make_order(asked: ParsedCommand, here: Path) -> Order:
     if "PYTHONPATH" in environment:
         environment["PYTHONPATH"] = _find_packages(environment["PYTHONPATH"], folder)
     if mounts.used:
-        notices.append(f"Without a container there are no mount paths: {mounts.describe()}, in command and variables.")
+        notices.append(
+            f"Without a container there are no mount paths. In the command and the variables, {mounts.describe()}."
+        )
     if mounts.unused:
         notices.append(
-            f"Nothing in the command or the variables names {', '.join(mounts.unused)}: a program that contains "
-            "this path will not find it."
+            f"The command and the variables do not contain {', '.join(mounts.unused)}. A program that opens this path "
+            "will not find it."
         )
     if command.left_out:
         notices.append(f"Dropped from the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
-    notices += tell_accepted(asked)
-    own, options = _take_own(asked, environment)
+    notices += describe_ignored(asked)
+    own, options = _take_own_variables(asked, environment)
     return Order(
         name=asked.text("job_name"),
         words=(*own, *words),
@@ -191,10 +193,10 @@ def make_order(asked: ParsedCommand, here: Path) -> Order:
 
 
 def read_workers(asked: ParsedCommand) -> Workers:
-    """Return how many workers there may be: 1 to ``--num_workers``, unless ``--aux_params`` says otherwise.
+    """Return the numbers of workers: 1 to ``--num_workers``, unless ``--aux_params`` sets others.
 
     Raises:
-        UsageError: the numbers do not fit.
+        UsageError: the minimum is not a whole number from 1 to ``--num_workers``.
     """
     said = read_switches(asked.text("aux_params"))
     most = asked.count("num_workers")
@@ -208,17 +210,17 @@ def read_workers(asked: ParsedCommand) -> Workers:
     return Workers(int(least), most, is_elastic=True)
 
 
-def tell_accepted(asked: ParsedCommand) -> list[str]:
-    """Return a sentence for each reason for which flags that were said have no effect."""
+def describe_ignored(asked: ParsedCommand) -> list[str]:
+    """Return a sentence about the given flags that have no effect, for each reason."""
     reasons: dict[str, list[str]] = {}
     for flag in FLAGS[asked.command]:
-        if flag.fate != "used" and flag.name in asked.said and asked.values[flag.name] != "":
+        if flag.effect != "used" and flag.name in asked.said and asked.values[flag.name] != "":
             reasons.setdefault(flag.why, []).append(f"--{flag.name}")
     return [f"Without effect: {', '.join(names)} ({why})." for why, names in reasons.items()]
 
 
-def _take_own(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Take Legato's own variables out of a job's, and return what says the same: words of its command, and options."""
+def _take_own_variables(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Remove Legato's own variables from a job's. Return words of its command, and options, that mean the same."""
     number = environment.pop(MINIBATCHES_PER_TASK, "")
     if "num_minibatches_per_task" in asked.said:
         number = str(asked.count("num_minibatches_per_task"))
@@ -233,13 +235,15 @@ def _take_own(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[
 
 
 def _read_limits(asked: ParsedCommand, notices: list[str]) -> dict[str, Any]:
-    """Return what a worker may use at most, as options; a limit that no worker can live with is left out and told."""
+    """Return the limits of a worker, as options. A memory limit that is too small for any worker gives a notice."""
     flag = "worker_resource_limit"
     found = read_limits(read_resources(f"--{flag}", asked.text(flag)))
     if found.get("memory_bytes", MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES:
         del found["memory_bytes"]
-        notices.append(f"--{flag}={asked.text(flag)}: no worker can start with so little memory; it is not limited.")
-    # Where the machine cannot limit, the job runs as before, and an event of it says so.
+        notices.append(
+            f"--{flag}={asked.text(flag)}: no worker can start with so little memory. Legato does not limit it."
+        )
+    # On a machine that cannot limit its workers, the job runs without limits, and an event of the job says so.
     return {**found, "must_limit": False} if found else {}
 
 
@@ -262,9 +266,8 @@ def _check_volumes(volumes: tuple[Volume, ...]) -> None:
     for volume in volumes:
         if volume.claim_name:
             raise UsageError(
-                f"Legato runs on no cluster that could have the claim '{volume.claim_name[:100]}'. Name the folder of "
-                "this "
-                f'machine instead: --volume="host_path=/FOLDER,mount_path={volume.mount_path}".'
+                f"Cannot mount the claim '{volume.claim_name[:100]}': Legato uses no cluster that has claims. Name a "
+                f'folder of this machine instead: --volume="host_path=/FOLDER,mount_path={volume.mount_path}".'
             )
         if not volume.host_path.startswith("/"):
             raise UsageError(
@@ -274,10 +277,10 @@ def _check_volumes(volumes: tuple[Volume, ...]) -> None:
 
 
 def check_folders(volumes: tuple[Volume, ...]) -> None:
-    """Check that folders are there on this machine; one of the type DirectoryOrCreate is made.
+    """Check that the folders of volumes exist on this machine. Make a missing one of the type DirectoryOrCreate.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a folder does not exist.
     """
     for volume in volumes:
         folder = Path(volume.folder)
@@ -294,16 +297,16 @@ def check_folders(volumes: tuple[Volume, ...]) -> None:
 
 
 def find_program(words: tuple[str, ...], said: str, here: Path, notices: list[str]) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder to upload, and the words with the program as it is there.
+    """Return the folder to upload, and the words with the program's path in that folder.
 
     Args:
-        words: ``-m`` and a module, or a script; and arguments.
-        said: the folder into which the command goes first. "": none.
-        here: the present directory.
-        notices: gets a sentence about what may not be as meant.
+        words: ``-m`` and a module, or a script, followed by arguments.
+        said: the folder to which the command changes first; "" for none.
+        here: the current directory.
+        notices: gets a sentence if the program is in another place than the command says.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: there is no such program, or its folder contains the user's home directory.
     """
     folders = _find_folders(said, here)
     if words[0] == "-m":
@@ -317,28 +320,28 @@ def find_program(words: tuple[str, ...], said: str, here: Path, notices: list[st
     else:
         found, words = _find_script(words, folders, notices)
     if found != folders[0] or (said.startswith("/") and str(found) != said):
-        notices.append(f"The program is that of {found}.")
+        notices.append(f"Legato takes the program from {found}.")
     if found == Path.home() or found in Path.home().parents:
         raise UsageError(
-            f"Cannot submit from {found}: all of it would be uploaded. Put the program into a folder of its own, and "
+            f"Cannot submit from {found}: Legato would upload all of it. Put the program into a separate folder, and "
             "go there, or write 'cd FOLDER && python …'."
         )
     return found, words
 
 
 def _find_folders(said: str, here: Path) -> list[Path]:
-    """Return where a program may lie that an image would have in a folder."""
+    """Return the folders of this machine that may contain a program which an image has in the folder ``said``."""
     if not said:
         return [here]
     if not said.startswith("/"):
         return [Path(os.path.normpath(here / said))]
-    # What an image has at /work lies here as it does, or in ./work, before it is copied.
+    # The folder /work of an image may be /work on this machine too, or ./work, from which the image is made.
     return [folder for folder in (Path(said), here / said.lstrip("/"), here) if folder.is_dir()]
 
 
 def _has_module(folder: Path, module: str) -> bool:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module):
-        raise UsageError(f"'{module[:100]}' is no name of a module. Write 'python -m PACKAGE.MODULE'.")
+        raise UsageError(f"'{module[:100]}' is not a name of a module. Write 'python -m PACKAGE.MODULE'.")
     path = folder.joinpath(*module.split("."))
     return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
 
@@ -351,8 +354,7 @@ def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]
         if found is None or script.startswith(".."):
             raise UsageError(
                 f"There is no program {script[:200]} in {folders[0]}. Change to the folder from which the command "
-                "names "
-                "it, or write 'cd FOLDER && python …'."
+                "names it, or write 'cd FOLDER && python …'."
             )
         return found, (script, *rest)
     path = Path(script)
@@ -362,14 +364,14 @@ def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]
     found = next((folder for folder in folders if (folder / script.lstrip("/")).is_file()), None)
     if found is None:
         raise UsageError(
-            f"There is no program {script[:200]} on this machine, nor in {folders[0]}. Name it as it lies here."
+            f"There is no program {script[:200]} on this machine, nor in {folders[0]}. Give its path on this machine."
         )
     notices.append(f"{script} means {found / script.lstrip('/')}.")
     return found, (script.lstrip("/"), *rest)
 
 
 def _find_packages(said: str, folder: Path) -> str:
-    """Return a search path in which folders of the image are those of the job's own copy, from where it runs on."""
+    """Return a search path with folders of the image replaced by those of the uploaded code, as relative paths."""
     found = []
     for entry in said.split(os.pathsep):
         below = entry.lstrip("/")
@@ -378,10 +380,10 @@ def _find_packages(said: str, folder: Path) -> str:
 
 
 def _find_inside(folder: str, top: Path) -> str:
-    """Return where a folder is in another one; "": it does not."""
-    # A shell names the present directory by the links that led there, Python by where they lead.
+    """Return the path of a folder relative to one that contains it; "" if that one does not contain it."""
+    # A shell keeps symbolic links in the path of the current directory; Python resolves them.
     path, top_itself = Path(folder), top.resolve()
-    # The folder may also be a link in there, which leads elsewhere.
+    # The folder may also be a symbolic link inside of the other one, which points elsewhere.
     for one, other in ((path, top), (path.parent.resolve() / path.name, top_itself), (path.resolve(), top_itself)):
         if one != other and one.is_relative_to(other):
             return one.relative_to(other).as_posix()

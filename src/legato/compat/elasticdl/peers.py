@@ -60,7 +60,7 @@ class Peers:
 
     def _find_owner(self, peer: str) -> int | None:
         lines = [*self._read()]
-        # If the tables are not readable, or incomplete, it is unknown.
+        # Unreadable or incomplete tables do not show the owner: then the client is accepted.
         return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else self._uid
 
 
@@ -76,8 +76,8 @@ def find_owner(lines: Iterable[str], peer: str, port: int) -> int | None:
     >>> find_owner([line], "ipv4:127.0.0.1:40000", 8080), find_owner([line], "ipv4:127.0.0.1:40001", 8080)
     (1000, None)
     """
-    _, _, told = peer.partition(":")
-    host, _, number = told.rpartition(":")
+    _, _, address = peer.partition(":")
+    host, _, number = address.rpartition(":")
     try:
         here = _write(host, int(number))
     except (OSError, ValueError):

@@ -12,16 +12,16 @@ from legato.train.data.hashing import MASK, derive, mix64
 
 _NUM_ROUNDS: Final = 3
 _MIN_BITS: Final = 8  # small orders are drawn from a domain with room for many
-_MANY: Final = 1000  # places that are computed all at once
+_MANY: Final = 1000  # from this number of places on, numpy computes them together
 _TAG: Final = 0x6C65_6761_746F_0E01
 
 
 class Permutation:
     """One order of the numbers below ``size``, each of them once.
 
-    A Feistel network is one to one on the numbers of so many bits as the largest one has; numbers that it takes beyond
-    ``size`` are put through it again until they are not, which keeps it one to one ("cycle walking": Black and Rogaway,
-    *Ciphers with arbitrary finite domains*, 2002).
+    A Feistel network permutes all numbers of the bits that the largest number below ``size`` needs, and of 8 bits at
+    least. A result that is not below ``size`` goes through the network again until it is, so that the whole is a
+    permutation too ("cycle walking": Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
 
     Args:
         size: how many numbers.
@@ -59,7 +59,7 @@ class Permutation:
             yield self[place]
 
     def _take_many(self, start: int, end: int) -> list[int]:
-        # Some milliseconds to load, which a driver that never has so many places to fill need not spend.
+        # Imported here, because loading takes milliseconds and most drivers never need it.
         import numpy as np
 
         mix: Any = mix64  # whole arrays at once

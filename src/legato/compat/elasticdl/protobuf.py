@@ -131,7 +131,7 @@ def _split(content: bytes) -> Iterator[tuple[int, int, Any]]:
             elif wire in _FIXED_SIZES:
                 size = _FIXED_SIZES[wire]
             else:
-                raise ValueError(f"the message has a field of unknown make {wire}")
+                raise ValueError(f"the message has a field of unknown wire type {wire}")
             value, at = content[at : at + size], at + size
             if at > len(content):
                 raise ValueError("the message breaks off")

@@ -138,12 +138,12 @@ class Service:
         return await self._hand_out(asked.worker_id, asked.dataset_name, context)
 
     async def _hand_out(self, worker: int, dataset: str, context: Any) -> m.TaskMessage:
-        told = dict(context.invocation_metadata() or ())
-        # Others in a loop with collectives would wait for it there: it gets the order to leave, as in the original.
+        metadata = dict(context.invocation_metadata() or ())
+        # In a loop with collectives the others would wait for this worker. So it does not wait, as in the original.
         is_in_loop = worker in self._master.machine.world.state.inside
-        waits = told.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
-        computes = told.get(m.COMPUTES, "") == "yes"
-        asked = Get(worker, dataset, told.get(m.ASK, ""))
+        waits = metadata.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
+        computes = metadata.get(m.COMPUTES, "") == "yes"
+        asked = Get(worker, dataset, metadata.get(m.ASK, ""))
         answer = await self._master.get(asked, waits=waits, names_records=not computes)
         if not isinstance(answer, Task):
             return m.TaskMessage(type=TaskKind.NONE)
@@ -308,11 +308,11 @@ class Service:
             "query_ps_address": nothing,
         }
         return {
-            name: grpc.unary_unary_rpc_method_handler(self._let_in(_spoken(kind, handler)))
+            name: grpc.unary_unary_rpc_method_handler(self._check_user(_on_bytes(kind, handler)))
             for name, (kind, handler) in methods.items()
         }
 
-    def _let_in(self, handle: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _check_user(self, handle: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Return a handler that answers only the job's user."""
 
         async def handle_own(request: bytes, context: Any) -> bytes:
@@ -323,7 +323,7 @@ class Service:
         return handle_own
 
 
-def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _on_bytes(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
     """Return a handler of bytes from one of messages. An invalid message is answered with an error."""
 
     async def handle(request: bytes, context: Any) -> bytes:

@@ -1,6 +1,6 @@
-"""Shards and tasks as programs know them, made of records and of the driver's tasks, and checkpoints of shards. Pure.
+"""Makes shards and tasks in the form that programs know, and checkpoints of shards. Pure.
 
-A checkpoint of a training that the runtime plans has the historic keys, and where the stream stands.
+A checkpoint of a planned training has the historic keys, and the position in the stream.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NUM_EPOCHS: Final = "num_epochs"
 
 
 class Shard(NamedTuple):
-    """Records to work off.
+    """Records to process.
 
     Args:
-        name: of the file that they are in; empty.
-        start: the first.
-        end: behind the last.
-        indices: their numbers; empty for ``range(start, end)``.
+        name: of the file that contains them; always empty.
+        start: the number of the first record.
+        end: the number after the last record.
+        indices: the numbers of the records; empty for ``range(start, end)``.
     """
 
     name: str = ""
@@ -36,13 +36,13 @@ class Shard(NamedTuple):
 
 
 class HistoricTask(NamedTuple):
-    """A task as programs know it; without arguments the empty one of the end of the data.
+    """A task in the form that programs know; without arguments, the empty task at the end of the data.
 
     Args:
-        task_id: its number; 0 where nothing is handed out.
-        shard: its records; where a service says that the data is at its end, None.
+        task_id: its number; 0 at the end of the data, and for planned records.
+        shard: its records; None if a service returns it at the end of the data.
         type: a number of the historic protocol; 0 at the end of the data.
-        model_version: 0.
+        model_version: always 0.
     """
 
     task_id: int = 0
@@ -57,16 +57,16 @@ def shard_of(task: Task) -> Shard:
 
 
 def historic(task: Task) -> HistoricTask:
-    """Return a task of the driver as programs know it."""
+    """Return a task of the driver in the form that programs know."""
     return HistoricTask(task.number, shard_of(task), int(task.kind))
 
 
 def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record, Shard]]:
-    """Cut a mini-batch into shards of records that follow one another; yields each with its first record.
+    """Cut a mini-batch into shards of consecutive records; yield each with its first record.
 
     Args:
         records: of the mini-batch.
-        is_whole: it stays whole, as its records are shuffled.
+        is_whole: make one shard of all records, which are shuffled.
     """
     indices = tuple(record.index for record in records)
     if indices and is_whole:
@@ -80,15 +80,15 @@ def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record
 
 
 class Start(int):
-    """After how many micro-batches a training continues; knows of which stream a checkpoint has said so.
+    """The number of trained micro-batches with which a training continues, and the order of their stream.
 
     Args:
-        place: micro-batches that are trained.
-        order: `Stream.order` of the training that was left.
+        place: number of trained micro-batches.
+        order: `Stream.order` of the training that wrote the checkpoint.
     """
 
     def __new__(cls, place: int, order: Mapping[str, Any]) -> Self:
-        """Make one; numbers are made, not initialised."""
+        """Make the number. An ``int`` gets its value here, not in ``__init__``."""
         made = super().__new__(cls, place)
         made._order = dict(order)
         return made
@@ -96,25 +96,25 @@ class Start(int):
     _order: dict[str, Any]
 
     def check(self, stream: Stream) -> None:
-        """Raise UsageError unless the stream is the one that was left."""
+        """Raise UsageError if the checkpoint was written with another stream."""
         now = {**stream.order, _NUM_EPOCHS: stream.num_epochs}
         other = [
-            f"{name}={json.dumps(self._order.get(name))}, and now {json.dumps(now.get(name))}"
+            f"{name}={json.dumps(self._order.get(name))}, but now it is {json.dumps(now.get(name))}"
             for name in sorted(stream.order.keys() | self._order.keys())
             if self._order.get(name) != now.get(name)
         ]
         if other:
             raise UsageError(
-                f"Cannot resume from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
-                "would be trained twice, or never. Create the data shard service with the same arguments as "
-                "then, or start from scratch."
+                f"Cannot resume from this checkpoint of shards: it was written with {'; '.join(other)}. Some records "
+                "would be trained twice, and others never. Create the data shard service with the same arguments as "
+                "before, or start from scratch."
             )
 
 
 def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task: int) -> str:
-    """Return as JSON what is left after so many micro-batches.
+    """Return the records that are left after ``place`` micro-batches, as JSON.
 
-    The tasks are those of the present epoch, by their places in its order.
+    The listed tasks are those of the present epoch, by their places in its order.
     """
     epoch, within = divmod(min(place * stream.batch_size, stream.num_stream_records), stream.num_records)
     todo = [
@@ -124,7 +124,7 @@ def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task:
     ]
     order: dict[str, Any] = dict(stream.order)
     if place * stream.batch_size > stream.num_stream_records:
-        # The last, short one is trained: another number of epochs would begin in the midst of a whole one.
+        # The last, short micro-batch is trained. With more epochs it would be a part of a full one.
         order[_NUM_EPOCHS] = stream.num_epochs
     content: dict[str, Any] = {
         "dataset_name": dataset,
@@ -142,10 +142,10 @@ def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task:
 
 
 def read_place(content: str) -> Start | None:
-    """Return after how many micro-batches a checkpoint was written; None if it is not of a training.
+    """Return the number of trained micro-batches in a checkpoint; None if it is not of a planned training.
 
     Raises:
-        DataError: it is no checkpoint.
+        DataError: the text is no checkpoint.
     """
     try:
         known = json.loads(content)
@@ -158,6 +158,7 @@ def read_place(content: str) -> Start | None:
         return None
     if not isinstance(order, dict):
         raise DataError(
-            "Cannot resume from this checkpoint of shards: it does not say of what order. Start from scratch."
+            "Cannot resume from this checkpoint of shards: it does not contain the order of its records. Start from "
+            "scratch."
         )
     return Start(place, order)

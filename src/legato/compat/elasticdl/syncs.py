@@ -14,11 +14,12 @@ class Point(msgspec.Struct):
     """One named point.
 
     Args:
-        awaited: workers that ran when the first reached it, run still, and have not reached it.
-        is_notified: a client declared it passed, regardless of who has reached it.
-        is_reached: a worker has reached it, so that ``awaited`` says something.
-        told: workers that know that it is passed.
-        is_forgotten: it was passed, and its name is free for another one: who was not told is still to be.
+        awaited: workers that ran when the first worker reached the point, still run, and have not reached it.
+        is_notified: a client declared the point passed, regardless of which workers have reached it.
+        is_reached: a worker has reached the point, so that ``awaited`` is known.
+        told: workers that got the answer that the point is passed.
+        is_forgotten: the point was passed and forgotten. A worker that has not got the answer yet still gets it; a
+            worker that has got it starts a new point of this name.
     """
 
     awaited: set[int] = set()
@@ -32,17 +33,17 @@ class Syncs:
     """All named points of a job.
 
     Args:
-        points: where an earlier driver stopped.
+        points: those of an earlier driver; None at the beginning.
     """
 
     def __init__(self, points: dict[str, Point] | None = None) -> None:
         self.points = points if points is not None else {}
 
     def reach(self, name: str, worker: int, workers: Collection[int]) -> bool:
-        """A worker has reached a point; ``workers`` run now. Returns whether all have that are awaited.
+        """Record that a worker has reached a point, while ``workers`` run; return whether all awaited workers have.
 
-        Who comes to one that was forgotten behind the others, because it began later or got no message yet, has
-        passed it too: else it would await them at another one, to which they do not come.
+        A worker that reaches a forgotten point later than the others, because it started later or has not got the
+        answer yet, has passed it too. Otherwise it would wait at a new point, which the others do not reach.
         """
         point = self.points.setdefault(name, Point())
         if point.is_forgotten:
@@ -59,7 +60,7 @@ class Syncs:
         return self.is_passed(name)
 
     def notify(self, name: str) -> None:
-        """Say that a point is passed."""
+        """Declare that a point is passed."""
         if name not in self.points or self.points[name].is_forgotten:
             self.points[name] = Point()
         self.points[name].is_notified = True

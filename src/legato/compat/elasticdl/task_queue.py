@@ -1,12 +1,12 @@
-"""Records that are handed out: tasks of the driver, processed in the order in which they came, and reported.
+"""Hands out the records of the driver's tasks to one worker, in the order in which the tasks came, and reports them.
 
-At least once: what a worker had that is gone is handed out again, and done is only what the program has had, whatever
-a loader had loaded ahead. Knows nothing of training and loaders.
+Each record is handed out at least once: tasks of a worker that is gone are handed out again. A record counts as done
+only if the program has received it, even if a loader has loaded later ones. Knows nothing of training and loaders.
 
-Two rules make deadlocks impossible. Nothing is held while the driver is asked: a thread of its own asks, and loader
-processes wait for a condition, from which the end of their loop frees them. And what a finaliser may call takes no
-lock: the garbage collector may end a loop's generator on any thread, at any moment, within any lock. So `close` of a
-pass sets a flag, and puts the rest into a queue that is made for finalisers. A thread works that off.
+Two rules prevent deadlocks. No lock is held during a request to the driver: a separate thread sends it, and loader
+processes wait for a condition, which the end of their loop wakes. And functions for finalisers take no lock: the
+garbage collector may end a loop's generator on any thread, at any moment, inside of any lock. So `close` of a pass sets
+a flag, and puts the rest of its work into a queue that finalisers may use. A thread does that work.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class _Held:
 
 
 class Pass(abc.ABC):
-    """One pass of a loader over what is handed out.
+    """One pass of a loader over records that are handed out.
 
     Args:
-        take: returns whose records they are, at the first one.
+        take: returns the queue of the records; not called before the first request for records.
 
     Attributes:
-        is_closed: whether nothing is handed out any more.
-        is_ordered: whether its batches are numbered from 0, in the order in which the loader brings them.
+        is_closed: whether no more records are handed out.
+        is_ordered: whether its batches are numbered from 0, in the order in which the loader returns them.
     """
 
     is_ordered = False
@@ -64,19 +64,19 @@ class Pass(abc.ABC):
         self.is_closed = False
 
     def start(self, num_processes: int, may_come: Callable[[], bool]) -> None:  # noqa: B027 - nothing is waited for
-        """Do nothing when the loader's processes run."""
+        """Do nothing: the pass does not wait for the loader's processes."""
 
-    def deliver(self, number: int) -> int | None:  # noqa: ARG002 - delivered as it was asked for
-        """Note that the loader has brought a batch to the program; returns how many of its records count, or None."""
+    def deliver(self, number: int) -> int | None:  # noqa: ARG002 - delivered when it was requested
+        """Record that the loader has returned a batch; return how many of its records count, None for all."""
         return None
 
     def end(self) -> None:  # noqa: B027 - `close` does what a pass with an order needs
-        """Note that the loader has come to the end of its data."""
+        """Record that the loader has reached the end of its data."""
 
     def close(self) -> None:
-        """Hand nothing out any more, also to those who wait, and take back what is not done. At the end: do nothing.
+        """Hand out no more records, also to waiting requests, and take back records that were not delivered.
 
-        Takes no lock and sends no requests, because a finaliser calls it.
+        Does nothing if the pass is closed. Takes no lock and sends no requests, because a finaliser calls it.
         """
         if not self.is_closed:
             self.is_closed = True
@@ -85,17 +85,17 @@ class Pass(abc.ABC):
 
     @abc.abstractmethod
     def undo(self) -> None:
-        """Take back what the loader has not brought. Called with the lock of its `TaskQueue` held, once."""
+        """Take back records that the loader has not returned. Called once, with the lock of the `TaskQueue` held."""
 
 
 class TaskQueue:
-    """The tasks of one data set, as one worker has them.
+    """The tasks of one data set that one worker has.
 
     Args:
         client: hands them out.
-        dataset: its name.
-        batch_size: records of a mini-batch, where a report does not say.
-        may_wait: whether this worker may wait now for tasks that others hold.
+        dataset: name of the data set.
+        batch_size: number of records of a mini-batch.
+        may_wait: returns whether this worker may wait now for tasks that other workers have.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class TaskQueue:
         self._changed = threading.Condition(threading.Lock())
         self._pending: dict[int, _Held] = {}
         self._left: deque[QueuedRecord] = deque()
-        # What the program has and has not reported: numbers of tasks, and how many of their records.
+        # Records that the program has and has not reported: the number of a task, and how many of its records.
         self._delivered: deque[tuple[int, int]] = deque()
         self._is_at_end = False
         self._is_asking = False
-        self._num_asking = 0  # who waits for records now
+        self._num_asking = 0  # requests that wait for records now
         self._num_restarts = 0  # how often all tasks were given back
         self._error: Exception | None = None
         # Numbers of tasks that the driver must hand out again, and why. They are sent before the next request.
@@ -128,12 +128,12 @@ class TaskQueue:
 
     @property
     def newest(self) -> Task | None:
-        """The newest one."""
+        """The newest task that is not reported."""
         held = next(reversed(tuple(self._pending.values())), None)
         return None if held is None else held.task
 
     def next_task(self) -> Task | None:
-        """Return the next task, which the program then has; None at the end of the data."""
+        """Deliver the next task to the program; return None at the end of the data."""
         self.settle()
         task = self._client.get_task(self._dataset, wait=self._may_wait())
         if task is not None:
@@ -143,8 +143,8 @@ class TaskQueue:
         return task
 
     def next_batch(self) -> tuple[Record, ...]:
-        """Return the records of a mini-batch, which the program then has; see `take`."""
-        return tuple(given.record for given in self.take(self.note_delivered))
+        """Deliver the records of a mini-batch to the program; see `take`."""
+        return tuple(queued.record for queued in self.take(self.note_delivered))
 
     def take(
         self,
@@ -156,12 +156,12 @@ class TaskQueue:
         """Return the records of a mini-batch, across tasks; at the end of the data fewer, and then none.
 
         Args:
-            note: takes note of them, in the moment in which they are taken; not if ``is_over``.
-            is_over: nothing is to be taken any more: this returns none, at once.
-            is_turn: nothing is to be taken yet.
+            note: called with the records, and with the lock held, at the moment at which they are taken.
+            is_over: whether the pass is over: then this returns no records at once, and does not call ``note``.
+            is_turn: whether records may be taken now; otherwise this waits.
 
         Raises:
-            LegatoError: the driver cannot be asked.
+            LegatoError: the driver does not answer, or refuses the request.
         """
         with self._changed:
             self._num_asking += 1
@@ -187,7 +187,7 @@ class TaskQueue:
                 self._changed.notify_all()
 
     def _ask(self) -> None:
-        """Ask the driver for one task, on a thread of its own."""
+        """Ask the driver for one task, on a separate thread."""
         task, error = None, None
         try:
             self.settle()
@@ -201,67 +201,67 @@ class TaskQueue:
             if error is not None:
                 self._error = error if self._num_asking else None
             elif task is None:
-                # If all was given back meanwhile, that was no answer to what is to be known now.
+                # If all tasks were given back meanwhile, this answer is out of date.
                 self._is_at_end = num_restarts == self._num_restarts
             elif self._num_asking:
                 self._pending[task.number] = _Held(task)
                 self._left.extend(QueuedRecord(task.number, Record(task.epoch - 1, index)) for index in task.records)
             else:
-                # The loop that wanted it was left meanwhile. Others may wait for it.
+                # The loop that requested the task was left meanwhile. Other workers may wait for the task.
                 self._to_give_back.append((task.number, _LEFT))
                 _left_loops.put(self)
             self._changed.notify_all()
 
     def deliver(self, batch: Sequence[QueuedRecord]) -> None:
-        """Note that the program has these records: it reports them next, behind what it had before."""
+        """Record that the program has these records: it reports them after those that it already has."""
         with self._changed:
             self.note_delivered(batch)
 
     def note_delivered(self, batch: Sequence[QueuedRecord]) -> None:
-        """Note the same with the lock held."""
-        self._delivered.extend((given.task, 1) for given in batch)
+        """Do the same as `deliver`. Called with the lock held."""
+        self._delivered.extend((queued.task, 1) for queued in batch)
 
     def put_back(self, batch: Sequence[QueuedRecord]) -> None:
-        """Take back records that the program has not had: they are the next ones, unless their task was given back.
+        """Take back records that the program has not received: they come next, unless their task was given back.
 
         Called with the lock held.
         """
-        self._left.extendleft(given for given in reversed(batch) if given.task in self._pending)
+        self._left.extendleft(queued for queued in reversed(batch) if queued.task in self._pending)
 
     def leave(self, left: Pass) -> None:
-        """Note that a loop was left, so that what it has not brought is taken back. Takes no lock: for finalisers."""
+        """Record that a loop was left: its undelivered records are taken back later. Takes no lock: for finalisers."""
         self._left_passes.put(left)
         _left_loops.put(self)
 
     def settle(self) -> None:
-        """Take back what loops that were left have not brought, and tell the driver what is to be handed out again."""
+        """Take back the undelivered records of loops that were left, and report to the driver the tasks given back."""
         while True:
             with self._changed:
                 self._undo_left_passes()
                 if not self._to_give_back:
                     return
                 number, error = self._to_give_back[0]
-            # Said twice if two threads do this at once: the driver skips what it knows.
+            # Two threads may report the same task at once: the driver ignores the second report.
             self._client.report_task_result(number, self._dataset, error)
             with self._changed:
                 if self._to_give_back and self._to_give_back[0] == (number, error):
                     self._to_give_back.popleft()
 
     def _undo_left_passes(self) -> None:
-        """Called with the lock held."""
+        """Take back the undelivered records of loops that were left. Called with the lock held."""
         while not self._left_passes.empty():
             self._left_passes.get().undo()
             self._changed.notify_all()
 
     def report(self, num_records: int | None, error: str) -> bool:
-        """Note that so many records are done, of those that the program has the oldest first.
+        """Record that records are done: the oldest ones that the program has.
 
         Args:
-            num_records: how many; a mini-batch if it is not said.
-            error: all tasks that they are of are to be done again.
+            num_records: how many; None or 0 for a mini-batch.
+            error: if not empty, all tasks of these records must be done again.
 
         Returns:
-            Whether tasks were completed by it.
+            Whether this completed a task.
         """
         done: list[_Held] = []
         with self._changed:
@@ -280,20 +280,20 @@ class TaskQueue:
                     if held.num_reported >= held.task.num_records:
                         done.append(self._pending.pop(number))
             if any(held.error for held in done):
-                # They come again, perhaps to this worker.
+                # The driver hands these tasks out again, perhaps to this worker.
                 self._is_at_end = False
         for held in done:
             self._client.report_task_result(held.task.number, self._dataset, held.error)
         return bool(done)
 
     def report_all(self, error: str) -> None:
-        """Give all tasks back that are not reported."""
+        """Give back all tasks that are not reported."""
         with self._changed:
             self.give_all_back(error)
         self.settle()
 
     def give_all_back(self, error: str) -> None:
-        """Note that all tasks that are not reported are given back. Called with the lock held; `settle` tells it."""
+        """Record that all unreported tasks are given back; `settle` reports it. Called with the lock held."""
         self._to_give_back.extend((number, error) for number in self._pending)
         self._pending.clear()
         self._left.clear()
@@ -304,22 +304,22 @@ class TaskQueue:
 
 
 class UnorderedPass(Pass):
-    """One pass of a loader whose processes take what comes next; what of it they have brought is unknown."""
+    """One pass of a loader whose processes take the next records; which of them the loader has returned is unknown."""
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""
         if self.is_closed:
             return None
-        handed = self._task_queue = self._take()
-        found = handed.take(handed.note_delivered, is_over=lambda: self.is_closed)
-        return tuple(given.record for given in found) or None
+        tasks = self._task_queue = self._take()
+        found = tasks.take(tasks.note_delivered, is_over=lambda: self.is_closed)
+        return tuple(queued.record for queued in found) or None
 
     def end(self) -> None:
-        """Note that the loader has brought all that was handed out: nothing is to be taken back."""
+        """Record that the loader has returned all records: none are taken back."""
         self.is_closed = True
 
     def undo(self) -> None:
-        """Give all tasks back."""
+        """Give back all unreported tasks."""
         assert self._task_queue is not None
         self._task_queue.give_all_back(_LEFT)
 
@@ -327,13 +327,13 @@ class UnorderedPass(Pass):
 class OrderedPass(Pass):
     """The batches of one pass of a loader, handed out in the loader's order, whichever process asks first.
 
-    At the end of the data a loader throws away what it has of a batch, and all that comes behind. So only the last
-    batch may be short, and it is filled with its last record; who has it from the loader cuts it again. What the loader
-    has not brought when the pass is over is taken back, for the next one.
+    At the end of the data a loader drops an incomplete batch and everything after it. So only the last batch may be
+    short, and it is filled up with its last record; `legato.compat.elasticdl.loading` cuts it when the loader returns
+    it. Records that the loader has not returned when the pass is over are taken back, for the next pass.
 
     Args:
-        take: as of `Pass`.
-        batch_size: of all but the last.
+        take: as for `Pass`.
+        batch_size: number of records of each batch but the last.
     """
 
     is_ordered = True
@@ -346,46 +346,46 @@ class OrderedPass(Pass):
         self._under_way: dict[int, tuple[QueuedRecord, ...]] = {}
 
     def ask(self, number: int) -> tuple[Record, ...] | None:
-        """Return the records of a batch by its number, when those before it are handed out; None at the end."""
+        """Return the records of a batch, once the batches before it are handed out; None at the end."""
         if self.is_closed:
             return None
-        handed = self._task_queue = self._take()
+        tasks = self._task_queue = self._take()
 
         def note(batch: tuple[QueuedRecord, ...]) -> None:
             if batch:
                 self._under_way[number] = batch
             self._next = max(self._next, number + 1)
 
-        batch = handed.take(note, is_over=lambda: self.is_closed, is_turn=lambda: self._next >= number)
-        records = tuple(given.record for given in batch)
+        batch = tasks.take(note, is_over=lambda: self.is_closed, is_turn=lambda: self._next >= number)
+        records = tuple(queued.record for queued in batch)
         if 0 < len(records) < self._batch_size:
             self._sizes[number] = len(records)
             records += records[-1:] * (self._batch_size - len(records))
         return records or None
 
     def deliver(self, number: int) -> int | None:
-        """Note that the loader has brought a batch; returns how many records it has if it was filled, else None."""
+        """Record that the loader has returned a batch; return its number of records if it was filled up, else None."""
         batch = self._under_way.pop(number, None)
         if batch is not None and self._task_queue is not None:
             self._task_queue.deliver(batch)
         return self._sizes.get(number)
 
     def undo(self) -> None:
-        """Take back what the loader has not brought."""
+        """Take back records that the loader has not returned."""
         assert self._task_queue is not None
         batches = [self._under_way[number] for number in sorted(self._under_way)]
         self._under_way.clear()
-        self._task_queue.put_back([given for batch in batches for given in batch])
+        self._task_queue.put_back([queued for batch in batches for queued in batch])
 
 
 _left_loops: Final[queue.SimpleQueue[TaskQueue]] = queue.SimpleQueue()
-"""Whose loops were left: `SimpleQueue.put` may be called anywhere, a finaliser within another call of it included."""
+"""Task queues whose loops were left. A finaliser may call `SimpleQueue.put`, even inside of another call of it."""
 _watching: Final[list[int]] = []
 _starting: Final = threading.Lock()
 
 
 def _watch_left_loops() -> None:
-    """Have a thread of this process that works off what finalisers leave to do."""
+    """Start the thread that does the work that finalisers leave; one for each process."""
     with _starting:
         if _watching != [os.getpid()]:
             _watching[:] = [os.getpid()]
@@ -394,10 +394,10 @@ def _watch_left_loops() -> None:
 
 def _settle_forever() -> None:
     while True:
-        handed = _left_loops.get()
+        tasks = _left_loops.get()
         try:
-            handed.settle()
+            tasks.settle()
         except LegatoError as error:
-            # There is no driver. The next one gives the tasks of this worker to others when it ends.
+            # The driver does not answer. When this worker ends, its tasks are handed out again.
             _log.warning("Cannot give back the tasks of a loop that was left: %s", error)
-        del handed
+        del tasks

@@ -13,13 +13,13 @@ DEFAULT_NUM_MINIBATCHES: Final = 8
 
 
 class TaskKind(enum.IntEnum):
-    """What a task is for; the numbers are those of the historic protocol."""
+    """The purpose of a task; the numbers are those of the historic protocol."""
 
-    NONE = 0  # there is none, and there will be none
+    NONE = 0  # there is no task, and there will be none
     TRAINING = 1
     EVALUATION = 2
     PREDICTION = 3
-    WAIT = 4  # there is none now, but one may come back
+    WAIT = 4  # there is no task now, but one may come back
 
 
 class DatasetParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,12 +28,12 @@ class DatasetParams(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         name: of the data set; empty for the default one of its kind.
         batch_size: records of a mini-batch.
-        num_epochs: how often each record is handed out; 0 or less for without end.
+        num_epochs: how often each record is handed out; 0 or less: without end.
         dataset_size: records.
         shuffle: another order of all records in each epoch; tasks then name their records one by one.
         shuffle_shards: another order of the tasks in each epoch.
-        num_minibatches_per_shard: mini-batches of a task; 0 for what the job was submitted with.
-        kind: what its tasks are for.
+        num_minibatches_per_shard: mini-batches of a task; 0 for the number with which the job was submitted.
+        kind: the purpose of its tasks.
     """
 
     name: str = ""
@@ -47,15 +47,15 @@ class DatasetParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Records that one worker is to work off.
+    """Records for one worker to process.
 
     Args:
-        number: names this handing out in the whole job, from 1; a task that is handed out again has another one.
+        number: unique in the job, from 1; records that are handed out again come in a task with a new number.
         dataset: the name of its data set.
-        kind: what it is for.
+        kind: its purpose.
         start: the first of its places in the order of the epoch.
-        end: the place behind the last.
-        indices: its records; empty if they are ``range(start, end)``.
+        end: the place after the last.
+        indices: the numbers of its records; empty if they are ``range(start, end)``.
         epoch: from 1.
     """
 
@@ -73,17 +73,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> tuple[int, ...]:
-        """The numbers of its records, in the order in which they are meant to be worked off."""
+        """The numbers of its records, in the order in which to process them."""
         return self.indices or tuple(range(self.start, self.end))
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker stands among those that are in the training loop now.
+    """The rank of a worker among the workers in the training loop.
 
     Args:
-        rank: from 0, the oldest first; -1 if it is not among them.
-        world_size: how many they are.
-        rendezvous: grows with each change of who they are.
+        rank: from 0, the oldest worker first; -1 if the worker is not in the loop.
+        world_size: the number of workers in the loop.
+        rendezvous: a number that grows with each change of these workers.
         port: of a rendezvous for collectives; 0 if there is none.
     """
 
@@ -94,7 +94,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_name(kind: TaskKind) -> str:
-    """Return what a data set without a name is called.
+    """Return the name of a data set for which the program gives no name.
 
     >>> default_name(TaskKind.TRAINING), default_name(TaskKind.EVALUATION)
     ('_EDL_DEFAULT_TRAINING_DATA', '_EDL_DEFAULT_EVALUATION_DATA')

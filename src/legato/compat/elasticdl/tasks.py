@@ -1,7 +1,7 @@
 """The task manager: data sets by name, which worker has which task, open tasks. Pure: no clock, no I/O, only a seed.
 
-A record is handed out again as often as it takes: what a worker holds that is gone, and what a worker reports as
-failed, is to do again, behind what is to do in its epoch already. Nothing is ever dropped.
+No record is ever dropped. Tasks of workers that are gone, and tasks that a worker reports as failed, are handed out
+again, as often as necessary: after the other tasks of the present epoch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from legato.compat.elasticdl.task_types import (
 from legato.core.errors import DataError
 from legato.system.decoding import decode
 
-_SKIPPED: Final = 1000  # numbers at the beginning of another driver
+_SKIPPED: Final = 1000  # task numbers that a new driver does not use
 
 
 class KnownDataset(msgspec.Struct, frozen=True, kw_only=True):
-    """A data set as a new driver gets it."""
+    """The values of a data set that a new driver needs."""
 
     params: DatasetParams
     records_per_task: int
@@ -36,13 +36,13 @@ class KnownDataset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TasksState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a new driver must know of tasks.
+    """The state of all tasks that a new driver needs.
 
     Args:
         datasets: in the order in which they were registered.
-        next_number: of a task.
-        workers: that are there.
-        restored: digests of the checkpoints that were continued from.
+        next_number: the number of the next task.
+        workers: the present workers.
+        restored: SHA-256 digests of the checkpoints that were restored.
     """
 
     datasets: tuple[KnownDataset, ...] = ()
@@ -52,13 +52,13 @@ class TasksState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a report.
+    """The result of a report.
 
     Args:
-        is_known: the task was handed out.
-        num_failures: how often it has failed by now.
-        worker: that had it, if it was.
-        dataset: that it is of, if it was.
+        is_known: the reported task was handed out.
+        num_failures: how often it has failed so far.
+        worker: that had the task; None if the task is not known.
+        dataset: name of its data set; empty if the task is not known.
     """
 
     is_known: bool
@@ -72,8 +72,8 @@ class TaskManager:
 
     Args:
         seed: of all orders.
-        num_minibatches: mini-batches of a task where a data set does not say.
-        state: where an earlier driver stopped; None at the beginning.
+        num_minibatches: mini-batches of a task of a data set that does not set the number.
+        state: of an earlier driver at its end; None at the beginning.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class TaskManager:
 
     @property
     def state(self) -> TasksState:
-        """All that a new driver must know. Shares what changes: encode it at once."""
+        """The state that a new driver needs. Shares mutable parts with this object: encode it at once."""
         return TasksState(
             datasets=tuple(
                 KnownDataset(
@@ -110,7 +110,7 @@ class TaskManager:
 
     @property
     def workers(self) -> frozenset[int]:
-        """The workers that are there."""
+        """The present workers."""
         return self._workers
 
     @property
@@ -121,7 +121,7 @@ class TaskManager:
     # ------------------------------------------------------------ handing out
 
     def register(self, params: DatasetParams) -> bool:
-        """Register a data set; returns False if its name is known, which changes nothing.
+        """Register a data set; return False, without a change, if its name is known.
 
         Raises:
             DataError: a size is not above 0.
@@ -138,14 +138,16 @@ class TaskManager:
         """Hand out a task.
 
         Args:
-            worker: who asks.
+            worker: number of the worker that asks.
             dataset: the name of the data set; empty for the default one.
-            ask: names the request. Who did not hear the answer asks again by this name, and is handed out the same.
-            names_records: False: its reader does not need the records of a shuffled data set in the task.
+            ask: names the request. A worker that got no answer repeats the request with this name, and gets the same
+                task.
+            names_records: False: the worker does not need the record numbers of a shuffled data set.
 
         Returns:
-            The task. `TaskKind.WAIT`: nothing is left, but others hold tasks, which may come back; not said to a worker
-            that holds some itself, whose last batch may wait for the end. `TaskKind.NONE`: there is nothing for it.
+            The task. `TaskKind.WAIT`: no task is left, but other workers have tasks, which may come back. A worker that
+            has tasks itself does not get this answer, because it may need the end of the data to complete its last
+            batch. `TaskKind.NONE`: there is no task for this worker.
         """
         asked = self._find(dataset)
         if asked is None or worker not in self._workers:
@@ -161,12 +163,12 @@ class TaskManager:
         return TaskKind.WAIT if holders and worker not in holders else TaskKind.NONE
 
     def order_of(self, name: str) -> tuple[int, int] | None:
-        """Return how many records a data set has and the seed of their orders; None if they are in order."""
+        """Return the number of records and the seed of a shuffled data set; None if it is not shuffled, or unknown."""
         known = self._find(name)
         return (known.params.dataset_size, known.seed) if known is not None and known.params.shuffle else None
 
     def report(self, number: int, *, error: str = "") -> Reported:
-        """Note that a task is done; with an error, that it is to do again. Unknown numbers are skipped."""
+        """Record that a task is done or, with an error, that it must be done again. Unknown numbers are ignored."""
         for name, dataset in self._datasets.items():
             holding = dataset.state.doing.get(number)
             if holding is not None:
@@ -175,25 +177,25 @@ class TaskManager:
         return Reported(is_known=False)
 
     def set_workers(self, workers: Collection[int]) -> int:
-        """Say which workers are there, all of them. Takes back what others hold; returns how many tasks that were."""
+        """Set all present workers, take back the tasks of others, and return how many tasks that were."""
         self._workers = frozenset(workers)
         return sum(dataset.take_back(self._workers) for dataset in self._datasets.values())
 
     def reopen(self) -> None:
-        """Continue in another driver, with numbers that the last one cannot have used."""
+        """Continue in a new driver, with task numbers that the previous driver cannot have used."""
         self._next_number += _SKIPPED
 
     # ------------------------------------------------------------ data sets
 
     def reset(self, dataset: str = "", worker: int = 0, *, ask: str = "") -> bool:
-        """Restart a data set; returns False if there is none of this name. See `Dataset.reset`."""
+        """Restart a data set; return False if there is none of this name. See `Dataset.reset`."""
         asked = self._find(dataset)
         if asked is not None:
             asked.reset(worker, ask)
         return asked is not None
 
     def epoch(self, dataset: str = "") -> int:
-        """Return the epoch from which tasks are handed out, from 1; 0 before the first, and of an unknown data set."""
+        """Return the epoch from which tasks are handed out, from 1; 0 before the first, and for an unknown data set."""
         asked = self._find(dataset)
         return asked.state.epoch if asked is not None else 0
 
@@ -203,16 +205,16 @@ class TaskManager:
         return asked.checkpoint() if asked is not None else ""
 
     def restore(self, content: str) -> bool:
-        """Continue where a checkpoint was written: all open tasks of that time are to do, and none is handed out.
+        """Continue from a checkpoint: all tasks that were open then are open again, and none is handed out.
 
-        Once per job for each content: all workers restore the same one, and those that join later must not throw away
-        what was done since.
+        A job restores each checkpoint only once: all workers restore the same one, and a worker that joins later must
+        not undo the work since then.
 
         Returns:
-            False if it is of another version.
+            False if the checkpoint is of another version.
 
         Raises:
-            DataError: it is no checkpoint.
+            DataError: the text is no checkpoint.
         """
         name = _read_name(content)
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -227,11 +229,11 @@ class TaskManager:
 
     @property
     def is_work_left(self) -> bool:
-        """Whether a data set that was begun, and has an end, is not at it."""
+        """Whether a data set that has an end was begun and is not finished."""
         return any(_is_left(dataset) for dataset in self._datasets.values())
 
     def describe_left(self) -> str | None:
-        """Say which data sets were begun and are not done; None if all are, or have no end."""
+        """Return a text about data sets that have an end, were begun and are not finished; None if there are none."""
         left = [
             f"'{name}' (epoch {dataset.state.epoch} of {dataset.params.num_epochs}, "
             f"{len(dataset.state.doing)} tasks handed out and not reported)"
@@ -245,7 +247,7 @@ class TaskManager:
 
 
 def _is_left(dataset: Dataset) -> bool:
-    # One that was never begun, or not since its reset, is no unfinished work; nor is one without an end.
+    # A data set without an end, or one that was not begun since its last reset, is not unfinished work.
     is_begun = dataset.state.epoch > 0 and dataset.params.num_epochs > 0
     return is_begun and not (dataset.is_at_end and not dataset.state.doing)
 

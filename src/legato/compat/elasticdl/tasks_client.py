@@ -1,7 +1,8 @@
 """The interface between a worker and the source of its tasks. Types only; `tasks_client_grpc` speaks gRPC.
 
-All calls block, may be made from any thread of the process that made the client, and outlast a driver that is
-replaced: they are tried again until the driver answers, or has not answered for as long as a worker waits for one.
+All calls block, and may come from any thread of the process that made the client. They outlast a driver that is
+replaced: the client repeats them until the driver answers, or until the time has passed for which a worker waits for a
+driver.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from legato.core.errors import LegatoError
 
 
 class TasksUnreachable(LegatoError):
-    """Who hands out tasks does not answer any more, or the client was closed meanwhile."""
+    """The driver, which hands out tasks, is unknown or does not answer, or the client was closed."""
 
 
 class TasksClient(Protocol):
-    """Tasks, as one worker asks for them.
+    """Requests of one worker about tasks.
 
     Everywhere ``dataset`` is a name; empty for the default training data set. Every call raises `TasksUnreachable` if
-    no driver answers, and `legato.core.errors.DataError` if what is asked makes no sense.
+    no driver answers, and `legato.core.errors.DataError` if the request is invalid.
     """
 
     @property
@@ -39,9 +40,9 @@ class TasksClient(Protocol):
     def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:
         """Return the next task, None at the end of the data.
 
-        While nothing is left to hand out, but other workers still hold tasks, this waits: one of them may die. It does
-        not wait while this worker itself holds a task of the data set, because its last batch may only be made up once
-        the end is known; ask again when all is reported.
+        If no task is left, but other workers still have tasks, the call waits: a worker may die, and its tasks come
+        back. It does not wait while this worker itself has a task of the data set, because the worker may need the end
+        of the data to complete its last batch. Then call it again when all tasks are reported.
 
         Args:
             dataset: its name.
@@ -50,14 +51,14 @@ class TasksClient(Protocol):
         ...
 
     def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:
-        """Say that a task is done, or, with an error, that it is not: it is then handed out again.
+        """Report that a task is done or, with an error, that it has failed and must be handed out again.
 
-        A number that is not handed out (any more) is skipped.
+        The number of a task that is not handed out (any more) is ignored.
         """
         ...
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Restart a data set: its first epoch, no task done; tasks that are handed out count no more."""
+        """Restart a data set from its first epoch. Tasks that are handed out do not count any more."""
         ...
 
     def get_dataset_epoch(self, dataset: str = "") -> int:
@@ -69,11 +70,11 @@ class TasksClient(Protocol):
         ...
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Continue where a checkpoint was written: all that was not done then is to do. False if it cannot be read."""
+        """Continue from a checkpoint: the records that were not done then are open. False if it cannot be read."""
         ...
 
     def worker_sync(self, name: str) -> bool:
-        """Say that this worker has reached a named point. True once all have that ran when the first reached it."""
+        """Report that this worker has reached a named point; return whether all have that ran at the first report."""
         ...
 
     def wait_worker_sync(self, name: str, *, notify: bool = False) -> bool:
@@ -89,13 +90,13 @@ class TasksClient(Protocol):
         ...
 
     def get_standing(self) -> Standing:
-        """Return where this worker stands among those in the training loop."""
+        """Return the rank of this worker in the training loop, and the number of workers in it."""
         ...
 
     def report_training_loop(self, *, inside: bool) -> None:
-        """Say that this worker enters the training loop, or leaves it."""
+        """Report that this worker enters the training loop, or leaves it."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection; calls of other threads raise `TasksUnreachable`."""
+        """Close the connection; calls of other threads raise `TasksUnreachable`."""
         ...

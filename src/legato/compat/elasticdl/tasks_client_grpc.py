@@ -1,6 +1,6 @@
-"""A worker's tasks over gRPC, from the plugin of its job's driver. Retries while a driver is being replaced.
+"""Requests a worker's tasks over gRPC, from the plugin of the job's driver. Retries while a driver is being replaced.
 
-For the process that makes it only: not for what that forks.
+Only the process that makes a client may use it, not the processes that it forks.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _M = TypeVar("_M")
 
 
 def connect_tasks(environment: Mapping[str, str] = os.environ) -> GrpcTasksClient:
-    """Return the client of a worker, as its environment says.
+    """Return the client of the worker that the environment describes.
 
     Raises:
-        TasksUnreachable: it says nothing of who hands out tasks.
+        TasksUnreachable: the environment does not contain the address of the driver's plugin, or a worker's number.
     """
     address, worker = environment.get("MASTER_ADDR", ""), environment.get("WORKER_ID", "")
     if ":" not in address or not worker.isdigit():
@@ -47,13 +47,13 @@ def connect_tasks(environment: Mapping[str, str] = os.environ) -> GrpcTasksClien
 
 
 class GrpcTasksClient:
-    """Tasks, as one worker asks for them; see `legato.compat.elasticdl.tasks_client.TasksClient`.
+    """Requests of one worker about tasks; see `legato.compat.elasticdl.tasks_client.TasksClient`.
 
     Args:
-        address: ``host:port`` of who hands them out.
+        address: ``host:port`` of the driver's plugin.
         worker: the number of the worker that asks.
-        host: by which it is known in the training loop.
-        away_limit_s: who hands them out may be away for that long.
+        host: identifies the worker in the training loop.
+        away_limit_s: seconds for which the plugin may not answer before a call fails.
         clock: monotonic seconds.
     """
 
@@ -72,7 +72,7 @@ class GrpcTasksClient:
         self._clock = clock
         self._address = address
         self._process = os.getpid()
-        # Names of requests must not come again, also from another process under this worker's number.
+        # Names of requests must be unique, also among several processes with this worker's number.
         self._name = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._closed = threading.Event()
@@ -124,7 +124,7 @@ class GrpcTasksClient:
             return None
         start, end, indices = answer.shard.start, answer.shard.end, answer.shard.indices
         if answer.order.size:
-            # Here, because the driver has others to serve.
+            # Computed here and not in the driver, which serves many workers.
             order = answer.order
             indices = order_of_records(order.size, order.seed, answer.epoch).take(start, end)
         return Task(
@@ -138,7 +138,7 @@ class GrpcTasksClient:
         )
 
     def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:
-        """Say that a task is done or not; see `TasksClient`."""
+        """Report that a task is done or has failed; see `TasksClient`."""
         asked = m.ReportResultRequest(task_id=task, err_message=error, dataset_name=dataset)
         self._ask("report_dataset_task_result", asked, m.Empty)
 
@@ -156,13 +156,13 @@ class GrpcTasksClient:
         return self._ask("get_shard_checkpoint", m.DatasetRequest(dataset_name=dataset), m.ShardCheckpoint).content
 
     def restore_checkpoint(self, content: str) -> bool:
-        """Continue where a checkpoint was written; see `TasksClient`."""
+        """Continue from a checkpoint; see `TasksClient`."""
         return self._ask("report_shard_checkpoint", m.ShardCheckpoint(content=content), m.YesResponse).yes
 
     # ------------------------------------------------------------ named points, the loop
 
     def worker_sync(self, name: str) -> bool:
-        """Say that this worker has reached a named point; see `TasksClient`."""
+        """Report that this worker has reached a named point; see `TasksClient`."""
         asked = m.WorkerSyncRequest(sync_name=name, worker_id=self._worker)
         return self._ask("worker_sync", asked, m.YesResponse).yes
 
@@ -179,7 +179,7 @@ class GrpcTasksClient:
         self._ask("delete_worker_sync", m.DeleteSyncRequest(delete_all=True), m.Empty)
 
     def get_standing(self) -> Standing:
-        """Return where this worker is in the training loop; see `TasksClient`."""
+        """Return the rank of this worker in the training loop; see `TasksClient`."""
         answer = self._ask("get_comm_rank", m.HostRequest(worker_host=self._host), m.CommRankResponse)
         return Standing(
             rank=answer.rank_id,
@@ -189,23 +189,23 @@ class GrpcTasksClient:
         )
 
     def report_training_loop(self, *, inside: bool) -> None:
-        """Say that this worker enters the training loop, or leaves it."""
+        """Report that this worker enters the training loop, or leaves it."""
         asked = m.LoopStatusRequest(worker_host=self._host, status=_ENTERED if inside else _LEFT)
         self._ask("report_training_loop_status", asked, m.Empty)
 
     def close(self) -> None:
-        """Let go of the connection; calls of other threads raise `TasksUnreachable`."""
+        """Close the connection; calls of other threads raise `TasksUnreachable`."""
         self._closed.set()
         self._channel.close()
 
     # ------------------------------------------------------------ one call
 
     def _name_request(self) -> str:
-        """Return what a request and its repetitions are called, and nothing else."""
+        """Return a new name, for a request and its repetitions."""
         return f"{self._name}-{next(self._numbers)}"
 
     def _ask(self, method: str, request: Any, kind: type[_M], metadata: Mapping[str, str] | None = None) -> _M:
-        """Call a method until it answers; each call may be carried out twice without harm."""
+        """Call a method until it answers. The plugin may carry a call out twice without harm."""
         if os.getpid() != self._process:
             raise TasksUnreachable(
                 "Only the process that made the client of tasks may use it. Pass records on to others, not the client."

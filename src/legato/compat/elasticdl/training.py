@@ -1,9 +1,9 @@
 """Trains the batches of a program's own loop, step by step, on the runtime: the reverse of `run.batches`.
 
-There the runtime hands out batches; here the program's loop comes with one and wants it trained. Each call of the
-wrapped function brings the batch of a ticket (`plan`); it is computed when the runtime asks for its micro-batch, which
-is at once but behind a change of membership. A call never goes beyond the end of a step, so that what the loop does
-behind it is done after each step, on every worker.
+With `run.batches` the runtime hands out batches; here the program's loop brings a batch to train. Each call of the
+wrapped function brings the batch of a ticket (`plan`). It is computed when the runtime asks for its micro-batch: at
+once, except after a change of membership. A call never goes beyond the end of a step, so that whatever the loop does
+after the call is done after each step, on every worker.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from legato.train.process import job
 
 
 class Progress:
-    """What travels to who joins, besides the state of models and optimizers.
+    """The state that a joining worker receives, besides that of models and optimizers.
 
     Args:
-        between: knows what the program does after its steps.
-        steps: learn where the training is.
-        place: where it begins.
-        num_per_step: micro-batches of a step, unless set otherwise.
+        scheduler_guard: knows what the program changes between steps.
+        steps: the steps of the stream; continued from the received state.
+        place: number of micro-batches of the stream before this training.
+        num_per_step: number of micro-batches of a step after the state is received.
     """
 
-    def __init__(self, between: SchedulerGuard, steps: StreamSteps, place: int, num_per_step: int) -> None:
-        self._scheduler_guard = between
+    def __init__(self, scheduler_guard: SchedulerGuard, steps: StreamSteps, place: int, num_per_step: int) -> None:
+        self._scheduler_guard = scheduler_guard
         self._steps = steps
         self._num_per_step = num_per_step
         self.step = 0
-        """Steps that are committed."""
+        """Number of committed steps."""
         self.place = place
-        """Micro-batches of the stream that are trained."""
+        """Number of trained micro-batches of the stream."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the state as plain values."""
         return {"step": self.step, "place": int(self.place), "acts_after_steps": self._scheduler_guard.acts_after_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`."""
+        """Restore what `state_dict` returned."""
         self.step, self.place = state["step"], state["place"]
         self._scheduler_guard.acts_after_steps = state["acts_after_steps"]
         self._steps.go_on(self.step, self.place, self._num_per_step)
@@ -64,14 +64,14 @@ class Training:
     """The training of one model by a program's own loop.
 
     Args:
-        stream: what is trained.
+        stream: the records to train.
         seed: of the job.
-        num_per_step: micro-batches of a step; if it is not fixed, no more than that.
-        epoch_of: returns in which epoch a job is that has trained so many micro-batches.
-        start: micro-batches that were trained before, in a job whose checkpoint of shards this one continues from.
+        num_per_step: number of micro-batches of a step; the maximum, if it is not fixed.
+        epoch_of: returns the epoch of a job that has trained a number of micro-batches.
+        start: number of micro-batches that an earlier job trained, from whose checkpoint of shards this one continues.
 
     Raises:
-        UsageError: that job trained another stream.
+        UsageError: the earlier job trained another stream.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Training:
             start.check(stream)
         self.stream = stream
         self.num_before = 0
-        """Micro-batches that the program counts as trained before these."""
+        """Number of micro-batches that the program counts as trained before this training."""
         self._start = start
         self._seed = seed
         self._num_per_step = num_per_step
@@ -93,7 +93,7 @@ class Training:
         self._run: Run | None = None
         self._is_fixed = True
         self._failure: BaseException | None = None
-        self._is_told = False
+        self._is_failure_raised = False
         self._epochs: Iterator[int] = iter(())
         self._turns: Iterator[tuple[Key, int]] = iter(())
         self._due: tuple[Key, int] | None = None
@@ -107,7 +107,7 @@ class Training:
 
     @property
     def place(self) -> int:
-        """How many micro-batches of the stream are trained."""
+        """The number of trained micro-batches of the stream."""
         return self._progress.place
 
     @property
@@ -117,12 +117,12 @@ class Training:
 
     @property
     def has_stepped(self) -> bool:
-        """Whether the call that runs, or was the last one, completes a step."""
+        """Whether the present call, or the last one, has completed a step."""
         return self._run is not None and self._run.stepped
 
     @property
     def num_micro_batches(self) -> int:
-        """How many micro-batches the present step has, or the one that was just committed."""
+        """The number of micro-batches of the present step, or of the step that was just committed."""
         step = 0 if self._run is None else self._run.step - self._run.stepped
         return self._steps.num_micro_batches_of(step)
 
@@ -134,12 +134,12 @@ class Training:
     # ------------------------------------------------------------ begin and end
 
     def begin(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, is_fixed: bool) -> None:
-        """Join the job, on whichever thread comes first; returns once the first micro-batches are known.
+        """Join the job, on the first thread that calls this; return once the first micro-batches are known.
 
         Args:
             model: of the program.
-            optimizer: likewise.
-            is_fixed: all steps have as many micro-batches; else as many as there are workers.
+            optimizer: of the program.
+            is_fixed: all steps have the same number of micro-batches; False: as many as there are workers.
         """
         with self._lock:
             self._raise_failure()
@@ -148,9 +148,9 @@ class Training:
             try:
                 self._join(model, optimizer, is_fixed)
             except BaseException as error:
-                # Another thread than the program's may have come here: the program gets the error when it calls.
+                # This may be another thread than the program's: then the program gets the error at its next call.
                 self._failure = error
-                self._is_told = threading.current_thread() is threading.main_thread()
+                self._is_failure_raised = threading.current_thread() is threading.main_thread()
                 self.plan.close()
                 raise
 
@@ -162,7 +162,7 @@ class Training:
             global_batch_size=self._num_per_step * size, micro_batch_size=size, seed=self._seed, num_backwards=passes
         )
         if run.device.type == "cuda":
-            # Programs move their batches to "cuda".
+            # Programs move their batches to "cuda", which means the current device.
             torch.cuda.set_device(run.device)
         schedulers = find_schedulers(optimizer)
         self._scheduler_guard = SchedulerGuard([optimizer], schedulers)
@@ -179,14 +179,14 @@ class Training:
         if run.step:
             self._scheduler_guard.join()
         if self._due is None:
-            # The others have trained everything.
+            # The other workers have trained everything.
             self._close()
 
     def end(self) -> None:
         """End the training with the program's loop.
 
         Raises:
-            ProgramError: the loop came to the end of its data, and has not given all of them to the training function.
+            ProgramError: the loop has reached the end of its data without passing all batches to the training function.
         """
         if self._run is None or self._has_ended:
             return
@@ -197,10 +197,9 @@ class Training:
             if self.plan.is_stuck:
                 raise ProgramError(
                     "The loop has reached the end of its data, but has not passed all of its batches to the function "
-                    "of "
-                    "elastic_run. Call it once for every batch that the loader yields, in their order."
+                    "of elastic_run. Call it once for every batch that the loader yields, in their order."
                 )
-            # Broken off by the program: by its own count, or because it is good enough.
+            # The program has left its loop early: by its own count, or because the model is good enough.
             for generator in (self._turns, self._epochs):
                 if isinstance(generator, Generator):
                     generator.close()
@@ -210,13 +209,13 @@ class Training:
         self.plan.close()
 
     def end_with_program(self) -> None:
-        """End the training where the program has not said that its loop is over."""
-        if getattr(sys, "last_value", None) is None and not self._is_told:
+        """End the training at the end of a program that has not ended it, unless an error ends the program."""
+        if getattr(sys, "last_value", None) is None and not self._is_failure_raised:
             self.end()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            self._is_told = threading.current_thread() is threading.main_thread()
+            self._is_failure_raised = threading.current_thread() is threading.main_thread()
             raise self._failure
 
     # ------------------------------------------------------------ a call
@@ -225,7 +224,7 @@ class Training:
         """Train with the batch that the program's loop brings.
 
         Returns:
-            What the function returned last; if it was not called yet, a number that is none.
+            The last result of the function; NaN, shape ``[]``, if the function was not called yet.
         """
         self._raise_failure()
         try:
@@ -240,7 +239,7 @@ class Training:
                     break
                 self._advance()
         except BaseException:
-            # Also where this worker leaves: no process may wait for its loaders.
+            # Also if this worker leaves the job: its loader processes must not wait for answers.
             self.plan.close()
             raise
         finally:
@@ -256,15 +255,15 @@ class Training:
             return
         check_batch(tensors_of((args, kwargs)), size)
         if num_records < size:
-            # The loader has filled it with its last record.
+            # The loader has filled the batch up with its last record.
             args, kwargs = self._arguments.cut(args, kwargs, size, num_records)
         self.plan.hold(place, (args, kwargs))
 
     def _compute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._run is not None and self._due is not None
-        # Again: between the turn's begin and here the program may have drawn numbers, or its loader.
+        # The runtime has seeded at the begin of the turn. Since then the program or its loader may have drawn numbers.
         seed_micro_batch(self._seed, self._run.step, self._due[0].index)
-        with hearing_losses(self._run.note_loss):
+        with observe_losses(self._run.note_loss):
             result = function(*args, **kwargs)
         self._is_open = False
         return result
@@ -274,7 +273,7 @@ class Training:
         before, self._progress.step = self._progress.place, self._run.step
         self._progress.place = self._steps.place_before(self._run.step)
         self.plan.drop_before(self._progress.place)
-        # Who begins far on finds an epoch that it has not seen, as who joins later; all of them do so here.
+        # After the first step the epoch is new to all workers' programs, also if the job continues from a checkpoint.
         known = 0 if before == self._start else self._epoch(before)
         self._scheduler_guard.leave_step(is_new_epoch=self._epoch(self._progress.place) > known)
         if self._progress.place >= self.stream.num_places:
@@ -288,14 +287,14 @@ class Training:
         self.plan.close()
 
     def _advance(self) -> None:
-        """End the turn that was, do what is due between two steps, and begin the next turn."""
+        """End the last turn, let the runtime do its work between steps, and begin the next turn."""
         self._due = next(self._turns, None)
         self._is_open = self._due is not None
 
-    # ------------------------------------------------------------ what the runtime says
+    # ------------------------------------------------------------ called by the runtime
 
     def follow(self, keys: Iterator[Key]) -> None:
-        """Take note of what is this worker's from now on."""
+        """Set the keys of the micro-batches that this worker trains from now on."""
         assert self._run is not None
         if not self._is_fixed:
             count = min(self._run.num_workers, self._num_per_step)
@@ -303,7 +302,7 @@ class Training:
         self.plan.follow(keys)
 
     def take(self) -> tuple[Key, Any]:
-        """Return what is trained next."""
+        """Return the next key to train, and in place of its batch the key with its place in the stream."""
         return self.plan.take()
 
 
@@ -311,10 +310,10 @@ class Training:
 
 
 @contextlib.contextmanager
-def hearing_losses(note: Callable[[float], None]) -> Iterator[None]:
-    """Call a function with each loss, shape ``[]`` or of one element, whose backward pass this thread begins inside.
+def observe_losses(note: Callable[[float], None]) -> Iterator[None]:
+    """Call ``note`` with each loss whose backward pass this thread begins inside of the context.
 
-    A loss that a `torch.amp.GradScaler` has scaled is reported unscaled.
+    A loss is a tensor of one element. A loss that a `torch.amp.GradScaler` has scaled is reported unscaled.
     """
     original, original_scale, own = torch.Tensor.backward, torch.amp.GradScaler.scale, threading.get_ident()
     scaled: list[tuple[torch.Tensor, float]] = []
@@ -329,8 +328,8 @@ def hearing_losses(note: Callable[[float], None]) -> Iterator[None]:
     @functools.wraps(original)
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.numel() == 1 and threading.get_ident() == own:
-            told = [loss for known, loss in scaled if known is self]
-            note(told[-1] if told else float(self.detach()))
+            unscaled = [loss for known, loss in scaled if known is self]
+            note(unscaled[-1] if unscaled else float(self.detach()))
         return original(self, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     torch.Tensor.backward = backward  # type: ignore[method-assign]

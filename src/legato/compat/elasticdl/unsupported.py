@@ -17,11 +17,11 @@ _TENSORFLOW: Final = (
 
 
 def refuse_tensorflow(name: str) -> NoReturn:
-    """Say that a name for TensorFlow is not supported.
+    """Refuse a name for TensorFlow that a program imports.
 
     Raises:
-        AttributeError: there never was such a name.
-        ImportError: a program asks.
+        AttributeError: ElasticDL had no such name.
+        ImportError: ElasticDL had this name.
     """
     if name not in _TENSORFLOW:
         raise AttributeError(name)

@@ -6,12 +6,12 @@ from typing import Final
 
 WORKER_NUM: Final = "WORKER_NUM"
 MINIBATCHES_PER_TASK: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
-"""What ``--num_minibatches_per_task`` said; set by the submission."""
+"""The value of ``--num_minibatches_per_task``; the submission sets it."""
 
 SUM: Final = "LEGATO_ELASTICDL_SUM"
-"""``1``: without a fixed global batch gradients are added up, as the original did, and not averaged."""
+"""``1``: if the global batch is not fixed, gradients are added up, as in the original, and not averaged."""
 
 SEED: Final = "LEGATO_SEED"
-"""Seed of everything random."""
+"""The seed of all random numbers."""
 
 TASKS_ADDRESS: Final = "MASTER_ADDR"

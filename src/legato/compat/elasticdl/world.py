@@ -1,7 +1,7 @@
 """The workers in the training loop, for programs with their own collectives: ranks, and when they change. Pure.
 
-A new world is formed when every member of the present one knows of that, or cannot any more: so no member starts to
-connect in a world that is superseded before the others have heard of it.
+A new world is formed when every member of the present world has asked for its rank in it, or when a member has left the
+loop. So a world whose members are all in the loop is never replaced before each of them knows it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from legato.compat.elasticdl.task_types import Standing
 
 
 class WorldState(msgspec.Struct, kw_only=True):
-    """All that a new driver must know.
+    """The state that a new driver needs.
 
     Args:
-        inside: who is in the loop now, in the order in which they came → a port of theirs, 0 if they told none.
+        inside: workers in the loop, in the order in which they entered → the port that each reported, 0 for none.
         members: of the present world, by rank.
         number: of the present world; 0 before the first.
-        told: members that have asked for their rank.
-        barriers: what members have called at, within the present world → who has.
+        told: members that have asked for their rank in the present world.
+        barriers: name of a barrier in the present world → members that have reached it.
     """
 
     inside: dict[int, int] = {}
@@ -35,27 +35,27 @@ class World:
     """The workers in the training loop.
 
     Args:
-        state: where an earlier driver stopped; None at the beginning.
+        state: of an earlier driver at its end; None at the beginning.
     """
 
     def __init__(self, state: WorldState | None = None) -> None:
         self.state = state if state is not None else WorldState()
 
     def enter(self, worker: int, port: int = 0) -> None:
-        """A worker enters the loop; it is put behind those who are in it."""
+        """Record that a worker enters the loop. A new one comes after the workers that are in it."""
         self.state.inside[worker] = port
 
     def leave(self, worker: int) -> None:
-        """A worker leaves the loop; nothing if it was not in it."""
+        """Record that a worker leaves the loop. Nothing happens if it was not in it."""
         self.state.inside.pop(worker, None)
 
     def set_workers(self, workers: Collection[int]) -> None:
-        """Forget who does not run any more."""
+        """Remove workers that do not run any more."""
         for worker in set(self.state.inside) - set(workers):
             self.leave(worker)
 
     def stand(self, worker: int) -> tuple[Standing, bool]:
-        """Return where a worker stands, and whether anything changed by its asking."""
+        """Return the rank of a worker, and whether its request has changed the state."""
         state = self.state
         before = (state.number, len(state.told))
         inside = list(state.inside)
@@ -70,7 +70,10 @@ class World:
         return standing, before != (state.number, len(state.told))
 
     def meet(self, name: str, worker: int, number: int) -> bool:
-        """A member is at a barrier of a world; returns whether all are, and the world is still the present one."""
+        """Record that a member has reached a barrier of a world.
+
+        Return whether all members have, and the world is still the present one.
+        """
         state = self.state
         if number != state.number or worker not in state.members:
             return False

@@ -16,8 +16,7 @@ _MARK: Final = "# Written by 'elasticdl zoo init'."
 _OLD_PYTHON: Final = re.compile(r"python:(2|3\.(?:[0-9]|10))(?![0-9])")
 _NO_DOCKER: Final = (
     "The program 'docker', which builds and pushes images, is not installed. Jobs on this machine need no image: "
-    "'elasticdl "
-    "train' uploads the present folder. For a cluster, install Docker and repeat this."
+    "'elasticdl train' uploads the current folder. For a cluster, install Docker and repeat this command."
 )
 
 
@@ -25,7 +24,7 @@ def render_dockerfile(asked: ParsedCommand) -> str:
     """Return the Dockerfile.
 
     Raises:
-        UsageError: a folder leads out of the one in which Docker builds, or an address or image is no single word.
+        UsageError: a folder is not inside of the one in which Docker builds, or the index or image is no single word.
     """
     index = _check_word(asked.text("extra_pypi_index"), "extra_pypi_index")
     pip = "pip install --no-cache-dir" + (f" --extra-index-url={shlex.quote(index)}" if index else "")
@@ -45,32 +44,33 @@ def render_dockerfile(asked: ParsedCommand) -> str:
 
 
 def write_dockerfile(asked: ParsedCommand, here: Path) -> list[str]:
-    """Write ``Dockerfile`` into a folder, and return what is to be said of it.
+    """Write ``Dockerfile`` into a folder, and return messages for the user.
 
     Raises:
-        UsageError: there is one that Legato did not write.
+        UsageError: the folder contains a Dockerfile that Legato did not write.
     """
     text = render_dockerfile(asked)
     file = here / "Dockerfile"
     if file.exists() and not file.read_text(errors="replace").startswith(_MARK):
         raise UsageError(f"{here} already contains a Dockerfile. Move it away, or build with it.")
     file.write_text(text)
-    told = [f"{file} is written. Build the image with: elasticdl zoo build --image=NAME ."]
+    messages = [f"{file} is written. Build the image with: elasticdl zoo build --image=NAME ."]
     if not asked.text("local_pkg_dir"):
-        told.append(
+        messages.append(
             "pip gets Legato from your package index. If that does not contain it, put its wheel into a folder, and "
-            "say --local_pkg_dir=FOLDER."
+            "add --local_pkg_dir=FOLDER."
         )
     if _OLD_PYTHON.search(asked.text("base_image")):
-        told.append(f"Legato needs Python 3.11 or later, which {asked.text('base_image')} has not. Use python:3.11.")
-    return told
+        base = asked.text("base_image")
+        messages.append(f"Legato needs Python 3.11 or later, which {base} does not have. Use python:3.11.")
+    return messages
 
 
 def run_docker(asked: ParsedCommand) -> int:
     """Build or push an image, and return Docker's exit code.
 
     Raises:
-        UsageError: there is no Docker.
+        UsageError: Docker is not installed, or the folder has no Dockerfile.
     """
     docker = shutil.which("docker")
     if docker is None:
@@ -78,7 +78,7 @@ def run_docker(asked: ParsedCommand) -> int:
     words = ["push", asked.text("image")]
     if asked.command == "zoo build":
         folder = asked.text("path")
-        # What is no folder here, Docker may know: an address, or its standard input.
+        # A path that is not a folder may be an address, or the standard input: Docker checks it.
         if Path(folder).is_dir() and not (Path(folder) / "Dockerfile").is_file():
             raise UsageError(f"There is no Dockerfile in folder {folder}. Write one with 'elasticdl zoo init' there.")
         words = ["build", "-t", asked.text("image"), asked.text("path")]
@@ -86,14 +86,17 @@ def run_docker(asked: ParsedCommand) -> int:
 
 
 def _check_word(said: str, flag: str) -> str:
-    # A second line, or a word behind the first, would be an instruction of its own.
+    # A second line would be another instruction of Docker, and a second word another argument.
     if any(sign.isspace() or not sign.isprintable() for sign in said) or said.startswith("-"):
-        raise UsageError(f"Cannot use --{flag}={said[:200]!r}: it is one word, without blanks and new lines.")
+        raise UsageError(f"Cannot use --{flag}={said[:200]!r}: it must be one word, without blanks and new lines.")
     return said
 
 
 def _inside(said: str, flag: str) -> str:
     path = PurePosixPath(said)
     if path.is_absolute() or ".." in path.parts or not said or any(sign in said for sign in ' \t\n"'):
-        raise UsageError(f"Cannot use --{flag}={said[:200]}: Docker copies what lies in the present folder only.")
+        raise UsageError(
+            f"Cannot use --{flag}={said[:200]}: Docker copies only from the current folder. Give a path inside of it, "
+            "without blanks and quotes."
+        )
     return str(path)

@@ -178,7 +178,7 @@ def test_a_value_is_kept_as_it_was_said(values: list[str], name: str) -> None:
     assert found == (values[-1] if values else ("a" if name == "job_name" else flag.default))
 
 
-def test_all_flags_have_a_fate_and_a_reason() -> None:
+def test_all_flags_have_an_effect_and_a_reason() -> None:
     for flags in FLAGS.values():
         assert len({flag.name for flag in flags}) == len(flags)
-        assert all(isinstance(flag, Flag) and flag.why and flag.fate for flag in flags)
+        assert all(isinstance(flag, Flag) and flag.why and flag.effect for flag in flags)

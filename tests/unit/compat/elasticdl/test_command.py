@@ -172,7 +172,7 @@ def test_the_manifest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("--cluster_spec_json=[]", "neither a JSON object"),
         ("--cluster_spec_json={", "neither a JSON object"),
         ("--cluster_spec_json=????", "neither a JSON object"),
-        ("--aux_params=pod_names=0.3", "say 1.0, or 0.2"),
+        ("--aux_params=pod_names=0.3", "give 1.0, or 0.2"),
     ],
 )
 def test_manifests_that_cannot_be_written(here: Path, capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
@@ -230,7 +230,7 @@ def test_what_is_written_into_the_dockerfile_is_one_word_of_it(here: Path, capsy
     (here / "Dockerfile").unlink()
     for word in ("--extra_pypi_index=https://i\nRUN id", "--base_image=a\nRUN id", "--base_image=a AS b"):
         assert command.main(["zoo", "init", "--model_zoo=zoo", word]) == 1
-        assert "it is one word" in capsys.readouterr().err
+        assert "it must be one word" in capsys.readouterr().err
     assert not (here / "Dockerfile").exists()
 
 

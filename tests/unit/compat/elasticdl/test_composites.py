@@ -115,10 +115,10 @@ def test_volumes() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("host_path=/d", "mount_path says"),
+        ("host_path=/d", "mount_path must be the path"),
         ("host_path=/d,mount_path=data", "from the root"),
         ("host_path,mount_path=/d", "has no value"),
-        ("host_path=/d,mountpath=/d", "there is no 'mountpath'"),
+        ("host_path=/d,mountpath=/d", "'mountpath' is unknown"),
         ("host_path=/d,claim_name=c,mount_path=/d", "both claim_name and host_path"),
         ("host_path=/d,mount_path=/d,host_path=/e,mount_path=/e", "given twice"),
         ("host_path=/d,mount_path=/d;host_path=/e,mount_path=/d/", "two volumes at /d"),

@@ -16,7 +16,7 @@ from legato.compat.elasticdl import job_environment
 from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
 from legato.compat.elasticdl.optimizer import distribute
-from legato.compat.elasticdl.training import hearing_losses
+from legato.compat.elasticdl.training import observe_losses
 from legato.core.errors import ProgramError, UsageError
 
 SIZE, BATCH = 14, 4
@@ -122,7 +122,7 @@ def test_a_loss_is_heard_as_it_was_before_it_was_scaled() -> None:
     weight = torch.ones((), requires_grad=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
     scale = torch.amp.GradScaler.scale
-    with hearing_losses(heard.append):
+    with observe_losses(heard.append):
         scaler.scale(weight * 2.0).backward()
         (weight * 3.0).backward()
         (weight * torch.ones(2)).backward(torch.ones(2))

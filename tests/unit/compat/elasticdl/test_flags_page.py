@@ -1,4 +1,4 @@
-"""The page says of every flag what becomes of it."""
+"""The page states the effect of every flag."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from legato.compat.elasticdl.flags import FLAGS
 
 PAGE = (Path(__file__).parents[4] / "docs/elasticdl.md").read_text()
-TOLD = {"used": "supported", "accepted": "accepted", "refused": "not supported"}
+WORDS = {"used": "supported", "accepted": "accepted", "refused": "not supported"}
 
 
 def test_every_flag_of_train_is_documented_with_its_effect() -> None:
     rows = re.findall(r"^\| (`--[^|]+) \| ([a-z ]+) \| ([^\n]+) \|$", PAGE, re.MULTILINE)
-    told = [(flag, fate) for flags, fate, _ in rows for flag in re.findall(r"`--(\w+)`", flags)]
-    assert sorted(told) == sorted((flag.name, TOLD[flag.fate]) for flag in FLAGS["train"])
+    documented = [(flag, effect) for flags, effect, _ in rows for flag in re.findall(r"`--(\w+)`", flags)]
+    assert sorted(documented) == sorted((flag.name, WORDS[flag.effect]) for flag in FLAGS["train"])
 
 
 def test_every_flag_of_the_other_commands_is_documented() -> None:

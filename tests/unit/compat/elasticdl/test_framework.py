@@ -62,7 +62,7 @@ def test_where_a_program_lies(words: tuple[str, ...], script: str | None) -> Non
         (("-c", "print()"), "names no program"),
         (("-m", "zoo.mnist.mnist"), "The module 'zoo/mnist/mnist.py' is not in the code"),
         (("mnist_pytorch.py",), "Did you mean 'zoo/mnist/mnist_pytorch.py'"),
-        (("-m", "zoo/mnist.py"), "not the name of a module"),
+        (("-m", "zoo/mnist.py"), "not a name of a module"),
         (("--num_minibatches_per_task=0", "train.py"), "at least 1"),
         (("--num_minibatches_per_task",), "at least 1"),
     ],

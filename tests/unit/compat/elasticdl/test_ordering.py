@@ -108,7 +108,7 @@ def test_a_program_elsewhere_goes_with_its_own_folder(here: Path) -> None:
     other = here.parent / "other"
     found = order(here, command=f"python {other}/own.py")
     assert (found.words, found.folder) == (("own.py",), other)
-    assert f"The program is that of {other}." in found.notices
+    assert f"Legato takes the program from {other}." in found.notices
     found = order(here, f"--volume=host_path={other},mount_path=/code", command="python /code/own.py")
     assert (found.words, found.folder, found.left_out) == (("own.py",), other, ())
 
@@ -121,7 +121,7 @@ def test_a_program_elsewhere_goes_with_its_own_folder(here: Path) -> None:
         ("python /no/such.py", "There is no program /no/such.py on this machine"),
         ("python -m model_zoo.no", "no module model_zoo.no"),
         ("python -m no_such_package.x", "Change to the folder that contains no_such_package"),
-        ("python -m a/b.py", "no name of a module"),
+        ("python -m a/b.py", "not a name of a module"),
         ("", "The option --job_command is missing"),
     ],
 )
@@ -146,7 +146,7 @@ def test_what_program_there_is_not(here: Path, command: str, told: str) -> None:
         (("--ps_resource_limit=cpu=x",), "Cannot read --ps_resource_limit"),
         (("--worker_resource_request=gpu=2",), "A worker has one GPU"),
         (("--worker_pod_priority=urgent",), "--worker_pod_priority"),
-        (("--volume=claim_name=c,mount_path=/c",), "no cluster that could have the claim 'c'"),
+        (("--volume=claim_name=c,mount_path=/c",), "Cannot mount the claim 'c': Legato uses no cluster"),
         (("--volume=host_path={data_dir},mount_path=/c",), "from the root"),
         (("--aux_params=min_workers=3",), "from 1 to --num_workers=2"),
         (("--distribution_strategy=Local",), "--num_workers=1"),
@@ -172,14 +172,14 @@ def test_no_parameter_servers_are_allreduce() -> None:
 
 def test_all_that_one_has_is_not_uploaded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here))
-    with pytest.raises(UsageError, match="all of it would be uploaded"):
+    with pytest.raises(UsageError, match="would upload all of it"):
         order(here)
 
 
 def test_a_mount_path_that_nothing_names_is_reported(here: Path) -> None:
     found = order(here, f"--volume=host_path={here}/data,mount_path=/else", command="python train.py 2>&1 | tee x")
-    assert [notice.partition(" names")[0] for notice in found.notices] == [
-        "Nothing in the command or the variables",
+    assert [notice.partition(" /else")[0] for notice in found.notices] == [
+        "The command and the variables do not contain",
         "Dropped from the command: 2>&1 | tee x. What workers print is kept as logs.",
     ]
 

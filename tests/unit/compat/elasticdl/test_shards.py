@@ -52,13 +52,13 @@ def test_the_same_stream_goes_on_and_may_have_more_epochs() -> None:
 @pytest.mark.parametrize(
     ("content", "other", "told"),
     [
-        (write(), {"batch_size": 32}, "batch_size=64, and now 32"),
-        (write(), {"dataset_size": 500}, "dataset_size=1000, and now 500"),
-        (write(), {"shuffle": False}, "shuffle=true, and now false"),
-        (write(), {"shuffle_shards": True}, "shuffle_shards=false, and now true"),
-        (write(seed=3), {}, "seed=3, and now 0"),
+        (write(), {"batch_size": 32}, "batch_size=64, but now it is 32"),
+        (write(), {"dataset_size": 500}, "dataset_size=1000, but now it is 500"),
+        (write(), {"shuffle": False}, "shuffle=true, but now it is false"),
+        (write(), {"shuffle_shards": True}, "shuffle_shards=false, but now it is true"),
+        (write(seed=3), {}, "seed=3, but now it is 0"),
         (write(shuffle_shards=True), {"shuffle_shards": True, "num_minibatches_per_shard": 2}, "records_per_task=512"),
-        (write(16), {"num_epochs": 2}, "num_epochs=1, and now 2"),
+        (write(16), {"num_epochs": 2}, "num_epochs=1, but now it is 2"),
     ],
     ids=["batch", "size", "order", "order of tasks", "seed", "tasks", "behind the short batch"],
 )
@@ -79,7 +79,7 @@ def test_a_checkpoint_of_tasks_is_refused_by_a_controller() -> None:
 def test_a_checkpoint_that_says_no_order_is_none() -> None:
     known = json.loads(write())
     del known["order"]
-    with pytest.raises(DataError, match="does not say of what order"):
+    with pytest.raises(DataError, match="does not contain the order of its records"):
         read_place(json.dumps(known))
     assert read_place(json.dumps({**known, "trained_minibatches": True})) is None
     assert read_place("[]") is None

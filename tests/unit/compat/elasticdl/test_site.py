@@ -194,8 +194,8 @@ def test_a_folder_of_images_is_torchvisions_with_the_numbers_of_a_service(tmp_pa
     done = run(launch.__file__, "program.py", directory=tmp_path)
     (error,) = [line for line in done.stderr.splitlines() if "Error: " in line]
     assert error.endswith(
-        "There is no folder nowhere of images. Check the path that the program is given, and that the folder is on "
-        "this machine."
+        "The folder nowhere with the images does not exist. Check the path that the program uses, and that the folder "
+        "is on this machine."
     )
 
 

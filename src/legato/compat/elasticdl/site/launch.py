@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def check(arguments: Sequence[str]) -> None:
-    """Refuse what cannot be run; loads nothing. Arguments and errors as of `main`."""
+    """Check that there is such a program, without loading it. Arguments and errors are those of `main`."""
     if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
         raise UsageError("There is no program to run. Name it: launch.py SCRIPT [ARGUMENTS...] or launch.py -m MODULE.")
     if arguments[0] == "-m":
@@ -71,7 +71,7 @@ def _set_path(first: Path) -> None:
             "ElasticDL's own need its master, and are incomplete in its repository.\n"
         )
     sys.path[:] = [str(_SITE), str(first), *rest] if hidden else [str(first), str(_SITE), *rest]
-    # Loader processes that are spawned read it.
+    # Loader processes that are spawned read this variable.
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if str(_SITE) not in known:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_SITE), *known])
@@ -84,7 +84,7 @@ def _seed() -> None:
 
 
 def _step_aside() -> None:
-    """Let tracebacks begin at the program: they begin at the first frame of ``__main__``, which is the launcher's."""
+    """Make tracebacks begin at the program, not at the launcher: they begin at the first frame of ``__main__``."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

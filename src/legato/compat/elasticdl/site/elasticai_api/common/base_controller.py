@@ -1,4 +1,4 @@
-"""What controllers have in common, as programs import it."""
+"""The base class of controllers, as programs import it."""
 
 from legato.compat.elasticdl.controller import AllReduceController
 

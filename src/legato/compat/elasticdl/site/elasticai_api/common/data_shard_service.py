@@ -1,4 +1,4 @@
-"""``from elasticai_api.common.data_shard_service import RecordIndexService``, as programs say it."""
+"""``from elasticai_api.common.data_shard_service import RecordIndexService``, as programs write it."""
 
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService, build_data_shard_service
 

@@ -1,4 +1,4 @@
-"""Names that programs import; Legato sees itself what its processes use."""
+"""Names that programs import. Legato itself measures what its processes use."""
 
 
 class ResourceMonitor:

@@ -1,4 +1,4 @@
-"""``from elasticai_api.pytorch.controller import …``, as programs say it."""
+"""``from elasticai_api.pytorch.controller import …``, as programs write it."""
 
 from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
 

@@ -1,4 +1,4 @@
-"""``from elasticai_api.pytorch.dataset import ElasticImageFolder``, as programs say it; needs torchvision."""
+"""``from elasticai_api.pytorch.dataset import ElasticImageFolder``, as programs write it; needs torchvision."""
 
 from typing import Any
 

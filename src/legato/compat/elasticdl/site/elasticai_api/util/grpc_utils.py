@@ -5,7 +5,7 @@ from typing import Any
 
 
 def build_channel(addr: str) -> Any:
-    """Return what stands for a channel: a process asks who hands out its tasks, whatever its program says."""
+    """Return the address in place of a channel: the process finds the source of its tasks itself."""
     return addr
 
 

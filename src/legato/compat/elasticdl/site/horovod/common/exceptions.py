@@ -1,4 +1,4 @@
-"""Errors of Horovod that programs name; none of them is ever raised."""
+"""Errors of Horovod that programs name. Legato never raises them."""
 
 
 class HorovodInternalError(RuntimeError):

@@ -1,4 +1,4 @@
-"""``import horovod.torch as hvd``, as programs say it; there is no Horovod behind it."""
+"""``import horovod.torch as hvd``, as programs write it. Legato implements the names without Horovod."""
 
 from legato.compat.elasticdl.horovod_names import (
     Adasum,

@@ -2,7 +2,7 @@
 
 
 class Mode:
-    """What a data set is read for."""
+    """The purposes for which a data set is read."""
 
     TRAINING = "training"
     EVALUATION = "evaluation"
