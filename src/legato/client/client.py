@@ -33,7 +33,7 @@ _PATIENCE_S: Final = 30.0
 
 
 class Client(PoolCalls, PeopleCalls, ProjectCalls):
-    """A platform.
+    """A connection to a platform.
 
     Args:
         server: its address, or a name that was given to `legato login`. None: the variable ``LEGATO_SERVER``, else the
@@ -89,13 +89,13 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
 
     def _repr_html_(self) -> str:
         pool = self.pool()
-        told = [
+        rows = [
             ("server", self.server.url),
             ("policy", pool.policy),
             ("slots", f"{pool.num_usable}, {pool.num_free} free"),
         ]
         stages = ", ".join(f"{number} {stage}" for stage, number in pool.jobs.items() if number)
-        return render_table(["", ""], [*told, ("jobs", stages or "none"), ("decided", pool.summary)])
+        return render_table(["", ""], [*rows, ("jobs", stages or "none"), ("decided", pool.summary)])
 
     # ------------------------------------------------------------ jobs
 
@@ -112,17 +112,17 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         """Submit a job. Its code is uploaded, unless the server has it already.
 
         Args:
-            program: a script, or a function, which is called on every worker; with ``framework`` the first word of its
+            program: a script, or a function, which is called on every worker; with ``framework``, the first word of its
                 command line.
-            arguments: of the script, or of the function; or the other words of the command line.
-            code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-                directory if it is in there, else the script's own folder; of a command line the present directory; of
-                a function nothing but itself.
-            directory: on the machines, in which the script lies and runs; nothing is uploaded then.
+            arguments: of the script or the function; with ``framework``, the other words of the command line.
+            code: the folder to upload, or the SHA-256 of code that was uploaded before. None: for a script the current
+                directory if it contains the script, else the script's folder; for a command line the current directory;
+                for a function only the function.
+            directory: on the machines, which contains the script and in which it runs; then nothing is uploaded.
             key: the same submission with the same key makes only one job. None: this call is one submission, which is
                 repeated if its answer is lost.
             before_upload: called with the code, if the server does not have it, before it is sent.
-            options: as `JobOptions`.
+            options: as in `JobOptions`.
 
         Raises:
             UsageError: the job cannot be submitted; the message says what to change.
@@ -137,7 +137,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
 
         Args:
             program: accepted, and has no effect.
-            options: as `JobOptions`.
+            options: as in `JobOptions`.
         """
         fields = check_options(options)
         body = {"name": "plan", "program": [str(program or "program.py")], **fields}
@@ -147,7 +147,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         """Return a job by its id, or the newest one of a name.
 
         Raises:
-            NotFound: there is none that you may see.
+            NotFound: there is no such job that you may see.
         """
         return Job(self._line, self._line.ask(JobRecord, "GET", name_path("job", job)))
 
@@ -177,7 +177,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             search: a part of the name or the id, regardless of case.
             project: its id or name.
             experiment: of which they are runs; its id or name.
-            definition: the same.
+            definition: of which they are runs; its id or name.
             limit: maximum number of jobs. None: all.
             order: ``newest`` or ``oldest`` first.
         """
@@ -208,11 +208,11 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
 
     def has_code(self, sha256: str) -> bool:
         """Return whether code was uploaded already."""
-        # Not HEAD: a refusal would come without its reason.
+        # Not HEAD, because a refusal would come without its reason.
         return self._line.send("GET", f"/code/{sha256}", accepted=(404,)).status_code != 404
 
     def upload(self, packed: Packed, before_upload: Callable[[Packed], None] | None = None) -> str:
-        """Upload code, unless it is there, and return its SHA-256; arguments as of `submit`."""
+        """Upload code, unless the server has it, and return its SHA-256; arguments are those of `submit`."""
         if not self.has_code(packed.sha256):
             if before_upload is not None:
                 before_upload(packed)
@@ -234,7 +234,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         try:
             record = self._line.ask(JobRecord, "POST", "/jobs", body=fields, headers=headers)
         except NotFound:
-            # The server deletes unused code after a while. If that happened in this moment, the code is sent again.
+            # The server deletes unused code after a while. If it has just done so, the code is sent again.
             if packed is None or self.has_code(packed.sha256):
                 raise
             self.upload(packed)

@@ -33,11 +33,11 @@ _PATIENCE_S: Final = 30.0
 _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 90.0  # a long poll takes at most 60 s
 _SILENCE_LIMIT_S: Final = 45.0  # for a stream, which sends something every 15 s
-_MAX_TOLD: Final = 200
+_MAX_REASON: Final = 200
 
 # When one of these is raised, no byte of the request was sent.
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_PASSING: Final = (429, 502, 503, 504)
+_TEMPORARY: Final = (429, 502, 503, 504)
 _SURELY_NOT_DONE: Final = (429,)
 
 
@@ -60,7 +60,7 @@ class Line:
         answer_limit_s: maximum duration of one try, in seconds.
         transport: carries requests; for tests. None: the network.
         clock: monotonic seconds.
-        sleep: waits so many seconds.
+        sleep: waits a number of seconds.
         draw: returns a random number from 0 to 1, so that many clients do not repeat requests at the same time.
         on_outage: called with True when a server stops answering, and with False when it answers again, in the thread
             of the request.
@@ -152,7 +152,7 @@ class Line:
         Args:
             method: the HTTP method.
             path: below ``/api/v1``, with each part quoted.
-            params: parameters of the query; those with None are left out.
+            params: parameters of the query; those with the value None are not sent.
             body: sent as JSON.
             content: bytes to send instead of ``body``.
             headers: additional header fields.
@@ -165,26 +165,26 @@ class Line:
             PerhapsDone: the server refused a repeated request, after the answer to an earlier try was lost.
             LegatoError: the server refuses, cannot be reached, or is not understood.
         """
-        told = dict(headers or {})
+        fields = dict(headers or {})
         if content is not None:
-            told["Content-Type"] = "application/octet-stream"
+            fields["Content-Type"] = "application/octet-stream"
         elif body is not None:
             content = msgspec.json.encode(body)
-            told["Content-Type"] = "application/json"
+            fields["Content-Type"] = "application/json"
         tries = self.begin_tries()
         was_lost = False
         while True:
             try:
                 response = self._http.request(
-                    method, path if is_open else f"{API}{path}", params=_strip(params), content=content, headers=told
+                    method, path if is_open else f"{API}{path}", params=_strip(params), content=content, headers=fields
                 )
             except httpx.TransportError as error:
                 is_sent = not isinstance(error, _NEVER_SENT)
                 was_lost = was_lost or is_sent
                 if is_sent and not is_repeatable:
                     raise Unavailable(
-                        f"The answer of the server at {self.server.url} was lost: {_tell(error)}. Legato does not know "
-                        "whether the server did it; check before you repeat it."
+                        f"The answer of the server at {self.server.url} was lost: {_explain(error)}. The server may "
+                        "have carried out the request; check before you repeat it."
                     ) from error
                 self._outage.miss()
                 tries.wait(self._describe(error), error)
@@ -193,7 +193,7 @@ class Line:
             if response.is_success or response.status_code in accepted:
                 return response
             refusal = make_error(response, self.server.url)
-            if self._comes_again(response, refusal, is_repeatable=is_repeatable):
+            if self._is_temporary(response, refusal, is_repeatable=is_repeatable):
                 was_lost = was_lost or response.status_code not in _SURELY_NOT_DONE
                 tries.wait(refusal, None, _read_retry_after(response))
                 continue
@@ -201,10 +201,10 @@ class Line:
                 raise PerhapsDone(refusal)
             raise refusal
 
-    def _comes_again(self, response: httpx.Response, refusal: LegatoError, *, is_repeatable: bool) -> bool:
+    def _is_temporary(self, response: httpx.Response, refusal: LegatoError, *, is_repeatable: bool) -> bool:
         if isinstance(refusal, InFlight):
             return True
-        if response.status_code not in _PASSING:
+        if response.status_code not in _TEMPORARY:
             return False
         return is_repeatable or response.status_code in _SURELY_NOT_DONE
 
@@ -233,7 +233,7 @@ class Line:
         """Yield the messages of a stream until its end message; reconnect and continue after a lost connection.
 
         Args:
-            path: as of `send`.
+            path: as in `send`.
             params: of the query.
             last_id: continue after the message with this id.
 
@@ -262,7 +262,7 @@ class Line:
                 if not has_begun:
                     # Otherwise the next try shows whether only the connection broke.
                     self._outage.miss()
-            except _ComesAgain as refused:
+            except _RefusedForNow as refused:
                 lost = refused.error, None, refused.wait_s
             else:
                 # The stream ended without an end message: the server stops, and will restart or be replaced.
@@ -284,15 +284,15 @@ class Line:
             if not response.is_success:
                 response.read()
                 error = make_error(response, self.server.url)
-                if response.status_code in _PASSING:
-                    raise _ComesAgain(error, _read_retry_after(response))
+                if response.status_code in _TEMPORARY:
+                    raise _RefusedForNow(error, _read_retry_after(response))
                 raise error
             if "text/event-stream" not in response.headers.get("content-type", ""):
                 raise ServerError(f"The server at {self.server.url} does not stream. Is it a Legato server?")
             yield None
             yield from read_messages(response.iter_bytes())
 
-    # ------------------------------------------------------------ again
+    # ------------------------------------------------------------ retries
 
     def begin_tries(self) -> Tries:
         """Begin a series of tries with the full patience."""
@@ -303,14 +303,14 @@ class Line:
         url = self.server.url
         if _is_about_trust(error):
             return NotTrusted(
-                f"Cannot reach the server at {url} safely: {_tell(error)}. If its certificate is of your own making, "
-                "name the file with it in SSL_CERT_FILE."
+                f"Cannot reach the server at {url} safely: {_explain(error)}. If you made its certificate yourself, "
+                "set SSL_CERT_FILE to the file with the certificate."
             )
         remedy = "Does it run ('legato up' starts one on this machine), and is the address right?"
-        return Unavailable(f"Cannot reach the server at {url}: {_tell(error)}. {remedy}")
+        return Unavailable(f"Cannot reach the server at {url}: {_explain(error)}. {remedy}")
 
 
-class _ComesAgain(Exception):
+class _RefusedForNow(Exception):
     """The server refused a stream temporarily."""
 
     def __init__(self, error: LegatoError, wait_s: float | None) -> None:
@@ -319,7 +319,7 @@ class _ComesAgain(Exception):
         self.wait_s = wait_s
 
 
-# ---------------------------------------------------------------- small things
+# ---------------------------------------------------------------- answers and errors
 
 
 def _strip(params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def _read_retry_after(response: httpx.Response) -> float | None:
     return float(said) if said.isascii() and said.isdecimal() else None
 
 
-def _tell(error: httpx.TransportError) -> str:
+def _explain(error: httpx.TransportError) -> str:
     """Describe an error; some errors of the library have an empty message."""
     usual = {
         httpx.ConnectTimeout: "it does not answer",
@@ -340,7 +340,7 @@ def _tell(error: httpx.TransportError) -> str:
         httpx.ReadError: "the connection broke",
         httpx.WriteError: "the connection broke",
     }
-    return (str(error) or usual.get(type(error), type(error).__name__))[:_MAX_TOLD].rstrip(".")
+    return (str(error) or usual.get(type(error), type(error).__name__))[:_MAX_REASON].rstrip(".")
 
 
 def _is_about_trust(error: BaseException | None) -> bool:
@@ -355,7 +355,7 @@ def need_token(server: Server) -> Server:
     """Return the server after a check that there is a token for it.
 
     Raises:
-        Unauthenticated: there is none.
+        Unauthenticated: there is no token.
     """
     if server.token is None:
         raise Unauthenticated(

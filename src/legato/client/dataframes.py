@@ -21,8 +21,8 @@ def need_pandas() -> Any:
         import pandas
     except ImportError:
         raise UsageError(
-            "Cannot make a table: pandas is not installed. Install it with 'pip install pandas', or use what needs "
-            "none, such as job.series()."
+            "Cannot make a table: pandas is not installed. Install it with 'pip install pandas', or use a method that "
+            "works without it, such as job.series()."
         ) from None
     return pandas
 

@@ -29,7 +29,7 @@ class FileIsThere(UsageError):
 
     def __init__(self, to: Path, there: Path, remedy: str = "overwrite=True") -> None:
         super().__init__(
-            f"Cannot download to '{to}': '{there}' is there already. Choose another place, or overwrite with {remedy}."
+            f"Cannot download to '{to}': '{there}' exists already. Choose another place, or overwrite with {remedy}."
         )
         self.to = to
         self.there = there
@@ -86,7 +86,7 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
             if mark is not None:
                 mark.write_text(_MARKED)
         except OSError as error:
-            raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Fix that and repeat.") from error
+            raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Fix that and try again.") from error
     return [target for _, target in wanted]
 
 
@@ -109,7 +109,7 @@ def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) ->
         to.parent.mkdir(parents=True, exist_ok=True)
         _fetch(line, f"/code/{quote(sha256, safe='')}/archive", to)
     except OSError as error:
-        raise UsageError(f"Cannot write '{to}': {error.strerror or error}. Fix that and repeat.") from error
+        raise UsageError(f"Cannot write '{to}': {error.strerror or error}. Fix that and try again.") from error
     return to
 
 
@@ -122,8 +122,8 @@ def _walk(line: Line, job: str, path: str) -> Iterator[File]:
     found = list_files(line, job, path)
     if not found.is_complete:
         raise UsageError(
-            f"Cannot download '{path or '.'}': it has more entries than the server lists, or names that are no text. "
-            "Download what you need of it by name."
+            f"Cannot download '{path or '.'}': it has more entries than the server lists, or names that are not text. "
+            "Download the files that you need one by one."
         )
     for item in found.items:
         if item.kind == "file":
@@ -164,7 +164,7 @@ def _fetch(line: Line, path: str, target: Path) -> None:
     try:
         with scratch.open("wb") as stream:
             while True:
-                # Ask for no compression, because offsets of ranges would then differ.
+                # No compression, because ranges count the bytes that are sent.
                 headers = {"Accept-Encoding": "identity"}
                 if etag is not None and stream.tell():
                     headers |= {"Range": f"bytes={stream.tell()}-", "If-Range": etag}
@@ -187,7 +187,7 @@ def _fetch(line: Line, path: str, target: Path) -> None:
 
 
 def _read_etag(response: httpx.Response) -> str | None:
-    """Return the strong ETag of an answer; None: there is none, so a download cannot be resumed."""
+    """Return the strong ETag of an answer; None if there is none, so that the download cannot be resumed."""
     etag = response.headers.get("etag")
     if etag is None or etag.startswith("W/") or "content-encoding" in response.headers:
         return None

@@ -44,7 +44,7 @@ def make_files(function: Callable[..., Any], arguments: tuple[Any, ...], *, has_
     Args:
         function: the function to call on every worker.
         arguments: its arguments.
-        has_folder: a folder is uploaded with it, from which modules can be imported.
+        has_folder: whether a folder is uploaded with the function, from which it can import modules.
 
     Raises:
         UsageError: the function cannot be pickled.
@@ -57,8 +57,8 @@ def make_files(function: Callable[..., Any], arguments: tuple[Any, ...], *, has_
     except Exception as error:
         # Pickling an object may raise any error, whose message explains it best.
         raise UsageError(
-            f"Cannot send function '{name_of(function)}': {error}. Open files, locks and connections inside of it, or "
-            "submit a script."
+            f"Cannot send function '{name_of(function)}': {error}. Open files, and create locks and connections, "
+            "inside of the function, or submit a script."
         ) from error
     finally:
         if module is not None:

@@ -31,7 +31,7 @@ def render_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def render_job(job: JobRecord) -> str:
     """Return a table of one job, with a row for each field."""
     progress = job.progress
-    told = [
+    rows = [
         ("id", job.id),
         ("stage", f"{job.stage}: {job.reason}"),
         ("slots", count_slots(job)),
@@ -41,7 +41,7 @@ def render_job(job: JobRecord) -> str:
         ("samples/s", progress.samples_per_s if progress else None),
         ("submitted", f"{_render_time(job.submitted_at)} by {job.owner}, queue {job.queue}, priority {job.priority}"),
     ]
-    return f"<b>{html.escape(job.name)}</b>" + render_table(["", ""], [row for row in told if row[1] is not None])
+    return f"<b>{html.escape(job.name)}</b>" + render_table(["", ""], [row for row in rows if row[1] is not None])
 
 
 def render_jobs(jobs: Sequence[JobRecord]) -> str:

@@ -1,4 +1,4 @@
-"""A job of the platform for Python programs: read it, wait for it, change it. Decides nothing about it."""
+"""A job of the platform for Python programs: reads it, waits for it and changes it, through the server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Job:
         self._line = line
         self.record = record
 
-    # ------------------------------------------------------------ what it is
+    # ------------------------------------------------------------ state
 
     @property
     def id(self) -> str:
@@ -79,22 +79,22 @@ class Job:
 
     @property
     def reason(self) -> str:
-        """Why it is in this stage."""
+        """Why the job is in its stage."""
         return self.record.reason
 
     @property
     def progress(self) -> Progress | None:
-        """Its progress; None: not known yet."""
+        """The progress of the job; None: not known yet."""
         return self.record.progress
 
     @property
     def num_slots(self) -> int:
-        """Slots that it holds."""
+        """Number of slots that the job holds."""
         return self.record.num_slots
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of its program; None: it has not ended, or never ran."""
+        """The exit code of the program; None: it has not ended, or never ran."""
         return self.record.exit_code
 
     @property
@@ -107,7 +107,7 @@ class Job:
     def _repr_html_(self) -> str:
         return render_job(self.record)
 
-    # ------------------------------------------------------------ look and wait
+    # ------------------------------------------------------------ read and wait
 
     def refresh(self) -> Job:
         """Get the job from the server again, and return the job itself."""
@@ -115,16 +115,16 @@ class Job:
         return self
 
     def wait(self, timeout_s: float | None = None, *, until: str | Collection[str] = ENDED) -> Job:
-        """Wait until the job is in one of some stages, and return the job itself. How it ended is in ``stage``.
+        """Wait until the job is in a certain stage, by default until it has ended, and return the job itself.
 
         Args:
-            timeout_s: None: no limit.
-            until: the stage, or several of which one must be reached; default: the job has ended.
+            timeout_s: maximum time, in seconds. None: no limit.
+            until: the stage; of several stages, any one.
 
         Raises:
             UsageError: there is no such stage.
-            TimeoutError: it took longer.
-            Conflict: it has ended, in another stage.
+            TimeoutError: the job has not reached the stage in this time.
+            Conflict: the job has ended in another stage.
         """
         stages = {until} if isinstance(until, str) else set(until)
         if unknown := sorted(stages.difference(STAGES)):
@@ -133,7 +133,7 @@ class Job:
                 f"{', '.join(STAGES)}."
             )
         deadline = math.inf if timeout_s is None else self._line.clock() + timeout_s
-        # From before the first request on, so that no event is missed between two requests.
+        # Read before the job itself, so that no event is missed between two requests.
         after = self._ask_events(after="now", limit=1).after
         while self.refresh().stage not in stages:
             if self.has_ended:
@@ -146,11 +146,11 @@ class Job:
         return self
 
     def explain(self, num_decisions: int = 20) -> Explanation:
-        """Return why the job has its slots."""
+        """Return why the job has its slots, with at most ``num_decisions`` decisions."""
         return self._line.ask(Explanation, "GET", self._path("explain"), params={"limit": num_decisions})
 
     def spec(self) -> Spec:
-        """Return what the job runs."""
+        """Return the specification of the job: what it runs."""
         return self._line.ask(Spec, "GET", self._path("spec"))
 
     def attempts(self) -> Listing[Attempt]:
@@ -177,7 +177,7 @@ class Job:
             after = _as_seq(page.after)
 
     def training_events(self, *, after: int = 0) -> Iterator[TrainingEvent]:
-        """Yield the events of its drivers: workers that joined, left and died, checkpoints, views.
+        """Yield the events of the job's drivers: workers that joined, left and died, checkpoints, views.
 
         Args:
             after: begin after the event with this ``seq``.
@@ -187,7 +187,7 @@ class Job:
             yield from page.items
             after = _as_seq(page.after)
 
-    # ------------------------------------------------------------ what it leaves
+    # ------------------------------------------------------------ outputs
 
     def logs(
         self,
@@ -202,8 +202,8 @@ class Job:
 
         Args:
             follow: continue until the job has ended; lines of different workers come as they are written.
-            worker: of this one only. None: of all.
-            driver: the log of its driver instead.
+            worker: only the output of this worker. None: of all workers.
+            driver: the log of the job's driver instead.
             tail: number of last lines of each log. None: all.
             since: only lines written from this time on (seconds since 1970), one log after the other. None: all.
         """
@@ -226,8 +226,8 @@ class Job:
         Args:
             contains: the text, regardless of case and without colours.
             level: at least ``debug``, ``info``, ``warning`` or ``error``; lines without a level are left out.
-            worker: of this one only. None: of all.
-            driver: in the log of its driver instead.
+            worker: only in the log of this worker. None: of all workers.
+            driver: in the log of the job's driver instead.
         """
         chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
         return search_logs(self._line, self.id, chosen, contains, level)
@@ -243,7 +243,7 @@ class Job:
         """Return the metrics that the program logged, as columns.
 
         Args:
-            names: of the series. None: all.
+            names: of the series. If none is given: all.
             after_step: only values of later steps.
             num_points: maximum number of points of each series; the smallest and largest of each interval stay.
             steps: also return when each step was committed. False: this part is empty, and the server reads less.
@@ -256,15 +256,15 @@ class Job:
         """Return the metrics that the program logged: a row for each step, a column for each name.
 
         Args:
-            names: of the columns. None: all.
+            names: of the columns. If none is given: all.
 
         Raises:
-            UsageError: pandas is not installed; `series` needs none.
+            UsageError: pandas is not installed; `series` works without it.
         """
         return make_frame(self.series(*names, steps=False))
 
     def files(self, path: str = "", *, recursive: bool = False) -> Listing[File]:
-        """Return what is in a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000 entries."""
+        """Return the entries of a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000."""
         return Listing(list_files(self._line, self.id, path, is_recursive=recursive).items)
 
     def checkpoints(self) -> Listing[Checkpoint]:
@@ -282,7 +282,7 @@ class Job:
         return download(self._line, self.id, path, Path(to), is_overwriting=overwrite)
 
     def download_code(self, to: str | Path, *, overwrite: bool = False) -> Path:
-        """Download the uploaded code of the job as a zip file; arguments as of `Client.download_code`.
+        """Download the uploaded code of the job as a zip file; arguments are those of `Client.download_code`.
 
         Raises:
             UsageError: the job has no uploaded code, or you may not see it.
@@ -296,21 +296,21 @@ class Job:
     # ------------------------------------------------------------ change
 
     def pause(self) -> Job:
-        """Save its state and free its slots, until `resume`. Returns at once, with its present stage."""
+        """Pause the job: save its state and free its slots, until `resume`. Returns at once, with the present stage."""
         return self._act("pause", lambda now: now.stage in ("pausing", "paused"))
 
     def resume(self) -> Job:
-        """Resume it where it was paused."""
+        """Resume the job where it was paused."""
         return self._act("resume", lambda now: now.stage in ("queued", "starting", "running"))
 
     def stop(self, now: bool = False) -> Job:
-        """End it after the present step, with a checkpoint; or ``now``, without one. Returns at once."""
+        """Stop the job after the present step, with a checkpoint; or ``now``, without one. Returns at once."""
         return self._act("stop", lambda record: record.stage in ("stopping", "stopped"), {"now": now})
 
     def resize(
         self, max_workers: int | None = None, min_workers: int | None = None, *, only_if_unchanged: bool = False
     ) -> Job:
-        """Change its minimum and maximum number of workers; arguments as of `set`."""
+        """Change the minimum and maximum number of workers; arguments are those of `set`."""
         said = {"min_workers": min_workers, "max_workers": max_workers}
         return self._change("POST", "resize", _strip(said), only_if_unchanged=only_if_unchanged)
 
@@ -344,7 +344,7 @@ class Job:
         """Submit a clone of this job, which starts from scratch.
 
         Args:
-            key: as of `Client.submit`.
+            key: as in `Client.submit`.
             options: fields to change.
         """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
@@ -352,7 +352,7 @@ class Job:
         record = self._line.ask(JobRecord, "POST", self._path("clone"), body=body, headers=headers)
         return Job(self._line, record)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ requests
 
     def _path(self, below: str = "") -> str:
         return f"/jobs/{self.id}/{below}" if below else f"/jobs/{self.id}"
@@ -367,7 +367,7 @@ class Job:
         try:
             self.record = self._line.ask(JobRecord, "POST", self._path(verb), body=body, tells_repeats=True)
         except PerhapsDone as perhaps:
-            # The first try may have succeeded and its answer was lost: then the present state says so.
+            # The first try may have succeeded although its answer was lost: then the job shows the change.
             if not is_done(self.refresh().record):
                 raise perhaps.refusal from None
         return self

@@ -1,4 +1,4 @@
-"""Reads the logs of a job: existing lines, and new ones. Keeps nothing."""
+"""Reads the logs of a job: existing lines, and new ones. Stores nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from legato.system.decoding import decode
 
 DRIVER: Final = "driver"
 _WORKER: Final = "worker-"
-_MAX_HELD: Final = 1 << 16
+_MAX_LINE: Final = 1 << 16  # characters; a longer line is yielded in parts
 _NUM_NAMED: Final = 10
 
 
@@ -27,7 +27,7 @@ class LogLine(NamedTuple):
 
     @property
     def worker(self) -> int | None:
-        """The number of the worker that wrote it."""
+        """The number of the worker that wrote the line; None: the driver wrote it."""
         return int(self.log.removeprefix(_WORKER)) if self.log.startswith(_WORKER) else None
 
     def __str__(self) -> str:
@@ -35,14 +35,14 @@ class LogLine(NamedTuple):
 
 
 class FoundLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that was looked for.
+    """A line that a search has found.
 
     Args:
-        log: in which it stands; ``worker-N`` or ``driver``.
-        offset: of its first byte.
-        time: when it was written. None: it was not noted.
-        level: ``debug``, ``info``, ``warning`` or ``error``. None: none is in it.
-        text: without its end; of a very long line its beginning.
+        log: the log that contains it; ``worker-N`` or ``driver``.
+        offset: of its first byte in the log.
+        time: when it was written, in seconds since 1970. None: not known.
+        level: ``debug``, ``info``, ``warning`` or ``error``. None: the line names no level.
+        text: without its end; only the beginning of a very long line.
     """
 
     log: str = ""
@@ -58,7 +58,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in a log stands what was written at a moment. ``time``: when that was; None: it was not noted."""
+    """A position in a log, in bytes. ``time``: when the text there was written; None: not known."""
 
     offset: int
     time: float | None
@@ -70,18 +70,18 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 def name_log(worker: int) -> str:
-    """Return what the log of a worker is called."""
+    """Return the name of a worker's log."""
     return f"{_WORKER}{worker}"
 
 
 def search_logs(line: Line, job: str, logs: Sequence[str], contains: str, level: str | None) -> Iterator[FoundLine]:
-    """Yield the lines of logs in which something stands, one log after the other.
+    """Yield the lines of logs that contain a text, one log after the other.
 
     Args:
         line: the connection to the server.
         job: its id.
-        logs: their names. Empty: those of all workers that there are.
-        contains: in the line, in small or large letters.
+        logs: their names. Empty: those of all workers.
+        contains: the text, regardless of case.
         level: at least this one. None: any.
 
     Raises:
@@ -98,13 +98,14 @@ def search_logs(line: Line, job: str, logs: Sequence[str], contains: str, level:
 
 
 def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
-    """Yield what is in logs now; of several logs in order of time, as far as that was noted.
+    """Yield the lines that logs have now.
 
     Args:
         line: the connection to the server.
         job: its id.
-        logs: their names. Empty: those of all workers that there are.
-        tail: so many lines of each from its end. None: all.
+        logs: their names; they come one after the other. Empty: those of all workers, in the order of time as far as it
+            is known.
+        tail: number of last lines of each log. None: all.
 
     Raises:
         NotFound: there is no such log.
@@ -116,49 +117,53 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
     ends = {found.log: found.num_bytes for found in there}
     for log in logs:
         if log not in ends:
-            raise NotFound(f"The job has no log '{log}', or it does not exist yet. {_tell_logs(list(ends))}")
-        holder = _Holder()
+            raise NotFound(f"The job has no log '{log}', or it does not exist yet. {_name_logs(list(ends))}")
+        buffer = _LineBuffer()
         for text in _read_pieces(line, job, log, {"offset": 0} if tail is None else {"tail": tail}, ends.get(log, 0)):
-            yield from holder.add(log, text)
-        yield from holder.close()
+            yield from buffer.add(log, text)
+        yield from buffer.close()
 
 
 def read_logs_since(line: Line, job: str, logs: Sequence[str], time: float) -> Iterator[LogLine]:
-    """Yield what was written to logs from a time on (seconds since 1970), one log after the other.
+    """Yield lines that were written to logs from a time on (seconds since 1970), one log after the other.
 
-    Where nothing was noted of when lines were written, a log comes whole. Other arguments as of `read_logs`.
+    A log whose times are not known comes completely. Other arguments are those of `read_logs`.
     """
     ends = {found.log: found.num_bytes for found in line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items}
     for log in logs or [name for name in ends if name != DRIVER]:
         place = line.ask(LogPlace, "GET", f"/jobs/{job}/logs/{log}/at", params={"time": time})
-        holder = _Holder()
+        buffer = _LineBuffer()
         for text in _read_pieces(line, job, log, {"offset": place.offset}, ends.get(log, 0)):
-            yield from holder.add(log, text)
-        yield from holder.close()
+            yield from buffer.add(log, text)
+        yield from buffer.close()
 
 
 def follow_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
-    """Yield what is written to logs until the job has ended; arguments as of `read_logs`, those to come included."""
+    """Yield the lines of logs, also of future ones, until the job has ended; arguments are those of `read_logs`."""
     yield from _read_stream(line, job, {"log": list(logs) or None, "tail": tail})
 
 
 def _read_stream(line: Line, job: str, params: dict[str, Any]) -> Iterator[LogLine]:
-    holder = _Holder()
+    buffer = _LineBuffer()
     for message in line.follow(f"/jobs/{job}/logs", params=params):
         if message.event == "log":
             piece = decode(message.data, _Piece)
-            yield from holder.add(piece.log, piece.text)
-    yield from holder.close()
+            yield from buffer.add(piece.log, piece.text)
+    yield from buffer.close()
 
 
-def _tell_logs(known: Sequence[str]) -> str:
-    """Say which logs there are, the last of many."""
+def _name_logs(known: Sequence[str]) -> str:
+    """Return a text with the names of existing logs; of many, the last ones."""
     left_out = f" and {len(known) - _NUM_NAMED} before them" if len(known) > _NUM_NAMED else ""
-    return f"There are: {', '.join(known[-_NUM_NAMED:])}{left_out}." if known else "There are none; look again later."
+    return (
+        f"There are: {', '.join(known[-_NUM_NAMED:])}{left_out}."
+        if known
+        else "There are no logs yet; try again later."
+    )
 
 
 def _read_pieces(line: Line, job: str, log: str, begin: Mapping[str, int], end: int) -> Iterator[str]:
-    """Yield a log up to the byte at which it ended when this began. ``begin``: its ``tail``, or an ``offset``."""
+    """Yield a log up to byte ``end``. ``begin``: the ``tail``, or the ``offset``, from which to begin."""
     params = dict(begin)
     while True:
         response = line.send("GET", f"/jobs/{job}/logs/{log}", params=params)
@@ -169,8 +174,8 @@ def _read_pieces(line: Line, job: str, log: str, begin: Mapping[str, int], end: 
         params = {"offset": at}
 
 
-class _Holder:
-    """Makes lines of pieces; holds back the beginning of a line until its end has come, log by log."""
+class _LineBuffer:
+    """Joins pieces of logs to lines; keeps the beginning of each log's last line until its end arrives."""
 
     def __init__(self) -> None:
         self._begun: dict[str, str] = {}
@@ -179,7 +184,7 @@ class _Holder:
         *lines, rest = (self._begun.pop(log, "") + text).split("\n")
         for line in lines:
             yield LogLine(log, line.removesuffix("\r"))
-        if len(rest) > _MAX_HELD:
+        if len(rest) > _MAX_LINE:
             yield LogLine(log, rest)
         elif rest:
             self._begun[log] = rest

@@ -1,8 +1,8 @@
 """Packs the folder of a program for upload: the same folder always gives the same bytes, so that it is sent once.
 
-What ``.legatoignore`` names stays out (patterns as in ``.gitignore``), and so does what no program needs, and folders
-that a download made. Never follows links: a link to a file or folder is refused, because what it stands for here may
-not be there.
+Files that ``.legatoignore`` names are left out (patterns as in ``.gitignore``), and so are files that no program needs,
+and folders that a download made. Never follows links: a link to a file or folder is refused, because its target may be
+missing on the machines.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Packed(NamedTuple):
     """A packed folder.
 
     Args:
-        content: a ``.tar.gz`` file, or an archive of the user's.
+        content: a ``.tar.gz`` file, or an archive that the user made.
         sha256: of the content, in hexadecimal digits.
-        names: of the files in it, sorted. Empty for an archive of the user's.
+        names: of the files in it, sorted. Empty for an archive that the user made.
     """
 
     content: bytes
@@ -55,18 +55,18 @@ def pack(
 
     Args:
         folder: with the program.
-        max_bytes: of all files before they are packed. None: whatever there is.
-        extra: further files beside those of the folder, by name.
-        leave_out: folders in it, from there on, that stay out whatever else is said.
+        max_bytes: maximum size of all files together, before packing. None: no limit.
+        extra: additional files, by name.
+        leave_out: paths, relative to the folder, of folders in it that are not packed.
 
     Raises:
-        UsageError: it is no folder, is empty, too large, or holds a link; says what to do.
+        UsageError: it is not a folder, is empty, too large, or contains a link; the message says what to do.
     """
     if not folder.is_dir():
         raise UsageError(f"Cannot upload '{folder}': it is not a folder. Name the one in which your program lies.")
     files = sorted(_files(folder, leave_out))
     if not files:
-        raise UsageError(f"Cannot upload '{folder}': there is no file in it that {IGNORE_FILE} does not leave out.")
+        raise UsageError(f"Cannot upload '{folder}': it contains no files, or {IGNORE_FILE} excludes all of them.")
     total = sum((folder / name).stat().st_size for name in files)
     if max_bytes is not None and total > max_bytes:
         largest = max(files, key=lambda name: (folder / name).stat().st_size)
@@ -83,11 +83,11 @@ def pack(
 
 
 def explain_absence(folder: Path, name: str) -> str:
-    """Say why a file of a folder is not packed, and what to do.
+    """Return a text that says why a file of a folder is not packed, and what to do.
 
     Args:
         folder: that was packed.
-        name: of the file, from there.
+        name: path of the file, relative to the folder.
     """
     for parent in list(Path(name).parents)[:-1]:
         if (folder / parent / DOWNLOAD_MARK).exists():
@@ -118,7 +118,7 @@ def _pack(files: Iterable[tuple[str, bytes, bool]]) -> Packed:
             entry.mode = 0o755 if is_executable else 0o644
             tar.addfile(entry, io.BytesIO(content))
             names.append(name)
-    # Without the time of packing, which gzip would write down.
+    # Without the time of packing, which gzip would store.
     packed = gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)
     return Packed(packed, hashlib.sha256(packed).hexdigest(), tuple(names))
 

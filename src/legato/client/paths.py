@@ -14,24 +14,24 @@ _PATHS: Final[Mapping[str, str]] = {"job": "/jobs", "queue": "/queues", "user": 
 
 
 def title_path(what: str, title: str) -> str:
-    """Return where the project, definition or experiment of a name or an id is.
+    """Return the path of the project, definition or experiment with a name or an id.
 
     Raises:
-        NotFound: nothing can be found by this name.
+        NotFound: a path cannot contain this name.
 
     >>> title_path("project", "Digits & co.")
     '/projects/Digits%20%26%20co.'
     """
     if not title.strip(".") or "/" in title:
-        raise NotFound(f"There is no {what} '{title}' that can be named so. Give its id.")
+        raise NotFound(f"Cannot find {what} '{title}' by this name. Give its id.")
     return f"/{what}s/{quote(title, safe='')}"
 
 
 def name_path(what: str, name: str) -> str:
-    """Return where the job, queue, user or token of a name is.
+    """Return the path of the job, queue, user or token with a name.
 
     Raises:
-        NotFound: nothing can have this name, which would lead elsewhere.
+        NotFound: the name is invalid, and would lead to another path.
 
     >>> name_path("job", "mnist")
     '/jobs/mnist'

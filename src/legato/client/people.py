@@ -126,7 +126,7 @@ class PeopleCalls:
     def link_to_console(self) -> ConsoleLink:
         """Make a link to the web console. It logs the browser in as you, once, within an hour."""
         made = self._line.ask(Code, "POST", "/session/links", is_repeatable=False)
-        # Behind '#': browsers send it to no server, so it is in no log.
+        # After '#', because browsers do not send this part to servers, which might log it.
         return ConsoleLink(url=f"{self._line.server.url}/#/welcome?code={made.code}", expires_at=made.expires_at)
 
     # ------------------------------------------------------------ for admins

@@ -69,7 +69,7 @@ class PoolCalls:
         Args:
             since: seconds since 1970. None: an hour ago.
             until: None: now.
-            by: what one line stands for.
+            by: whose slots one line shows.
             points: maximum number of points per line. None: 500.
             jobs: only these jobs, by id or name. None: all.
         """
@@ -95,8 +95,8 @@ class PoolCalls:
         """Return the effect of a change of queues, without changing them. For admins.
 
         Args:
-            queues: each with its ``name``, and ``weight``, ``floor`` and ``ceiling``, which have their
-                defaults where they are not given. Queues that are not named stay as they are.
+            queues: each with its ``name``, and ``weight``, ``floor`` and ``ceiling``; those that are not given have
+                their defaults. Other queues do not change.
         """
         body = {"queues": [dict(queue) for queue in queues]}
         return self._line.ask(QueuesPlan, "POST", "/queues/plan", body=body)

@@ -116,7 +116,7 @@ class ProjectCalls:
     ) -> Project:
         """Change a project; None keeps a value. ``members``: all members; the list replaces the old one."""
         listed = None if members is None else list(members)
-        body = _said(name=name, description=description, queue=queue, members=listed)
+        body = _without_none(name=name, description=description, queue=queue, members=listed)
         return self._line.ask(Project, "PATCH", title_path("project", project), body=body)
 
     def delete_project(self, project: str) -> None:
@@ -157,7 +157,7 @@ class ProjectCalls:
             options: as `DefinitionOptions`.
 
         Raises:
-            UsageError: it cannot be created; the message says what to change.
+            UsageError: the definition cannot be created; the message says what to change.
         """
         body: dict[str, Any] = {"name": name, "command": command, **options}
         if (code is None) == (directory is None):
@@ -175,7 +175,7 @@ class ProjectCalls:
         self, definition: str, *, name: str | None = None, description: str | None = None
     ) -> Definition:
         """Change the name or description of a training definition; nothing else of it can change."""
-        body = _said(name=name, description=description)
+        body = _without_none(name=name, description=description)
         return self._line.ask(Definition, "PATCH", title_path("definition", definition), body=body)
 
     def delete_definition(self, definition: str) -> None:
@@ -217,7 +217,9 @@ class ProjectCalls:
             data: a data directory on the nodes, whose path each program finds in ``LEGATO_DATA``.
             arguments: one line, appended to the arguments of each program.
         """
-        body = _said(name=name, definitions=list(definitions), description=description, data=data, arguments=arguments)
+        body = _without_none(
+            name=name, definitions=list(definitions), description=description, data=data, arguments=arguments
+        )
         path = f"{title_path('project', project)}/experiments"
         return self._line.ask(Experiment, "POST", path, body=body, is_repeatable=False)
 
@@ -233,7 +235,7 @@ class ProjectCalls:
     ) -> Experiment:
         """Change an experiment; None keeps a value, and its jobs stay. ``data`` "": remove the data directory."""
         listed = None if definitions is None else list(definitions)
-        body = _said(name=name, definitions=listed, description=description, data=data, arguments=arguments)
+        body = _without_none(name=name, definitions=listed, description=description, data=data, arguments=arguments)
         if data == "":
             body["data"] = None
         return self._line.ask(Experiment, "PATCH", title_path("experiment", experiment), body=body)
@@ -266,7 +268,7 @@ class ProjectCalls:
             yield from self.experiments(project.id)
 
 
-def _said(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 

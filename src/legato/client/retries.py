@@ -1,6 +1,7 @@
 """Retries: the pauses between them, when to give up, whether a server is silent. Sends no requests.
 
-Not tenacity or stamina: the wait that a server asks for, and a patience that each answer restarts, would be ours too.
+The libraries tenacity and stamina would save little: Legato would still have to write the wait that a server asks for,
+and a patience that each answer restarts.
 """
 
 from __future__ import annotations
@@ -17,39 +18,47 @@ _LONGEST_PAUSE_S: Final = 5.0
 
 
 class NotTrusted(Unavailable):
-    """Waiting does not help."""
+    """The server's certificate is not trusted, so retries do not help."""
 
 
 class Outage:
-    """Tells once that a server which has answered does not any more, and once that it does again.
+    """Reports once when a server stops answering, and once when it answers again.
 
     Args:
-        tell: called with True when it falls silent, with False when it is heard again.
+        report: called with True when the server stops answering, and with False when it answers again.
     """
 
-    def __init__(self, tell: Callable[[bool], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[bool], None]) -> None:
+        self._report = report
         self._lock = threading.Lock()
         self._is_silent = False
         self.has_heard = False
 
     def hear(self) -> None:
-        """Note an answer."""
+        """Record an answer."""
         with self._lock:
             was_silent, self._is_silent, self.has_heard = self._is_silent, False, True
             if was_silent:
-                self._tell(False)
+                self._report(False)
 
     def miss(self) -> None:
-        """Note a try that had no answer."""
+        """Record a try without an answer."""
         with self._lock:
             if self.has_heard and not self._is_silent:
                 self._is_silent = True
-                self._tell(True)
+                self._report(True)
 
 
 class Tries:
-    """Tries in a row for one thing: pauses that double, until the patience is at its end."""
+    """A series of tries of one request, with pauses that double, until the patience has ended.
+
+    Args:
+        clock: monotonic seconds.
+        sleep: waits a number of seconds.
+        draw: returns a random number from 0 to 1.
+        first_patience_s: seconds until the series is given up, before the first answer.
+        patience_s: seconds until the series is given up, after each answer.
+    """
 
     def __init__(
         self,
@@ -71,14 +80,14 @@ class Tries:
         self._until = self._clock() + self._patience_s
 
     def wait(self, refusal: LegatoError, cause: BaseException | None, said_s: float | None = None) -> None:
-        """Wait before the next try, or raise the refusal where there is no time for one.
+        """Wait before the next try; raise the refusal if there is no time for one.
 
         Args:
             refusal: of this try.
             cause: of the refusal.
-            said_s: how long the server asks to wait. None: it does not say.
+            said_s: seconds for which the server asks to wait. None: it does not ask.
         """
-        # Half of the pause is drawn, so that those who were cut off together do not come back together.
+        # Half of the pause is random, so that clients which lost the server together do not all come back together.
         pause_s = min(_FIRST_PAUSE_S * 2**self._num_tries, _LONGEST_PAUSE_S) * (0.5 + self._draw() / 2)
         self._num_tries += 1
         pause_s = pause_s if said_s is None else said_s

@@ -1,7 +1,8 @@
 """Server-sent events: bytes in, messages out. Sends no requests.
 
-Only CR, LF and CRLF end a line here. Other line breaks that Python knows may stand inside of JSON, and must stay.
-Not httpx-sse: after a message with an id it makes a message of each comment, such as the server's signs of life.
+Only CR, LF and CRLF end a line here. JSON may contain other characters that Python takes for line breaks.
+The library httpx-sse would not do: after a message with an id it yields a message for each comment, and the server
+sends comments to keep the connection open.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
 class Message(NamedTuple):
-    """One message. ``id``: where to continue after it; None: as before."""
+    """One message. ``id``: the position from which to continue after it; None: the position does not change."""
 
     event: str
     data: str
@@ -22,7 +23,7 @@ class Message(NamedTuple):
 
 
 def read_messages(chunks: Iterable[bytes]) -> Iterator[Message]:
-    r"""Yield the messages of a stream as soon as each is whole.
+    r"""Yield the messages of a stream, each as soon as it is complete.
 
     >>> list(read_messages([b": hello\n\nid: 7\nevent: stage\nda", b"ta: {}\r\n\r", b"\ndata: cut off"]))
     [Message(event='stage', data='{}', id='7')]

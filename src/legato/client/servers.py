@@ -1,6 +1,6 @@
 """The address of the server and its token: from arguments, the environment, or the file of `legato login`.
 
-A token is only ever handed out together with the one address that it is for. Asks no server.
+A token is only returned together with the address of its server. Sends no requests.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from legato.system.processes import listens_here
 SERVER_VARIABLE: Final = "LEGATO_SERVER"
 TOKEN_VARIABLE: Final = "LEGATO_TOKEN"  # noqa: S105 -- the name of a variable
 CURRENT: Final = "current"
-"""What may be said for the server that was chosen last; no server can have this name."""
+"""Stands for the server that was chosen last. No server can have this name."""
 
 LOCAL_FILE: Final = "local-login.json"
-"""In the home of a platform: how the system user who runs it is known to it."""
+"""A file in the home of a platform, with a token for the system user who runs the platform."""
 
 _MAX_LOCAL_BYTES: Final = 2**16
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, and how to be known there.
+    """A server, and the token for it.
 
     Args:
-        url: its address, as `read_url` writes it.
-        token: None: it is not known yet.
-        token_id: of the token, so that it can be revoked. None: it came from elsewhere than `legato login`.
-        user: who the token says that one is.
+        url: its address, in the form of `read_url`.
+        token: the token. None: not known yet.
+        token_id: id of the token, with which it can be revoked. None: the token does not come from `legato login`.
+        user: name of the user to whom the token belongs.
     """
 
     url: str
@@ -57,9 +57,10 @@ class KnownServers(msgspec.Struct, frozen=True):
     """The servers that the user has logged in to, by name.
 
     Args:
-        current: the one that is meant where nothing is said.
+        current: name of the server to use if none is given.
         servers: all of them.
-        devices: by which servers know this device again, by ``USER@URL``; they are no log-in, and outlive a logout.
+        devices: ``USER@URL`` → secret by which the server recognizes this device. It does not log a user in, and stays
+            after a logout.
     """
 
     current: str | None = None
@@ -67,7 +68,7 @@ class KnownServers(msgspec.Struct, frozen=True):
     devices: dict[str, str] = {}
 
     def find(self, said: str) -> Server | None:
-        """Return the server of a name or an address; None: it is not known."""
+        """Return the server with a name or an address; None if it is not known."""
         if said == CURRENT:
             said = self.current or ""
         if said in self.servers:
@@ -78,18 +79,20 @@ class KnownServers(msgspec.Struct, frozen=True):
         return next((server for server in self.servers.values() if server.url == url), None)
 
     def name_of(self, url: str) -> str | None:
-        """Return under which name an address is known."""
+        """Return the name of the server with an address; None if it is not known."""
         return next((name for name, server in self.servers.items() if server.url == url), None)
 
     def with_server(self, name: str, server: Server) -> KnownServers:
-        """Return these and one more, or one in the place of another of its name; it is the current one then."""
+        """Return these servers with one added, which replaces one of the same name and becomes the current one."""
         check_name(name, "a server")
         if name == CURRENT:
-            raise UsageError(f"Cannot name a server '{CURRENT}': that means the one chosen last. Choose another name.")
+            raise UsageError(
+                f"Cannot name a server '{CURRENT}': this word means the server chosen last. Choose another name."
+            )
         return KnownServers(name, {**self.servers, name: server}, self.devices)
 
     def with_device(self, user: str, url: str, device: str | None) -> KnownServers:
-        """Return these with what a server knows this device by; None: it said nothing."""
+        """Return these servers with the secret of this device, if a server has sent one."""
         return (
             self
             if device is None
@@ -97,19 +100,19 @@ class KnownServers(msgspec.Struct, frozen=True):
         )
 
     def without(self, name: str) -> KnownServers:
-        """Return these but one; if it was the current one, the last of the others is."""
+        """Return these servers without one; if that was the current one, the last of the others becomes current."""
         left = {other: server for other, server in self.servers.items() if other != name}
         current = self.current if self.current in left else next(reversed(left), None)
         return KnownServers(current, left, self.devices)
 
     def using(self, name: str) -> KnownServers:
-        """Return these with another one the current one.
+        """Return these servers with another current one.
 
         Raises:
-            NotFound: it is not known.
+            NotFound: the server is not known.
         """
         if name not in self.servers:
-            raise NotFound(f"There is no server '{name}' here. {_told(self)}")
+            raise NotFound(f"There is no server '{name}' here. {_describe_known(self)}")
         return KnownServers(name, self.servers, self.devices)
 
 
@@ -117,16 +120,16 @@ class KnownServers(msgspec.Struct, frozen=True):
 
 
 def find_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where `legato login` writes down servers and tokens."""
+    """Return the file in which `legato login` stores servers and tokens."""
     base = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "legato" / "servers.json"
 
 
 def read_known(file: Path) -> KnownServers:
-    """Read the file; nothing is known where there is none.
+    """Read the file. If it does not exist, no servers are known.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         return decode(file.read_bytes(), KnownServers)
@@ -143,14 +146,14 @@ def read_known(file: Path) -> KnownServers:
 
 
 def write_known(known: KnownServers, file: Path) -> None:
-    """Write the file, whole or not at all, readable by its owner alone.
+    """Write the file, completely or not at all, so that only its owner can read it.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # From its first byte on no other user can read it: mkstemp makes files of mode 0600.
+        # No other user can ever read the file: mkstemp makes files of mode 0600.
         descriptor, scratch = tempfile.mkstemp(dir=file.parent, prefix=".servers-")
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -166,7 +169,7 @@ def write_known(known: KnownServers, file: Path) -> None:
         ) from error
 
 
-# ---------------------------------------------------------------- which one is meant
+# ---------------------------------------------------------------- the server to use
 
 
 def find_server(
@@ -176,13 +179,14 @@ def find_server(
     environment: Mapping[str, str] = os.environ,
     file: Path | None = None,
 ) -> Server:
-    """Find the server that is meant, with the token for it.
+    """Find the server to use, with the token for it.
 
-    Where none is known, one that the same system user runs on this machine is meant; see `find_local`.
+    If no server is given and none is current, it is the one that the same system user runs on this machine; see
+    `find_local`.
 
     Args:
         said: an address, a name of `legato login`, or ``current``. None: ``LEGATO_SERVER``, else the current one.
-        token: None: ``LEGATO_TOKEN``, if that is not for another server, else the one of `legato login`.
+        token: None: ``LEGATO_TOKEN``, unless ``LEGATO_SERVER`` names another server; else the one of `legato login`.
         environment: variables.
         file: None: `find_file`.
 
@@ -203,7 +207,7 @@ def find_server(
         server = _find(wanted, known)
         if server.token is None and local is not None and server.url == local.url:
             server = local
-    # Beside an address of its own it is for that one alone.
+    # If LEGATO_SERVER is set, LEGATO_TOKEN is for that server only.
     if token is None and (named is None or _find(named, known).url == server.url):
         token = environment.get(TOKEN_VARIABLE) or None
     if token is not None:
@@ -217,13 +221,13 @@ def find_local_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
-    """Return the server that this system user runs on this machine, with a token for it; None: there is none.
+    """Return the server that this system user runs on this machine, with a token for it; None if there is none.
 
-    It has written the token into a file that this user alone can read. The file of a server that has crashed is not
-    believed: another program may listen at its address by now.
+    The server has written the token into a file that only this user can read. The file of a server that has crashed is
+    ignored, because another program may listen at its address now.
 
     Args:
-        environment: names the home of the platform in ``LEGATO_HOME``, if that is not the usual one.
+        environment: names the home of the platform in ``LEGATO_HOME``, if it is not the default one.
     """
     try:
         descriptor = os.open(find_local_home(environment) / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -231,9 +235,9 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 return None
-            told = msgspec.json.decode(stream.read(_MAX_LOCAL_BYTES))
-        url, token = read_url(told["url"]), check_token(told["token"])
-        os.kill(int(told["pid"]), 0)  # of another user it may not be asked; there it fails
+            content = msgspec.json.decode(stream.read(_MAX_LOCAL_BYTES))
+        url, token = read_url(content["url"]), check_token(content["token"])
+        os.kill(int(content["pid"]), 0)  # fails if there is no such process, or if it is another user's
     except (OSError, RuntimeError, ValueError, msgspec.MsgspecError, UsageError, KeyError, TypeError, AttributeError):
         return None
     port = urlsplit(url).port
@@ -243,7 +247,7 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
 
 
 def looks_like_url(said: str) -> bool:
-    """Return whether something that is no known name is an address.
+    """Return whether a text that is not a known name is an address.
 
     >>> [looks_like_url(said) for said in ("https://a", "localhost", "gpu.example.org", "prod")]
     [True, True, True, False]
@@ -252,9 +256,9 @@ def looks_like_url(said: str) -> bool:
 
 
 def read_url(said: str) -> str:
-    """Return the address of a server in the one way in which it is written down.
+    """Return the address of a server in its normal form.
 
-    What is not said is safe: https, except on this machine.
+    An address without a scheme gets https, or http if it is on this machine.
 
     Raises:
         UsageError: it cannot be the address of a server.
@@ -262,20 +266,20 @@ def read_url(said: str) -> str:
     >>> read_url("LOCALHOST:8765/"), read_url("gpu.example.org/legato/api/v1/")
     ('http://localhost:8765', 'https://gpu.example.org/legato')
     """
-    told = f"Cannot use '{_without_secrets(said)}' as the address of a server"
+    failure = f"Cannot use '{_without_secrets(said)}' as the address of a server"
     example = "Write it as in 'https://gpu.example.org' or 'localhost:8765'."
     try:
         parts = urlsplit(said if "://" in said else f"//{said}")
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"{told}: {error}. {example}") from None
+        raise UsageError(f"{failure}: {error}. {example}") from None
     scheme = parts.scheme or ("http" if parts.hostname in _LOOPBACK else "https")
     if scheme not in ("http", "https") or not parts.hostname or not said.isprintable() or " " in said:
-        raise UsageError(f"{told}. {example}")
+        raise UsageError(f"{failure}. {example}")
     if parts.username is not None or parts.password is not None:
-        raise UsageError(f"{told}: it has a password in it. Leave that out, and log in with 'legato login'.")
+        raise UsageError(f"{failure}: it contains a user or password. Omit it, and log in with 'legato login'.")
     if parts.query or parts.fragment:
-        raise UsageError(f"{told}: it has a query or a fragment. {example}")
+        raise UsageError(f"{failure}: it has a query or a fragment. {example}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     default = {"http": 80, "https": 443}[scheme]
     where = host if port in (None, default) else f"{host}:{port}"
@@ -283,7 +287,7 @@ def read_url(said: str) -> str:
 
 
 def is_in_the_clear(url: str) -> bool:
-    """Return whether others on the way could read what is sent there.
+    """Return whether requests to an address could be read in the network: it is http, and not on this machine.
 
     >>> is_in_the_clear("http://gpu.example.org"), is_in_the_clear("http://localhost:8765")
     (True, False)
@@ -300,11 +304,11 @@ def check_token(token: str) -> str:
     """Return a token without the white space around it.
 
     Raises:
-        UsageError: it cannot be one.
+        UsageError: the text cannot be a token.
     """
     cleaned = token.strip()
     if not cleaned or not cleaned.isascii() or not cleaned.isprintable() or " " in cleaned:
-        raise UsageError("Cannot use what was given as a token: it is empty or has odd characters. Copy it whole.")
+        raise UsageError("Cannot use this token: it is empty or has invalid characters. Copy the whole token.")
     return cleaned
 
 
@@ -316,10 +320,10 @@ def _find(said: str, known: KnownServers) -> Server:
         return Server(url=read_url(said))
     if said == CURRENT:
         raise Unauthenticated("There is no current server. Log in with 'legato login URL'.")
-    raise NotFound(f"There is no server '{said}' here. {_told(known)}")
+    raise NotFound(f"There is no server '{said}' here. {_describe_known(known)}")
 
 
-def _told(known: KnownServers) -> str:
+def _describe_known(known: KnownServers) -> str:
     if not known.servers:
         return "Log in with 'legato login URL'."
     return f"Known: {', '.join(known.servers)}. Log in to another with 'legato login URL --name NAME'."

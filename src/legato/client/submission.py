@@ -1,6 +1,6 @@
 """Turns a script or a function into the fields of a submission and its code.
 
-Reads files; sends nothing. What the fields may be is the server's to say; only their names are checked here.
+Reads files; sends nothing. Checks the names of the fields only: the server checks their values.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SYSTEM: Final = frozenset({"bin", "boot", "dev", "etc", "lib", "lib32", "lib64"
 class JobOptions(TypedDict, total=False):
     """Fields of a submission besides its program; for the defaults see ``docs/rest.md``.
 
-    ``name``: default that of the script or function. ``num_threads``: per worker. ``data``: a directory on the
+    ``name``: by default that of the script or function. ``num_threads``: per worker. ``data``: a directory on the
     machines. ``max_run_s``, ``heartbeat_limit_s`` and ``collective_limit_s``: seconds. ``is_elastic`` False: exactly
     ``max_workers`` slots, or none.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
-    ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
-    ``framework``: what runs it, if it is no Python script. ``memory_bytes``, ``num_cpus``: of each worker at most;
-    ``must_limit`` False: it runs also where these cannot be enforced.
+    ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` after the arguments.
+    ``framework``: runs the program, if it is not a Python script. ``memory_bytes``, ``num_cpus``: limits of each
+    worker; ``must_limit`` False: the job also runs on machines that cannot enforce them.
     """
 
     name: str
@@ -64,7 +64,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class Prepared(NamedTuple):
-    """A submission, and the code to upload before. ``packed`` None: there is none to upload."""
+    """A submission, and the code to upload before it. ``packed`` None: there is no code to upload."""
 
     fields: dict[str, Any]
     packed: Packed | None
@@ -81,13 +81,13 @@ def prepare(
     """Make a submission.
 
     Args:
-        program: a script, or a function; with a framework the first word of its command line.
-        arguments: of the script, in order; or of the function; or the other words.
-        options: as `JobOptions`.
-        code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-            directory if it is in there, else the script's own folder; of a command line the present directory; of a
-            function nothing but itself.
-        directory: on the machines, in which the script lies and runs; nothing is uploaded then.
+        program: a script, or a function; with a framework, the first word of its command line.
+        arguments: of the script or the function; with a framework, the other words of the command line.
+        options: as in `JobOptions`.
+        code: the folder to upload, or the SHA-256 of code that was uploaded before. None: for a script the current
+            directory if it contains the script, else the script's folder; for a command line the current directory;
+            for a function only the function.
+        directory: on the machines, which contains the script and in which it runs; then nothing is uploaded.
 
     Raises:
         UsageError: there is no such script, the code cannot be sent, or an option is unknown.
@@ -107,29 +107,29 @@ def prepare(
                 "framework out."
             )
         return _prepare_function(program, arguments, fields, code)
-    told = [str(argument) for argument in arguments]
+    words = [str(argument) for argument in arguments]
     fields.setdefault("name", make_name(Path(program).stem))
     if directory is not None:
-        return Prepared({**fields, "program": [str(program), *told], "directory": str(directory)}, None)
+        return Prepared({**fields, "program": [str(program), *words], "directory": str(directory)}, None)
     if isinstance(code, str) and _SHA256.fullmatch(code):
-        return Prepared({**fields, "program": [str(program), *told], "code": code}, None)
+        return Prepared({**fields, "program": [str(program), *words], "code": code}, None)
     if not is_script:
-        # Which of the words are files, the framework knows.
-        packed = pack(_find_present(str(program)) if code is None else Path(code), max_bytes=_MAX_CODE_BYTES)
-        return Prepared({**fields, "program": [str(program), *told], "code": packed.sha256}, packed)
+        # Only the framework knows which of the words are files.
+        packed = pack(_find_current_directory(str(program)) if code is None else Path(code), max_bytes=_MAX_CODE_BYTES)
+        return Prepared({**fields, "program": [str(program), *words], "code": packed.sha256}, packed)
     folder, script = _find_folder(Path(program), None if code is None else Path(code))
     _check_python(folder / script)
     packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
     if script not in packed.names:
         raise UsageError(f"Cannot submit '{program}': {explain_absence(folder, script)}")
-    return Prepared({**fields, "program": [script, *told], "code": packed.sha256}, packed)
+    return Prepared({**fields, "program": [script, *words], "code": packed.sha256}, packed)
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as fields of a submission.
 
     Raises:
-        UsageError: one is unknown.
+        UsageError: an option is unknown.
     """
     known = JobOptions.__annotations__
     for name in options:
@@ -141,7 +141,7 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_name(text: str) -> str:
-    """Return a job's name that is like a text.
+    """Return a valid job name that resembles a text.
 
     >>> make_name("my train!"), make_name("_run"), make_name("...")
     ('my-train', 'run', 'job')
@@ -168,27 +168,27 @@ def _is_no_project(folder: Path, here: Path) -> bool:
     if folder == here:
         return len(folder.parts) == 1
     top = folder.parts[1] if len(folder.parts) > 1 else ""
-    # Folders of others, parents of the present directory, and world-writable ones such as /tmp.
+    # Folders of other users, parents of the current directory, and world-writable folders such as /tmp.
     return top in _SYSTEM or len(folder.parts) <= 2 or here.is_relative_to(folder)
 
 
 def _check_project(program: str, folder: Path, here: Path) -> None:
     if _is_no_project(folder, here):
         raise UsageError(
-            f"Cannot submit '{program}' from '{folder}': all of that would be uploaded. Put the program into a "
-            "folder of its own and submit from there, or name the folder to upload with --code (in Python: code=...)."
+            f"Cannot submit '{program}' from '{folder}': Legato would upload all of it. Put the program into a "
+            "separate folder and submit from there, or name the folder to upload with --code (in Python: code=...)."
         )
 
 
-def _find_present(program: str) -> Path:
-    """Return the present directory, to be uploaded for a command line."""
+def _find_current_directory(program: str) -> Path:
+    """Return the current directory, which is uploaded for a command line."""
     here = Path.cwd()
     _check_project(program, here, here)
     return here
 
 
 def _check_python(script: Path) -> None:
-    """Refuse what is surely no program for workers: other suffixes are read, if they begin as a script of Python."""
+    """Raise UsageError if a file is not a Python script, by its suffix and its first line."""
     if script.suffix.lower() in _PYTHON:
         return
     with script.open("rb") as file:
@@ -211,12 +211,12 @@ def _find_folder(script: Path, folder: Path | None) -> tuple[Path, str]:
     if not path.is_file():
         what = "it is a directory" if path.is_dir() else "there is no such file"
         raise UsageError(f"Cannot submit '{script}': {what}. Name the Python script to train with.")
-    # A link is left one, and refused when it is packed: what it stands for is not what would be sent.
+    # A link is not resolved, so that packing refuses it: its target would not be uploaded.
     whole = path.parent.resolve() / path.name
     if folder is None:
         folder = here if whole.is_relative_to(here) else whole.parent
         _check_project(str(script), folder, here)
     top = folder.resolve()
     if not whole.is_relative_to(top):
-        raise UsageError(f"Cannot submit '{script}': it does not lie in '{folder}', which is to be uploaded.")
+        raise UsageError(f"Cannot submit '{script}': it is not in '{folder}', the folder to upload.")
     return folder, whole.relative_to(top).as_posix()

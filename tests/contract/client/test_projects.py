@@ -200,7 +200,7 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
         == "The code of training definition 'A CNN' is in 'A-CNN-code.zip'.\n"
     )
     told = shell.type("definitions", "code", "A CNN", want=2)
-    assert "'A-CNN-code.zip' is there already. Choose another place, or overwrite with --overwrite." in told
+    assert "'A-CNN-code.zip' exists already. Choose another place, or overwrite with --overwrite." in told
     Path("A-CNN-code.zip").write_text("old")
     shell.type("definitions", "code", "A CNN", "--force")
     shell.type("definitions", "code", "A CNN", "-o", "new/cnn.zip")

@@ -141,7 +141,7 @@ def test_the_same_key_makes_one_job(client: Client, platform: Platform, project:
     [
         (["nowhere.py"], {}, "Cannot submit 'nowhere.py': there is no such file"),
         (["src"], {}, "it is a directory"),
-        (["train.py"], {"code": "src"}, "does not lie in 'src'"),
+        (["train.py"], {"code": "src"}, "is not in 'src'"),
         (["train.py"], {"code": "src", "directory": "/a"}, "both code and directory"),
         (["train.py"], {"max_worker": 3}, "no such field. Did you mean max_workers?"),
         (["train.py"], {"max_workers": 0}, "max_workers=0 is below 1"),
@@ -168,9 +168,9 @@ def test_no_home_directory_is_sent_by_mistake(
     client: Client, platform: Platform, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(project))
-    with pytest.raises(UsageError, match="all of that would be uploaded"):
+    with pytest.raises(UsageError, match="would upload all of it"):
         client.submit("train.py")
-    with pytest.raises(UsageError, match=r"Cannot submit 'bash' from .*: all of that would be uploaded"):
+    with pytest.raises(UsageError, match=r"Cannot submit 'bash' from .*: Legato would upload all of it"):
         client.submit("bash", "train.sh", framework="command")
     assert platform.requests == []
     client.submit("train.py", code=project)
@@ -345,7 +345,7 @@ def test_logs_that_are_there(client: Client, platform: Platform) -> None:
     with pytest.raises(NotFound, match=r"There are: worker-2, .*, worker-11 and 2 before them\."):
         list(job.logs(worker=99))
     platform.logs = {}
-    with pytest.raises(NotFound, match="There are none; look again later"):
+    with pytest.raises(NotFound, match="There are no logs yet; try again later"):
         list(job.logs(driver=True))
     with pytest.raises(UsageError, match="choose one"):
         job.logs(worker=7, driver=True)
@@ -465,7 +465,7 @@ def test_a_folder_or_a_file_of_it(job: Job, platform: Platform, tmp_path: Path, 
 
 def test_nothing_is_overwritten_unless_asked(job: Job, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
-    with pytest.raises(UsageError, match=r"train\.py' is there already.*overwrite=True"):
+    with pytest.raises(UsageError, match=r"train\.py' exists already.*overwrite=True"):
         job.download(tmp_path, "work/train.py")
     assert (tmp_path / "train.py").read_text() == "mine"
     job.download(tmp_path, "work/train.py", overwrite=True)
@@ -579,7 +579,7 @@ def test_code_comes_whole_or_not_at_all(client: Client, platform: Platform, proj
     assert client.download_code(sha256, target) == target
     assert target.read_bytes() == platform.code[sha256]
     target.write_text("mine")
-    with pytest.raises(UsageError, match=r"code\.zip' is there already.*overwrite=True"):
+    with pytest.raises(UsageError, match=r"code\.zip' exists already.*overwrite=True"):
         client.download_code(sha256, target)
     assert target.read_text() == "mine"
     client.download_code(sha256, str(target), overwrite=True)

@@ -105,7 +105,7 @@ def test_a_request_that_is_being_answered_is_repeated(platform: Platform) -> Non
 def test_what_must_not_be_done_twice_is_not_sent_twice(platform: Platform) -> None:
     client = platform.client()
     platform.lose_answer()
-    with pytest.raises(errors.Unavailable, match=r"was lost.*not know whether the server did it"):
+    with pytest.raises(errors.Unavailable, match=r"was lost.*server may have carried out the request"):
         client.add_token("ci")
     assert len(platform.tokens) == 1
     platform.say("unavailable", 503)
@@ -211,7 +211,7 @@ def test_no_token_goes_to_where_the_server_sends_on(status: int) -> None:
         return httpx.Response(status, headers={"location": "https://evil.test/api/v1/me"})
 
     line = Line(Server(url=URL, token=TOKEN), transport=httpx.MockTransport(answer))
-    with pytest.raises(errors.ServerError, match=r"sends on to https://evil\.test.*token is not shown"):
+    with pytest.raises(errors.ServerError, match=r"redirects to https://evil\.test.*does not send the token"):
         line.ask(Me, "GET", "/me")
     assert [request.url.host for request in seen] == ["platform.test"]
 

@@ -60,7 +60,7 @@ def test_what_is_too_large_is_named(tmp_path: Path) -> None:
 def test_what_is_no_folder_of_a_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a folder"):
         pack(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="no file in it"):
+    with pytest.raises(UsageError, match="it contains no files"):
         pack(tmp_path)
 
 

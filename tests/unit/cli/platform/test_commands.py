@@ -447,7 +447,7 @@ def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in '.'.\n"
     code, _, err = call("download", "mnist")
     assert code == 2
-    assert err.endswith("is there already. Choose another place, or overwrite with --overwrite.\n")
+    assert err.endswith("exists already. Choose another place, or overwrite with --overwrite.\n")
     assert call("download", "mnist", "--overwrite")[0] == 0
     assert [row.split()[0] for row in call("download", "mnist", "--list")[1].splitlines()] == [
         *("PATH", "checkpoints/", "work/")
@@ -889,7 +889,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["submit", "--priority", "high", "SCRIPT"], "Cannot read the priority 'high'"),
         (["submit", "--queue", "none", "-d", "SCRIPT"], "There is no queue 'none'"),
         (["submit", "--max-workers", "0", "-d", "SCRIPT"], "max_workers=0 is below 1"),
-        (["submit", "--code", "nowhere", "SCRIPT"], "does not lie in 'nowhere'"),
+        (["submit", "--code", "nowhere", "SCRIPT"], "is not in 'nowhere'"),
         (["plan", "--workers", "x"], "Cannot read the number of workers 'x'"),
         (["ps", "--stage", "done"], "Cannot read the stage 'done'. Write one of queued"),
         (["ps", "--label", "team"], "Cannot read the label 'team'"),
