@@ -10,7 +10,7 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description List jobs, unless what the asker has is the same.
+         * @description List jobs. With ``If-None-Match``, answer 304 if nothing has changed since the answer with that ETag.
          */
         get: operations["list_jobs"];
         put?: never;
@@ -36,7 +36,7 @@ export interface paths {
         put?: never;
         /**
          * Clone
-         * @description Submit a job like another one.
+         * @description Submit a copy of a job. The fields of the body replace those of the job.
          */
         post: operations["clone"];
         delete?: never;
@@ -56,7 +56,7 @@ export interface paths {
         put?: never;
         /**
          * Plan
-         * @description Say what would happen if a job were submitted now.
+         * @description Say what would happen if this job were submitted now. Nothing is submitted.
          */
         post: operations["plan"];
         delete?: never;
@@ -84,7 +84,7 @@ export interface paths {
         head?: never;
         /**
          * Patch
-         * @description Change what a job may have, as a merge patch.
+         * @description Change a job's numbers of workers, priority, queue or labels, as a merge patch.
          */
         patch: operations["patch"];
         trace?: never;
@@ -120,7 +120,7 @@ export interface paths {
         put?: never;
         /**
          * Resize
-         * @description Change the bounds of a job's workers.
+         * @description Change the minimum or maximum number of a job's workers.
          */
         post: operations["resize"];
         delete?: never;
@@ -140,7 +140,7 @@ export interface paths {
         put?: never;
         /**
          * Pause
-         * @description Save a job's state and take all its slots back, until it is resumed.
+         * @description Pause a job: save its state and free all its slots. It gets no slots until a user resumes it.
          */
         post: operations["pause"];
         delete?: never;
@@ -160,7 +160,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Resume a paused job from where it was.
+         * @description Resume a paused job from its saved state.
          */
         post: operations["resume"];
         delete?: never;
@@ -180,7 +180,7 @@ export interface paths {
         put?: never;
         /**
          * Stop
-         * @description End a job, with a checkpoint or at once.
+         * @description Stop a job after a last checkpoint, or at once without one.
          */
         post: operations["stop"];
         delete?: never;
@@ -198,7 +198,7 @@ export interface paths {
         };
         /**
          * Explain
-         * @description Say why a job has what it has.
+         * @description Explain why a job is in its stage, and why it has its number of slots.
          */
         get: operations["explain"];
         put?: never;
@@ -218,7 +218,7 @@ export interface paths {
         };
         /**
          * List Attempts
-         * @description List the lives of a job's driver.
+         * @description List the attempts of a job.
          */
         get: operations["list_attempts"];
         put?: never;
@@ -238,7 +238,7 @@ export interface paths {
         };
         /**
          * List Allocations Of Job
-         * @description List which slots a job had when.
+         * @description List the slots that a job held, and when.
          */
         get: operations["list_allocations_of_job"];
         put?: never;
@@ -258,7 +258,7 @@ export interface paths {
         };
         /**
          * List Training Events
-         * @description List what a job's driver wrote down.
+         * @description List the events that a job's driver recorded.
          */
         get: operations["list_training_events"];
         put?: never;
@@ -278,7 +278,7 @@ export interface paths {
         };
         /**
          * Get Metrics
-         * @description Return the time series of a job.
+         * @description Return the values that a job's program logged, and its committed steps, as time series.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -298,7 +298,7 @@ export interface paths {
         };
         /**
          * List Events
-         * @description Tell what happened, or follow it with ``Accept: text/event-stream``.
+         * @description List the events that you may see, or stream them with ``Accept: text/event-stream``.
          */
         get: operations["list_events"];
         put?: never;
@@ -318,7 +318,7 @@ export interface paths {
         };
         /**
          * List Events Of Job
-         * @description Tell what happened to one job, or follow it with ``Accept: text/event-stream``.
+         * @description List the events of one job, or stream them with ``Accept: text/event-stream``.
          */
         get: operations["list_events_of_job"];
         put?: never;
@@ -338,7 +338,7 @@ export interface paths {
         };
         /**
          * List Logs Of Job
-         * @description List a job's logs, or follow them with ``Accept: text/event-stream``; with ``follow=false`` to where they end.
+         * @description List a job's logs, or stream them with ``Accept: text/event-stream``; ``follow=false``: only existing lines.
          */
         get: operations["list_logs_of_job"];
         put?: never;
@@ -358,7 +358,7 @@ export interface paths {
         };
         /**
          * Get Log
-         * @description Return a piece of a log as it was written.
+         * @description Return a part of a log, exactly as it was written.
          */
         get: operations["get_log"];
         put?: never;
@@ -378,7 +378,7 @@ export interface paths {
         };
         /**
          * Search Log Of Job
-         * @description Find lines of a log by what is in them.
+         * @description Find lines of a log by their text and level.
          */
         get: operations["search_log_of_job"];
         put?: never;
@@ -398,7 +398,7 @@ export interface paths {
         };
         /**
          * Find Place In Log
-         * @description Say where in a log stands what was written at a moment.
+         * @description Find the line of a log that was being written at a given time.
          */
         get: operations["find_place_in_log"];
         put?: never;
@@ -418,7 +418,7 @@ export interface paths {
         };
         /**
          * List Files Of Job
-         * @description List what is in a folder of a job.
+         * @description List the files and folders in a folder of a job.
          */
         get: operations["list_files_of_job"];
         put?: never;
@@ -482,7 +482,7 @@ export interface paths {
         };
         /**
          * Get Code
-         * @description Return what is known of an upload that the asker may use; 404: upload it.
+         * @description Return the record of uploaded code. 404: the server does not have it, or you may not use it; upload it.
          */
         get: operations["get_code"];
         /**
@@ -495,7 +495,7 @@ export interface paths {
         options?: never;
         /**
          * Check Code
-         * @description Return what is known of an upload that the asker may use; 404: upload it.
+         * @description Return the record of uploaded code. 404: the server does not have it, or you may not use it; upload it.
          */
         head: operations["check_code"];
         patch?: never;
@@ -510,7 +510,7 @@ export interface paths {
         };
         /**
          * Download Code
-         * @description Return uploaded code that the asker may use, as a zip.
+         * @description Download uploaded code that you may use, as a zip file.
          */
         get: operations["download_code"];
         put?: never;
@@ -530,7 +530,7 @@ export interface paths {
         };
         /**
          * List Frameworks
-         * @description List what can run training definitions.
+         * @description List the frameworks that can run training definitions.
          */
         get: operations["list_frameworks"];
         put?: never;
@@ -550,13 +550,13 @@ export interface paths {
         };
         /**
          * List Projects
-         * @description List projects.
+         * @description List the projects that you may see, the newest first.
          */
         get: operations["list_projects"];
         put?: never;
         /**
          * Create Project
-         * @description Make a project.
+         * @description Create a project.
          */
         post: operations["create_project"];
         delete?: never;
@@ -581,7 +581,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Project
-         * @description Delete a project that is empty.
+         * @description Delete a project that has no training definitions and no experiments.
          */
         delete: operations["delete_project"];
         options?: never;
@@ -608,7 +608,7 @@ export interface paths {
         put?: never;
         /**
          * Create Definition
-         * @description Make a training definition; it is checked whole.
+         * @description Create a training definition. The server first checks that it could run.
          */
         post: operations["create_definition"];
         delete?: never;
@@ -633,14 +633,14 @@ export interface paths {
         post?: never;
         /**
          * Delete Definition
-         * @description Delete a training definition that no experiment has.
+         * @description Delete a training definition that no experiment contains.
          */
         delete: operations["delete_definition"];
         options?: never;
         head?: never;
         /**
          * Patch Definition
-         * @description Give a training definition another name or description, as a merge patch.
+         * @description Change the name or the description of a training definition, as a merge patch.
          */
         patch: operations["patch_definition"];
         trace?: never;
@@ -656,7 +656,7 @@ export interface paths {
         put?: never;
         /**
          * Plan Definition
-         * @description Say what would happen if a training definition were run now.
+         * @description Say what would happen if a training definition were run now. Nothing is submitted.
          */
         post: operations["plan_definition"];
         delete?: never;
@@ -680,7 +680,7 @@ export interface paths {
         put?: never;
         /**
          * Create Experiment
-         * @description Make an experiment.
+         * @description Create an experiment.
          */
         post: operations["create_experiment"];
         delete?: never;
@@ -705,14 +705,14 @@ export interface paths {
         post?: never;
         /**
          * Delete Experiment
-         * @description Delete an experiment; its jobs stay.
+         * @description Delete an experiment. Jobs that it has started stay.
          */
         delete: operations["delete_experiment"];
         options?: never;
         head?: never;
         /**
          * Patch Experiment
-         * @description Change an experiment, as a merge patch. Its jobs stay as they are.
+         * @description Change an experiment, as a merge patch. Jobs that it has started do not change.
          */
         patch: operations["patch_experiment"];
         trace?: never;
@@ -728,7 +728,7 @@ export interface paths {
         put?: never;
         /**
          * Run Experiment
-         * @description Run an experiment: one job for each of its training definitions, or none at all.
+         * @description Run an experiment: submit one job for each of its training definitions. If one is refused, none is submitted.
          */
         post: operations["run_experiment"];
         delete?: never;
@@ -746,7 +746,7 @@ export interface paths {
         };
         /**
          * List Shares
-         * @description List each queue's part of the pool: what is fair, what it holds, borrows and wants.
+         * @description List how many slots each queue is entitled to by its weight, holds, borrows and wants.
          */
         get: operations["list_shares"];
         put?: never;
@@ -768,7 +768,7 @@ export interface paths {
         put?: never;
         /**
          * Plan Other Queues
-         * @description Say who would have more or fewer slots if queues were as described. Nothing is changed.
+         * @description Say which jobs would have more or fewer slots with the described queues. Nothing is changed.
          */
         post: operations["plan_other_queues"];
         delete?: never;
@@ -786,7 +786,7 @@ export interface paths {
         };
         /**
          * Get Pool
-         * @description Return the pool in numbers.
+         * @description Return the numbers of slots in the pool, and of jobs in each stage.
          */
         get: operations["get_pool"];
         put?: never;
@@ -826,7 +826,7 @@ export interface paths {
         };
         /**
          * List Slots
-         * @description List the slots of the pool, and who has them.
+         * @description List the slots of the pool, and the jobs that hold them.
          */
         get: operations["list_slots"];
         put?: never;
@@ -846,7 +846,7 @@ export interface paths {
         };
         /**
          * List Allocations
-         * @description List who had which slots between two times.
+         * @description List which jobs held which slots between two times.
          */
         get: operations["list_allocations"];
         put?: never;
@@ -866,7 +866,7 @@ export interface paths {
         };
         /**
          * List Usage
-         * @description List who used how much between two times.
+         * @description List the slot seconds that each user had in each queue between two times.
          */
         get: operations["list_usage"];
         put?: never;
@@ -886,7 +886,7 @@ export interface paths {
         };
         /**
          * Get Timeline
-         * @description Return how many slots each job, owner, queue or project held between two times, as lines of steps.
+         * @description Return how many slots each job, owner, queue or project held between two times, as step functions of time.
          */
         get: operations["get_timeline"];
         put?: never;
@@ -906,7 +906,7 @@ export interface paths {
         };
         /**
          * List Slot Moves
-         * @description List who was asked to give slots up between two times, and who had them next.
+         * @description List the slots that jobs were asked to give up between two times, and the jobs that had them next.
          */
         get: operations["list_slot_moves"];
         put?: never;
@@ -951,13 +951,13 @@ export interface paths {
         get: operations["get_queue"];
         /**
          * Put Queue
-         * @description Make a queue, or change it into this one.
+         * @description Create a queue, or replace all settings of an existing one.
          */
         put: operations["put_queue"];
         post?: never;
         /**
          * Delete Queue
-         * @description Delete a queue that no job names.
+         * @description Delete a queue that no stored job belongs to, not even one that has ended.
          */
         delete: operations["delete_queue"];
         options?: never;
@@ -976,7 +976,7 @@ export interface paths {
         put?: never;
         /**
          * Log In
-         * @description Give a token for a name and a password, and a secret by which the device is known the next time.
+         * @description Create a token for a user name and a password. ``X-Legato-Device`` of the answer identifies the device later.
          */
         post: operations["log_in"];
         delete?: never;
@@ -994,7 +994,7 @@ export interface paths {
         };
         /**
          * Get Me
-         * @description Return who asks.
+         * @description Return the user of the request's token.
          */
         get: operations["get_me"];
         put?: never;
@@ -1014,7 +1014,7 @@ export interface paths {
         };
         /**
          * List Users
-         * @description List the users.
+         * @description List the users whom you may see.
          */
         get: operations["list_users"];
         put?: never;
@@ -1048,7 +1048,7 @@ export interface paths {
         head?: never;
         /**
          * Change User
-         * @description Change what a user may do.
+         * @description Change the role of a user, or disable or enable the user.
          */
         patch: operations["change_user"];
         trace?: never;
@@ -1063,7 +1063,7 @@ export interface paths {
         get?: never;
         /**
          * Set Password
-         * @description Set a password, and revoke all tokens of its user.
+         * @description Set the password of a user, and revoke all tokens of the user.
          */
         put: operations["set_password"];
         post?: never;
@@ -1088,7 +1088,7 @@ export interface paths {
         put?: never;
         /**
          * Create Token
-         * @description Create a token. One that a log-in asks for ends with it, unless the password is given.
+         * @description Create a token. If you authenticate by a log-in, it may outlive the log-in only if you send your password.
          */
         post: operations["create_token"];
         delete?: never;
@@ -1126,7 +1126,7 @@ export interface paths {
         };
         /**
          * Get Session
-         * @description Say who a browser is logged in as, and what it shows with each change.
+         * @description Return the user of the request's session or token, and the CSRF value that changes by cookie need.
          */
         get: operations["get_session"];
         put?: never;
@@ -1137,7 +1137,7 @@ export interface paths {
         post: operations["begin_session"];
         /**
          * End Session
-         * @description Log a browser out: its token is revoked, and its cookie goes.
+         * @description Log a browser out: revoke its token, and delete its cookie.
          */
         delete: operations["end_session"];
         options?: never;
@@ -1156,7 +1156,7 @@ export interface paths {
         put?: never;
         /**
          * Create Link
-         * @description Make a code that logs the asker in once, within an hour: for a link that is opened in a browser.
+         * @description Create a code for a link that logs you in once in a browser, within an hour.
          */
         post: operations["create_link"];
         delete?: never;
@@ -1176,7 +1176,7 @@ export interface paths {
         put?: never;
         /**
          * Look At Link
-         * @description Say whom the code of a link would log in, without using it up. Codes that are none count as failed log-ins.
+         * @description Return the user whom the code of a link logs in, without using the code. A wrong code is a failed log-in.
          */
         post: operations["look_at_link"];
         delete?: never;
@@ -1194,7 +1194,7 @@ export interface paths {
         };
         /**
          * List Audit
-         * @description List who did what, the newest first.
+         * @description List the entries of the audit log, the newest first.
          */
         get: operations["list_audit"];
         put?: never;
@@ -1214,7 +1214,7 @@ export interface paths {
         };
         /**
          * List Settings
-         * @description List the settings with which this server runs.
+         * @description List the settings of this server.
          */
         get: operations["list_settings"];
         put?: never;
@@ -1234,7 +1234,7 @@ export interface paths {
         };
         /**
          * Get Health
-         * @description Say that the process answers.
+         * @description Return ``ok`` whenever the server's process responds.
          */
         get: operations["get_health"];
         put?: never;
@@ -1254,7 +1254,7 @@ export interface paths {
         };
         /**
          * Get Readiness
-         * @description Say whether the server can be used.
+         * @description Say whether the server can be used. If not, the status is 503.
          */
         get: operations["get_readiness"];
         put?: never;
@@ -1274,7 +1274,7 @@ export interface paths {
         };
         /**
          * Get Version
-         * @description Say which version this is.
+         * @description Return the version of Legato, and the versions of its REST interface.
          */
         get: operations["get_version"];
         put?: never;
@@ -1294,7 +1294,7 @@ export interface paths {
         };
         /**
          * Get Figures
-         * @description Return figures for Prometheus.
+         * @description Return metrics of the server in the text format of Prometheus.
          */
         get: operations["get_figures"];
         put?: never;
@@ -1311,13 +1311,13 @@ export interface components {
     schemas: {
         /**
          * By
-         * @description Whose slots are one line.
+         * @description What each line of a timeline stands for: one job, one owner, one queue or one project.
          * @enum {string}
          */
         By: "job" | "owner" | "queue" | "project";
         /**
          * DefinitionBody
-         * @description A training definition to make.
+         * @description A training definition to create.
          */
         DefinitionBody: {
             /** Name */
@@ -1380,7 +1380,7 @@ export interface components {
         };
         /**
          * ExperimentBody
-         * @description An experiment to make.
+         * @description An experiment to create.
          */
         ExperimentBody: {
             /** Name */
@@ -1402,7 +1402,7 @@ export interface components {
         };
         /**
          * ExperimentPatchBody
-         * @description A merge patch of an experiment. What is not said stays.
+         * @description A merge patch of an experiment. Missing fields stay as they are.
          */
         ExperimentPatchBody: {
             /**
@@ -1438,7 +1438,7 @@ export interface components {
         };
         /**
          * JobFields
-         * @description What a submission may say, all of it optional: what is not said is taken from elsewhere.
+         * @description The fields of a submission, all optional. A missing field has the value of the job that is cloned.
          */
         JobFields: {
             /** Name */
@@ -1502,13 +1502,19 @@ export interface components {
         };
         /**
          * Level
-         * @description How much a line matters, as far as that is in it.
+         * @description The level of a line of a log.
          * @enum {unknown}
          */
         Level: "debug" | "error" | "info" | "warning";
         /**
          * Login
-         * @description A name and a password.
+         * @description A log-in by password.
+         *
+         *     Args:
+         *         user: name of the user.
+         *         password: of the user.
+         *         name: says what the token is for.
+         *         hours: for how long the token is valid. Null: as long as the server's settings allow.
          */
         Login: {
             /** User */
@@ -1525,7 +1531,7 @@ export interface components {
         };
         /**
          * NamedQueue
-         * @description A queue with its name.
+         * @description The settings of a queue, with its name.
          */
         NamedQueue: {
             /**
@@ -1555,7 +1561,7 @@ export interface components {
         };
         /**
          * NamingBody
-         * @description A merge patch of a training definition. What is not said stays.
+         * @description A merge patch of a training definition. Missing fields stay as they are.
          */
         NamingBody: {
             /**
@@ -1579,7 +1585,7 @@ export interface components {
         };
         /**
          * NewSession
-         * @description Who logs in: a name and a password, a token, or the code of a link.
+         * @description A browser's log-in, by user and password, by a token, or by the code of a link.
          */
         NewSession: {
             /** User */
@@ -1597,10 +1603,10 @@ export interface components {
          *
          *     Args:
          *         name: says what the token is for.
-         *         user: the owner.
-         *         role: not above the asker's.
-         *         days: until it ends. None: as the settings say.
-         *         password: of the asker; needed where a log-in asks for a token that outlives it.
+         *         user: the owner. Null: you.
+         *         role: at most yours and the owner's. Null: the lower of these two.
+         *         days: for how many days the token is valid. Missing: the setting ``token_days``.
+         *         password: your password; needed if you authenticate by a log-in that ends before the token.
          */
         NewTokenBody: {
             /** Name */
@@ -1631,7 +1637,7 @@ export interface components {
         };
         /**
          * Patch
-         * @description A merge patch of a job. What is not said stays.
+         * @description A merge patch of a job. Missing fields stay as they are.
          */
         Patch: {
             /**
@@ -1661,7 +1667,7 @@ export interface components {
         };
         /**
          * ProjectBody
-         * @description A project to make.
+         * @description A project to create.
          */
         ProjectBody: {
             /** Name */
@@ -1684,7 +1690,7 @@ export interface components {
         };
         /**
          * ProjectPatchBody
-         * @description A merge patch of a project. What is not said stays.
+         * @description A merge patch of a project. Missing fields stay as they are.
          */
         ProjectPatchBody: {
             /**
@@ -1710,7 +1716,7 @@ export interface components {
         };
         /**
          * QueueBody
-         * @description A queue, all of it but its name.
+         * @description The settings of a queue, without its name.
          */
         QueueBody: {
             /**
@@ -1738,7 +1744,7 @@ export interface components {
         };
         /**
          * QueuesBody
-         * @description Queues as they would be. Those that are not named stay as they are.
+         * @description Settings of queues to plan with. Other queues stay as they are.
          */
         QueuesBody: {
             /** Queues */
@@ -1746,7 +1752,7 @@ export interface components {
         };
         /**
          * Resize
-         * @description New bounds; what is not said stays.
+         * @description New bounds of the number of workers. A missing bound stays as it is.
          */
         Resize: {
             /** Min Workers */
@@ -1756,7 +1762,13 @@ export interface components {
         };
         /**
          * RunsBody
-         * @description How to run an experiment. What is not said, or null, is as its definitions say.
+         * @description How to run an experiment. Missing and null fields are as in its training definitions.
+         *
+         *     Args:
+         *         definitions: ids of the training definitions to run. Null: all of the experiment.
+         *         priority: of the jobs. Null: the server's default.
+         *         parameters: added to those of each definition; the same names replace them.
+         *         labels: of the jobs.
          */
         RunsBody: {
             /** Definitions */
@@ -1786,7 +1798,7 @@ export interface components {
         Stage: "failed" | "paused" | "pausing" | "queued" | "running" | "starting" | "stopped" | "stopping" | "succeeded";
         /**
          * Stop
-         * @description How to stop.
+         * @description How to stop a job. ``now``: at once, without a last checkpoint.
          */
         Stop: {
             /**
@@ -1884,7 +1896,7 @@ export interface components {
         };
         /**
          * Told[Event]
-         * @description A part of a sequence. ``after``: the number of the last one; continue with it.
+         * @description A part of a sequence of events. ``after``: send this number as ``after`` to get the next part.
          */
         Told_Event_: {
             items: components["schemas"]["Event"][];
@@ -1892,7 +1904,7 @@ export interface components {
         };
         /**
          * Event
-         * @description One thing that happened. ``seq``: its place in the one sequence of the platform.
+         * @description An event of the platform. ``seq``: its number in the platform's one sequence of events.
          */
         Event: {
             seq: number;
@@ -1963,17 +1975,21 @@ export interface components {
         };
         /**
          * Progress
-         * @description How far a job is.
+         * @description Progress of a job.
          *
          *         Args:
-         *             time: of the measurement.
-         *             num_steps: all steps of the job. None: its program does not say how many there will be.
-         *             step_s: seconds per step of late.
-         *             resize_s: seconds that a resize cost of late.
-         *             num_micro_batches: of a step: more slots than this cannot help. None: not known, or there is no such limit.
-         *             shares_freely: each step is cut for as many workers as there are, up to that number.
-         *             differed_step: after which the workers were first found to hold different states; from there on the run is not
-         *                 exact. None: never.
+         *             time: when it was measured.
+         *             num_workers: workers that train.
+         *             step: the last committed step.
+         *             epoch: epoch of that step, from 0.
+         *             loss: loss of that step.
+         *             num_steps: all steps of the job. None: the program does not give the number.
+         *             step_s: seconds per step, smoothed.
+         *             resize_s: seconds for which the last change of the number of workers paused the training.
+         *             num_micro_batches: micro-batches per step; more slots than this do not help. None: not known, or no limit.
+         *             shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
+         *             differed_step: the step after which the workers were first found to hold different states; from there on the
+         *                 result is not exact. None: never.
          */
         Progress: {
             time: number;
@@ -2025,7 +2041,7 @@ export interface components {
         };
         /**
          * Spec
-         * @description What a job runs, as it is shown. ``environment``: values are null for whom they do not concern.
+         * @description What a job runs. Only the owner and admins see the values of ``environment``; others get null in their place.
          */
         Spec: {
             program: string[];
@@ -2117,20 +2133,20 @@ export interface components {
         };
         /**
          * Listed[Experiment]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Experiment_: {
             items: components["schemas"]["Experiment"][];
         };
         /**
          * Experiment
-         * @description Training definitions that are run together.
+         * @description An experiment: one or more training definitions that are run together.
          *
          *         Args:
-         *             definitions: their ids.
-         *             data: a directory on the machines.
-         *             arguments: one line, for each of them.
-         *             runs: ids of the newest jobs that came from it, the newest first.
+         *             definitions: ids of the training definitions.
+         *             data: an absolute data directory on the nodes. None: none.
+         *             arguments: one line, appended to the arguments of each program.
+         *             runs: ids of the newest jobs that were started from it, the newest first, at most 100.
          */
         Experiment: {
             id: string;
@@ -2150,14 +2166,14 @@ export interface components {
         };
         /**
          * Listed[Job]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Job_: {
             items: components["schemas"]["Job"][];
         };
         /**
          * Files
-         * @description Files of a job; not complete where there are too many, or a name is no text.
+         * @description Files of a job. ``is_complete``: false if there are too many, or if a name is not UTF-8.
          */
         Files: {
             items: components["schemas"]["Entry"][];
@@ -2165,7 +2181,7 @@ export interface components {
         };
         /**
          * Entry
-         * @description A file or folder of a job. ``path``: from its top; ``modified_at``: seconds since 1970.
+         * @description A file or folder of a job. ``path``: relative to the job's directory; ``modified_at``: seconds since 1970.
          */
         Entry: {
             path: string;
@@ -2176,14 +2192,14 @@ export interface components {
         };
         /**
          * Listed[Checkpoint]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Checkpoint_: {
             items: components["schemas"]["Checkpoint"][];
         };
         /**
          * Checkpoint
-         * @description A checkpoint of a job; ``path`` is what to download.
+         * @description A checkpoint of a job. ``path``: the file of the job that contains it.
          */
         Checkpoint: {
             step: number;
@@ -2193,7 +2209,7 @@ export interface components {
         };
         /**
          * Explanation
-         * @description Why a job has what it has; see ``docs/rest.md``.
+         * @description Why a job has its slots. ``docs/rest.md`` describes the fields.
          */
         Explanation: {
             job: string;
@@ -2208,7 +2224,7 @@ export interface components {
         };
         /**
          * Party
-         * @description A job that has to do with another one. ``job``: its id, None if it is not yours to see.
+         * @description Another job in an explanation. ``job``: its id; None: you may not see the job. ``title``: ``OWNER/NAME``.
          */
         Party: {
             job: string | null;
@@ -2217,7 +2233,9 @@ export interface components {
         };
         /**
          * LostSlot
-         * @description A slot that a job was asked to leave, and the job that has it since. ``title`` None: none.
+         * @description A slot that a job was asked to leave, and the job that has it now. ``title`` None: no job has it.
+         *
+         *         ``job`` is None also if you may not see that job.
          */
         LostSlot: {
             slot: string;
@@ -2228,7 +2246,7 @@ export interface components {
         };
         /**
          * Decided
-         * @description What was decided for a job at a time.
+         * @description A decision on a job's slots.
          */
         Decided: {
             time: number;
@@ -2238,7 +2256,7 @@ export interface components {
         };
         /**
          * Listed[Attempt]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Attempt_: {
             items: components["schemas"]["Attempt"][];
@@ -2257,7 +2275,7 @@ export interface components {
         };
         /**
          * Listed[Allocation]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Allocation_: {
             items: components["schemas"]["Allocation"][];
@@ -2276,7 +2294,7 @@ export interface components {
         };
         /**
          * Told[TrainingEvent]
-         * @description A part of a sequence. ``after``: the number of the last one; continue with it.
+         * @description A part of a sequence of events. ``after``: send this number as ``after`` to get the next part.
          */
         Told_TrainingEvent_: {
             items: components["schemas"]["TrainingEvent"][];
@@ -2284,7 +2302,7 @@ export interface components {
         };
         /**
          * TrainingEvent
-         * @description What a job's driver wrote down. ``seq`` counts for the job alone.
+         * @description An event that a job's driver recorded. ``seq``: its number in the events of this job.
          */
         TrainingEvent: {
             seq: number;
@@ -2303,7 +2321,7 @@ export interface components {
         };
         /**
          * JobMetrics
-         * @description All series of a job.
+         * @description The time series of a job: the values that its program logged, and its committed steps.
          */
         JobMetrics: {
             series: components["schemas"]["Series"][];
@@ -2311,7 +2329,7 @@ export interface components {
         };
         /**
          * Series
-         * @description What a program logged under one name, as columns of the same length.
+         * @description The values that a program logged under one name, as columns of the same length.
          */
         Series: {
             name: string;
@@ -2332,14 +2350,14 @@ export interface components {
         };
         /**
          * Listed[Log]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Log_: {
             items: components["schemas"]["Log"][];
         };
         /**
          * Log
-         * @description A log of a job: ``driver`` or ``worker-N``.
+         * @description A log of a job. ``log``: its name, ``driver`` or ``worker-N``.
          */
         Log: {
             log: string;
@@ -2348,7 +2366,12 @@ export interface components {
         };
         /**
          * FoundLines
-         * @description Lines of a log. ``after``: continue from this byte, also where nothing was found; None: its end was reached.
+         * @description Lines of a log that a search has found.
+         *
+         *         Args:
+         *             items: the lines.
+         *             after: continue the search at this byte, also if nothing was found. Null: the search reached the end of the log.
+         *             end: the byte at which the search ended.
          */
         FoundLines: {
             items: components["schemas"]["FoundLine"][];
@@ -2360,10 +2383,10 @@ export interface components {
          * @description A line of a log.
          *
          *         Args:
-         *             offset: of its first byte.
-         *             time: when it was written, as far as that was noted; seconds since 1970.
-         *             level: None: none is in it.
-         *             text: as it was written, without its end; what is beyond 4000 characters is left out.
+         *             offset: position of its first byte in the log.
+         *             time: when it was written, as exactly as the driver noted it; seconds since 1970. Null: not known.
+         *             level: the level that the line or its traceback has. Null: none.
+         *             text: the line as it was written, without its line break; at most 4000 characters.
          */
         FoundLine: {
             offset: number;
@@ -2373,7 +2396,11 @@ export interface components {
         };
         /**
          * LogPlace
-         * @description Where in a log stands what was written at a moment. ``time``: when that was; None: it is not known.
+         * @description The place in a log that was written at a given time.
+         *
+         *         Args:
+         *             offset: position of the first byte of the line.
+         *             time: when that part of the log was written, seconds since 1970. Null: the driver noted no time.
          */
         LogPlace: {
             offset: number;
@@ -2381,7 +2408,7 @@ export interface components {
         };
         /**
          * Health
-         * @description The process answers.
+         * @description The answer of a server whose process responds.
          */
         Health: {
             /** @enum {unknown} */
@@ -2392,10 +2419,11 @@ export interface components {
          * @description Whether the server can be used.
          *
          *         Args:
-         *             ready: whether it can.
-         *             store: whether the store can be read and written.
-         *             disk: whether files can be written to the home.
-         *             loop: which server decides; ``late``: no server did recently, or this one could not.
+         *             ready: it can be used.
+         *             store: it can read and write the store.
+         *             disk: it can write files to its home directory.
+         *             loop: ``leading``: this server decides which jobs get slots; ``following``: another server does; ``late``: no
+         *                 server does at present, or the decisions of this one keep failing.
          */
         Readiness: {
             ready: boolean;
@@ -2406,7 +2434,7 @@ export interface components {
         };
         /**
          * Version
-         * @description Which server it is.
+         * @description The version of Legato on the server. ``api``: the versions of the REST interface that it offers.
          */
         Version: {
             version: string;
@@ -2422,7 +2450,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description Who did what to what, and when.
+         * @description An entry of the audit log: the user ``who`` did ``action`` to ``target``.
          */
         AuditEntry: {
             id: number;
@@ -2435,14 +2463,14 @@ export interface components {
         };
         /**
          * Listed[Setting]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Setting_: {
             items: components["schemas"]["Setting"][];
         };
         /**
          * Setting
-         * @description A setting of the server, with what it means.
+         * @description A setting of the server, its value and its meaning.
          */
         Setting: {
             name: string;
@@ -2499,7 +2527,7 @@ export interface components {
         };
         /**
          * Listed[User]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_User_: {
             items: components["schemas"]["User"][];
@@ -2517,19 +2545,23 @@ export interface components {
         };
         /**
          * Listed[Token]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Token_: {
             items: components["schemas"]["Token"][];
         };
         /**
          * PoolState
-         * @description All slots together.
+         * @description The numbers of slots in the pool, and of jobs.
          *
          *         Args:
-         *             num_leaving: asked back, and not yet confirmed free.
-         *             jobs: how many there are that you may see, by stage.
-         *             summary: one sentence.
+         *             policy: name of the scheduling policy.
+         *             num_slots: all slots.
+         *             num_usable: slots that can be used.
+         *             num_free: usable slots that no job holds.
+         *             num_leaving: slots that were asked back from a job and are not yet confirmed free.
+         *             jobs: number of jobs that you may see, by stage.
+         *             summary: one sentence about the last decision. None: this server did not decide.
          */
         PoolState: {
             policy: string;
@@ -2544,14 +2576,14 @@ export interface components {
         };
         /**
          * Listed[NodeState]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_NodeState_: {
             items: components["schemas"]["NodeState"][];
         };
         /**
          * NodeState
-         * @description A machine.
+         * @description A machine of the pool, and its numbers of slots.
          */
         NodeState: {
             name: string;
@@ -2561,14 +2593,14 @@ export interface components {
         };
         /**
          * Listed[SlotState]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_SlotState_: {
             items: components["schemas"]["SlotState"][];
         };
         /**
          * SlotState
-         * @description A slot, and its job. ``job`` None: no job, or one that you may not see.
+         * @description A slot, and the job that holds it. ``job`` None: no job holds it, or you may not see the job.
          */
         SlotState: {
             id: string;
@@ -2584,14 +2616,14 @@ export interface components {
         };
         /**
          * Listed[SeenAllocation]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_SeenAllocation_: {
             items: components["schemas"]["SeenAllocation"][];
         };
         /**
          * SeenAllocation
-         * @description An allocation as it is shown. ``job``: None if the asker may not see it.
+         * @description A slot that one attempt of a job held from ``since`` until ``until``. ``job`` null: you may not see the job.
          */
         SeenAllocation: {
             slot: string;
@@ -2603,14 +2635,14 @@ export interface components {
         };
         /**
          * Listed[Usage]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_Usage_: {
             items: components["schemas"]["Usage"][];
         };
         /**
          * Usage
-         * @description What one user had in one queue. ``slot_s``: seconds of slots.
+         * @description What one user used in one queue. ``slot_s``: slot seconds; ``num_jobs``: jobs that held slots.
          */
         Usage: {
             owner: string;
@@ -2620,7 +2652,7 @@ export interface components {
         };
         /**
          * Timeline
-         * @description Who held how many slots when. ``num_slots``: of the pool, those that could be used.
+         * @description The slots that were held over time. ``num_slots``: usable slots of the pool.
          */
         Timeline: {
             since: number;
@@ -2630,7 +2662,7 @@ export interface components {
         };
         /**
          * StepLine
-         * @description A line of steps: from each time on it has the value beside it.
+         * @description A step function of time: from each time on, it has the value at the same index.
          */
         StepLine: {
             times: number[];
@@ -2638,7 +2670,9 @@ export interface components {
         };
         /**
          * HeldSlots
-         * @description How many slots one held when. ``key`` and ``title`` None: all that is not yours to see, together.
+         * @description The slots that one job, owner, queue or project held over time: from each time on, the number at the same index.
+         *
+         *         ``key`` and ``title`` None: all jobs that you may not see, together.
          */
         HeldSlots: {
             key: string | null;
@@ -2648,20 +2682,21 @@ export interface components {
         };
         /**
          * Listed[SlotMove]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_SlotMove_: {
             items: components["schemas"]["SlotMove"][];
         };
         /**
          * SlotMove
-         * @description A slot that a job was asked to give up, and who had it next.
+         * @description A slot that a job was asked to give up, and the job that had it next.
          *
          *         Args:
-         *             from_job: None: it is not yours to see.
-         *             to_job: None: you may not see it, or no job had the slot yet.
-         *             to_title: None: no job had the slot yet.
-         *             reason: empty where it is not known any more.
+         *             from_job: id of the job that was asked. None: you may not see the job.
+         *             from_title: ``OWNER/NAME`` of that job.
+         *             to_job: id of the job that had the slot next. None: you may not see the job, or no job has had the slot yet.
+         *             to_title: ``OWNER/NAME`` of that job. None: no job has had the slot yet.
+         *             reason: empty if the decision is no longer stored.
          */
         SlotMove: {
             time: number;
@@ -2674,17 +2709,17 @@ export interface components {
         };
         /**
          * Listed[QueueState]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_QueueState_: {
             items: components["schemas"]["QueueState"][];
         };
         /**
          * QueueState
-         * @description A queue and what is in it.
+         * @description A queue, with its numbers of slots and jobs.
          *
          *         Args:
-         *             num_slots: that its jobs hold.
+         *             num_slots: slots that its jobs hold.
          *             num_holding: jobs that hold slots or are about to.
          *             num_queued: jobs that wait.
          */
@@ -2706,14 +2741,14 @@ export interface components {
         };
         /**
          * Listed[FrameworkTold]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_FrameworkTold_: {
             items: components["schemas"]["FrameworkTold"][];
         };
         /**
          * FrameworkTold
-         * @description A framework that definitions may name. ``distributed``: how many workers it can have.
+         * @description A framework that can run training definitions. ``distributed``: which kinds of runs it supports.
          */
         FrameworkTold: {
             name: string;
@@ -2731,11 +2766,11 @@ export interface components {
         };
         /**
          * Project
-         * @description People who work together.
+         * @description A group of users: an owner and members, who share training definitions and experiments.
          *
          *         Args:
-         *             queue: to which their jobs go.
-         *             members: besides its owner.
+         *             queue: the queue to which jobs of experiments go.
+         *             members: users besides the owner.
          */
         Project: {
             id: string;
@@ -2749,14 +2784,14 @@ export interface components {
         };
         /**
          * Listed[DefinitionTold]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_DefinitionTold_: {
             items: components["schemas"]["DefinitionTold"][];
         };
         /**
          * DefinitionTold
-         * @description A training definition, as it is shown. ``environment``: values are null for whom they do not concern.
+         * @description A training definition. Viewers get null in place of ``code`` and of the values of ``environment``.
          */
         DefinitionTold: {
             id: string;
@@ -2809,7 +2844,13 @@ export interface components {
         Distributed: "elastic" | "single" | "static";
         /**
          * Session
-         * @description Who a browser is logged in as. ``csrf``: what it shows with each change; ``expires_at`` None: no end.
+         * @description The session of a browser.
+         *
+         *         Args:
+         *             name: of the user.
+         *             role: of the session.
+         *             csrf: the value that the browser must send in the header ``X-Legato-CSRF`` with each change.
+         *             expires_at: seconds since 1970. Null: the token does not end.
          */
         Session: {
             name: string;
@@ -2836,20 +2877,21 @@ export interface components {
         };
         /**
          * Listed[QueuePart]
-         * @description A whole list.
+         * @description A complete list.
          */
         Listed_QueuePart_: {
             items: components["schemas"]["QueuePart"][];
         };
         /**
          * QueuePart
-         * @description A queue's part of the pool.
+         * @description A queue's share of the pool.
          *
          *         Args:
-         *             ceiling: None: the pool.
-         *             fair: slots that it has when every queue wants all it can get. None: the policy does not divide by weight.
+         *             ceiling: maximum number of slots. None: the whole pool.
+         *             fair: slots that the queue has when every queue wants as many as it can get. None: the policy does not divide
+         *                 by weight.
          *             held: slots that its jobs hold.
-         *             borrowed: how many of these are above ``fair``. None where that is.
+         *             borrowed: how many of these are above ``fair``. None if ``fair`` is None.
          *             wanted: slots that its jobs could use.
          */
         QueuePart: {
@@ -2864,7 +2906,7 @@ export interface components {
         };
         /**
          * QueuesPlan
-         * @description What would happen if queues were as described. ``shares``: of all queues, as they would be.
+         * @description What would happen with the described queues. ``shares``: those of all queues after the change.
          */
         QueuesPlan: {
             effects: components["schemas"]["Effect"][];

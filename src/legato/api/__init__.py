@@ -1,8 +1,8 @@
-"""The records of the REST interface, once for the server and for the client: the fields that `docs/rest.md` promises.
+"""The records of the REST interface, shared by the server and the client. `docs/rest.md` describes their fields.
 
-Times are seconds since 1970. None stands for what is not known. A client ignores fields that a newer server adds, and
-reads a word that it does not know (of a stage, a role or a kind) as text. The server narrows such fields to the words
-that it writes.
+Times are seconds since 1970. None means that a value is not known. A client ignores fields that a newer server adds.
+Stages, roles and kinds are strings here, so that a client also accepts values that a newer server adds; the server's
+own records restrict such fields to the values that it sends.
 """
 
 from __future__ import annotations
@@ -10,4 +10,4 @@ from __future__ import annotations
 from typing import Final
 
 API: Final = "/api/v1"
-"""Where the paths of this version begin."""
+"""The beginning of all paths of this version."""

@@ -13,21 +13,25 @@ STAGES: Final = (
     *("queued", "starting", "running", "pausing", "paused", "stopping"),
     *("succeeded", "failed", "stopped"),
 )
-"""All stages of a job, as it goes through them."""
+"""All stages of a job, in the order in which a job can reach them."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job is.
+    """Progress of a job.
 
     Args:
-        time: of the measurement.
-        num_steps: all steps of the job. None: its program does not say how many there will be.
-        step_s: seconds per step of late.
-        resize_s: seconds that a resize cost of late.
-        num_micro_batches: of a step: more slots than this cannot help. None: not known, or there is no such limit.
-        shares_freely: each step is cut for as many workers as there are, up to that number.
-        differed_step: after which the workers were first found to hold different states; from there on the run is not
-            exact. None: never.
+        time: when it was measured.
+        num_workers: workers that train.
+        step: the last committed step.
+        epoch: epoch of that step, from 0.
+        loss: loss of that step.
+        num_steps: all steps of the job. None: the program does not give the number.
+        step_s: seconds per step, smoothed.
+        resize_s: seconds for which the last change of the number of workers paused the training.
+        num_micro_batches: micro-batches per step; more slots than this do not help. None: not known, or no limit.
+        shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
+        differed_step: the step after which the workers were first found to hold different states; from there on the
+            result is not exact. None: never.
     """
 
     time: float
@@ -45,7 +49,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> str | None:
-        """The last step, and of how many where that is known; None before the first.
+        """The last step, with the number of all steps if that is known. None before the first step.
 
         >>> known = dict.fromkeys(("epoch", "loss", "samples_per_s", "step_s", "resize_s"))
         >>> [Progress(time=0.0, num_workers=1, step=42, num_steps=total, **known).reached for total in (60, None)]
@@ -57,17 +61,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was at the moment of the answer.
+    """A job at the time of the answer.
 
     Args:
-        reason: why it is in this stage.
-        attempt: 0: it never started.
-        version: grows with each change of what its user wants and of its stage.
-        staged_at: since when it is in this stage.
-        decided_slots: slots that it should have, and why (``decided_reason``).
-        num_slots: slots that it holds, those that it is leaving included.
-        project, experiment, definition: ids of what it is a run of.
-        parent: id of the job that it is a clone of.
+        reason: why the job is in its stage.
+        attempt: number of the present or last attempt. 0: the job never started.
+        version: grows with each change by a user, and with each change of stage.
+        staged_at: when the job entered its stage.
+        decided_slots: slots that the job should have; ``decided_reason`` says why.
+        num_slots: slots that it holds, including those that it is leaving.
+        project, experiment, definition: ids of the objects from which the job was started, while they exist.
+        parent: id of the job of which this one is a clone.
     """
 
     id: str
@@ -103,15 +107,16 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs. Values of ``environment`` are None for those whom they do not concern.
+    """What a job runs. Only the owner and admins see the values of ``environment``; others get None in their place.
 
     Args:
-        heartbeat_limit_s, collective_limit_s: when a worker that is silent, or that hangs, is replaced. Seconds.
-        memory_bytes, num_cpus: of each worker at most. None: the platform's default.
-        must_limit: it does not run where these cannot be enforced.
-        parameters: handed to the program behind its arguments.
-        framework: what runs it.
-        launcher: how that does it. None: the program is a Python script.
+        heartbeat_limit_s: seconds of silence after which Legato replaces a worker.
+        collective_limit_s: seconds without progress after which Legato replaces a worker, because it hangs.
+        memory_bytes, num_cpus: limits of each worker. None: the server's default.
+        must_limit: the job does not run where these two limits cannot be enforced.
+        parameters: appended to the arguments of the program.
+        framework: the framework that runs the program.
+        launcher: how the framework starts the program. None: the program is a Python script.
     """
 
     program: tuple[str, ...]
@@ -136,7 +141,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new job would mean for another one: its slots in the end without and with the new one."""
+    """The effect of a change on another job: the slots that it has in the end without and with the change."""
 
     job: str | None
     title: str
@@ -145,13 +150,15 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen.
+    """What would happen if a job were submitted.
 
     Args:
-        starts: ``now``; ``soon``: when slots have been freed for it; ``later``: when others end.
-        slots_now: how many it would get at once.
-        slots: how many it would have in the end, as things are.
-        share: its exact share.
+        starts: ``now``; ``soon``: once slots have been freed for it; ``later``: once other jobs end.
+        slots_now: slots that it would get at once.
+        slots: slots that it would have in the end, if nothing else changes.
+        share: its exact share, before rounding to whole slots.
+        reason: one sentence.
+        effects: all jobs that would have more or fewer slots.
     """
 
     starts: str
@@ -163,7 +170,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Party(msgspec.Struct, frozen=True):
-    """A job that has to do with another one. ``job``: its id, None if it is not yours to see."""
+    """Another job in an explanation. ``job``: its id; None: you may not see the job. ``title``: ``OWNER/NAME``."""
 
     job: str | None
     title: str
@@ -171,7 +178,10 @@ class Party(msgspec.Struct, frozen=True):
 
 
 class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to leave, and the job that has it since. ``title`` None: none."""
+    """A slot that a job was asked to leave, and the job that has it now. ``title`` None: no job has it.
+
+    ``job`` is None also if you may not see that job.
+    """
 
     slot: str
     time: float
@@ -181,7 +191,7 @@ class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What was decided for a job at a time."""
+    """A decision on a job's slots."""
 
     time: float
     attempt: int
@@ -190,16 +200,17 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job has what it has.
+    """Why a job has its slots.
 
     Args:
-        sentences: for people.
-        wanted: slots that it should have in the end, with its exact ``share``.
+        sentences: the explanation, for people.
+        wanted: slots that the job should have in the end; ``share``: its share before rounding. None: this server did
+            not make the last decision.
         because: jobs that are the cause.
-        holders: who has the pool's slots now, if the job wants more than it has.
-        lost: slots that went from it to others, the newest first.
-        decisions: the newest first.
-        ceiling: of its queue, if with a higher one it would have more.
+        holders: jobs that hold the pool's slots now. Empty unless the job wants more slots than it has.
+        lost: slots that the job was asked to leave, the newest first.
+        decisions: decisions on the job, the newest first.
+        ceiling: the ceiling of its queue, if the job would have more slots with a higher one. None: it would not.
     """
 
     job: str
@@ -214,7 +225,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of a job's driver. ``outcome``: the stage into which the job went from it."""
+    """One attempt of a job. ``outcome``: the stage of the job after the attempt."""
 
     attempt: int
     started_at: float
@@ -224,7 +235,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot in the hands of one attempt of a job. ``until`` None: still. ``job`` None: it is not yours to see."""
+    """A slot that an attempt of a job held. ``until`` None: it still does. ``job`` None: you may not see the job."""
 
     slot: str
     job: str | None
@@ -235,7 +246,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened. ``seq``: its place in the one sequence of the platform."""
+    """An event of the platform. ``seq``: its number in the platform's one sequence of events."""
 
     seq: int
     time: float
@@ -247,7 +258,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's driver wrote down. ``seq`` counts for the job alone."""
+    """An event that a job's driver recorded. ``seq``: its number in the events of this job."""
 
     seq: int
     time: float

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list. ``after``: where the next part begins; None: there is none."""
+    """A page of a list. ``after``: send it as ``after`` to get the next page; None: this is the last page."""
 
     items: tuple[T, ...]
     after: str | int | None = None

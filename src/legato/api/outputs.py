@@ -1,4 +1,4 @@
-"""What jobs need and leave behind: uploaded code, logs, files, checkpoints and time series."""
+"""Uploaded code, and the outputs of jobs: logs, files, checkpoints and time series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A log of a job: ``driver`` or ``worker-N``."""
+    """A log of a job. ``log``: its name, ``driver`` or ``worker-N``."""
 
     log: str
     num_bytes: int
@@ -14,7 +14,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file or folder of a job. ``path``: from the top of what a job shows; ``kind``: ``file`` or ``folder``."""
+    """A file or folder of a job. ``path``: relative to the job's directory; ``kind``: ``file`` or ``folder``."""
 
     path: str
     kind: str
@@ -23,14 +23,14 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Files of a job. Not complete: there are more than one answer holds."""
+    """Files of a job. ``is_complete``: the list contains all of them."""
 
     items: tuple[File, ...]
     is_complete: bool
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A checkpoint of a job; ``path`` is what to download."""
+    """A checkpoint of a job. ``path``: the file of the job that contains it."""
 
     step: int
     path: str
@@ -39,7 +39,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """What a program logged under one name, as columns of the same length."""
+    """The values that a program logged under one name, as columns of the same length."""
 
     name: str
     step: tuple[int, ...]
@@ -58,7 +58,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """All series of a job."""
+    """The time series of a job: the values that its program logged, and its committed steps."""
 
     series: tuple[Series, ...]
     steps: Steps

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Me(msgspec.Struct, frozen=True):
-    """Who the token says that you are."""
+    """The user and the role of a token."""
 
     name: str
     role: str
@@ -25,17 +25,17 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token, without its secret.
+    """A token without its secret.
 
     Args:
-        id: by which it is ended.
+        id: the id by which it can be revoked.
         user: the owner.
         name: says what the token is for.
-        role: what may be done with it.
-        created_at: seconds since 1970; so are the others.
+        role: the role with which it was made. A request has the lower of this and the user's role.
+        created_at: seconds since 1970, as all times here.
         expires_at: when it ends.
-        revoked_at: when it was ended before that. None: it was not.
-        used_at: the last time, to the minute. None: never.
+        revoked_at: when it was revoked. None: it was not.
+        used_at: when it was last used, to the minute. None: never.
         kind: ``token``, ``session`` of a log-in, ``link`` that logs in once, or ``local`` on the server's machine.
     """
 
@@ -51,11 +51,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A token at the one moment when its secret is known.
+    """A new token with its secret. Only the answer that creates a token contains the secret.
 
     Args:
-        token: all else of it.
-        secret: what it is known by.
+        token: the token.
+        secret: what requests send to authenticate.
     """
 
     token: Token
@@ -76,7 +76,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what to what, and when."""
+    """An entry of the audit log: the user ``who`` did ``action`` to ``target``."""
 
     id: int
     time: float
@@ -87,7 +87,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting of the server, with what it means."""
+    """A setting of the server, its value and its meaning."""
 
     name: str
     value: Any
@@ -95,7 +95,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """Which server it is."""
+    """The version of Legato on the server. ``api``: the versions of the REST interface that it offers."""
 
     version: str
     api: tuple[str, ...]

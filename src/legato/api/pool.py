@@ -8,12 +8,16 @@ from legato.api.jobs import Effect
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """All slots together.
+    """The numbers of slots in the pool, and of jobs.
 
     Args:
-        num_leaving: asked back, and not yet confirmed free.
-        jobs: how many there are that you may see, by stage.
-        summary: one sentence.
+        policy: name of the scheduling policy.
+        num_slots: all slots.
+        num_usable: slots that can be used.
+        num_free: usable slots that no job holds.
+        num_leaving: slots that were asked back from a job and are not yet confirmed free.
+        jobs: number of jobs that you may see, by stage.
+        summary: one sentence about the last decision. None: this server did not decide.
     """
 
     policy: str
@@ -26,7 +30,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine."""
+    """A machine of the pool, and its numbers of slots."""
 
     name: str
     num_slots: int
@@ -35,7 +39,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot, and its job. ``job`` None: no job, or one that you may not see."""
+    """A slot, and the job that holds it. ``job`` None: no job holds it, or you may not see the job."""
 
     id: str
     node: str
@@ -53,11 +57,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A named share of the pool, as an admin sets it.
 
     Args:
-        weight: its share in proportion to the other queues'.
-        floor: slots that it gets back whenever it wants them.
-        ceiling: slots at most. None: the whole pool.
-        is_open: all users may submit to it.
-        members: may submit to it and see its jobs.
+        weight: queues share the pool in proportion to their weights.
+        floor: slots that the queue gets back whenever it wants them.
+        ceiling: maximum number of slots. None: the whole pool.
+        is_open: all users may submit to the queue.
+        members: users who may submit to it and see its jobs.
     """
 
     name: str
@@ -69,10 +73,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(QueueSettings, frozen=True, kw_only=True):
-    """A queue and what is in it.
+    """A queue, with its numbers of slots and jobs.
 
     Args:
-        num_slots: that its jobs hold.
+        num_slots: slots that its jobs hold.
         num_holding: jobs that hold slots or are about to.
         num_queued: jobs that wait.
     """
@@ -83,7 +87,7 @@ class Queue(QueueSettings, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user had in one queue. ``slot_s``: seconds of slots."""
+    """What one user used in one queue. ``slot_s``: slot seconds; ``num_jobs``: jobs that held slots."""
 
     owner: str
     queue: str
@@ -92,13 +96,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's part of the pool.
+    """A queue's share of the pool.
 
     Args:
-        ceiling: None: the pool.
-        fair: slots that it has when every queue wants all it can get. None: the policy does not divide by weight.
+        ceiling: maximum number of slots. None: the whole pool.
+        fair: slots that the queue has when every queue wants as many as it can get. None: the policy does not divide
+            by weight.
         held: slots that its jobs hold.
-        borrowed: how many of these are above ``fair``. None where that is.
+        borrowed: how many of these are above ``fair``. None if ``fair`` is None.
         wanted: slots that its jobs could use.
     """
 
@@ -113,7 +118,7 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen if queues were others. ``shares``: of all queues, as they would be."""
+    """What would happen with other settings of queues. ``shares``: those of all queues after the change."""
 
     effects: tuple[Effect, ...]
     shares: tuple[QueueShare, ...]
@@ -121,13 +126,14 @@ class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to give up, and who had it next.
+    """A slot that a job was asked to give up, and the job that had it next.
 
     Args:
-        from_job: None: it is not yours to see.
-        to_job: None: you may not see it, or no job had the slot yet.
-        to_title: None: no job had the slot yet.
-        reason: empty where it is not known any more.
+        from_job: id of the job that was asked. None: you may not see the job.
+        from_title: ``OWNER/NAME`` of that job.
+        to_job: id of the job that had the slot next. None: you may not see the job, or no job has had the slot yet.
+        to_title: ``OWNER/NAME`` of that job. None: no job has had the slot yet.
+        reason: empty if the decision is no longer stored.
     """
 
     time: float
@@ -140,14 +146,17 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepLine(msgspec.Struct, frozen=True):
-    """A line of steps: from each time on it has the value beside it."""
+    """A step function of time: from each time on, it has the value at the same index."""
 
     times: tuple[float, ...]
     values: tuple[int, ...]
 
 
 class HeldSlots(msgspec.Struct, frozen=True):
-    """How many slots one held when. ``key`` and ``title`` None: all that is not yours to see, together."""
+    """The slots that one job, owner, queue or project held over time: from each time on, the number at the same index.
+
+    ``key`` and ``title`` None: all jobs that you may not see, together.
+    """
 
     key: str | None
     title: str | None
@@ -156,7 +165,7 @@ class HeldSlots(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Who held how many slots when. ``num_slots``: of the pool, those that could be used."""
+    """The slots that were held over time. ``num_slots``: usable slots of the pool."""
 
     since: float
     until: float

@@ -1,4 +1,4 @@
-"""Problems (RFC 9457): answers that refuse a request, and the error of Legato that a client raises for each."""
+"""The kinds of problems (RFC 9457) with which the server refuses requests, and the error that a client raises."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from legato.core.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "urn:legato:problem:"
-"""Where the ``type`` of a problem begins; its name follows."""
+"""The beginning of the ``type`` of a problem. The name of its kind follows."""
 
 
 class ProblemKind(NamedTuple):
     """A kind of problem.
 
     Args:
-        status: of the answer.
-        title: for people.
-        error: what a client raises.
+        status: HTTP status of the answer.
+        title: a short description for people.
+        error: class of the error that a client raises.
     """
 
     status: int

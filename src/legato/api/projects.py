@@ -5,11 +5,18 @@ from __future__ import annotations
 import msgspec
 
 Parameter = str | bool | int | float
-"""The value of a parameter of a program. True: a bare ``--name``; false: it is left out."""
+"""The value of a program's parameter. True becomes an option without a value, ``--name``; false is omitted."""
 
 
 class Framework(msgspec.Struct, frozen=True):
-    """What runs programs of training definitions. ``distributed``: how many workers it can have."""
+    """A framework that can run training definitions.
+
+    Args:
+        name: what definitions and submissions give.
+        title: the name for people.
+        description: which programs it runs, and how.
+        distributed: the kinds of runs that it supports: ``single``, ``static``, ``elastic``.
+    """
 
     name: str
     title: str
@@ -18,11 +25,11 @@ class Framework(msgspec.Struct, frozen=True):
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """People who work together.
+    """A group of users: an owner and members, who share training definitions and experiments.
 
     Args:
-        queue: to which their jobs go.
-        members: besides its owner.
+        queue: the queue to which jobs of experiments go.
+        members: users besides the owner.
     """
 
     id: str
@@ -36,13 +43,15 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A training definition: what is trained and how. Values of ``environment`` are None for those who only look.
+    """A training definition: what is trained and how. Viewers get None in place of the values of ``environment``.
 
     Args:
-        command: one line.
-        code: SHA-256 of uploaded code. None: the program is in ``directory`` on the machines.
-        distributed: ``single``, ``static`` or ``elastic``.
-        min_nodes: it runs with at least so many, or waits. A node is one slot.
+        command: one line, split into words as a shell does.
+        code: SHA-256 of uploaded code. None: the program is in ``directory`` on the nodes.
+        distributed: ``single``: one node; ``static``: exactly ``max_nodes``; ``elastic``: ``min_nodes`` to
+            ``max_nodes``.
+        min_nodes: minimum number of nodes; a job waits until they are free. A node is one slot.
+        max_nodes: maximum number of nodes.
     """
 
     id: str
@@ -70,13 +79,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """Training definitions that are run together.
+    """An experiment: one or more training definitions that are run together.
 
     Args:
-        definitions: their ids.
-        data: a directory on the machines.
-        arguments: one line, for each of them.
-        runs: ids of the newest jobs that came from it, the newest first.
+        definitions: ids of the training definitions.
+        data: an absolute data directory on the nodes. None: none.
+        arguments: one line, appended to the arguments of each program.
+        runs: ids of the newest jobs that were started from it, the newest first, at most 100.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Answers: records of the store as JSON, and their description in the OpenAPI document. Decides nothing."""
+"""Writes records as JSON answers, and describes the answers in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -25,42 +25,48 @@ _WORD: Final = re.compile(r"[A-Za-z]+")
 _PUBLISHED: Final[Mapping[str, str]] = {
     "Code": "NewCode",
     "Decision": "Decided",
+    "EventPage": "Told",
     "Metrics": "JobMetrics",
     "NewToken": "Secret",
     "Node": "NodeState",
+    "OfferedFramework": "FrameworkTold",
     "Pool": "PoolState",
     "Queue": "QueueState",
     "QueueShare": "QueuePart",
+    "ShownDefinition": "DefinitionTold",
     "Slot": "SlotState",
 }
-"""Names of records in the published description, where they differ: programs are generated from it, so names stay."""
+"""Names of records in the OpenAPI document that differ from the class names.
 
-_kinds: dict[str, Any] = {}  # of records that routes give, by what is in their place until all are known
+Clients are generated from the document, so its names must not change.
+"""
+
+_kinds: dict[str, Any] = {}  # types of the routes' records, by the placeholder that `publish` replaces with a schema
 
 
 class Answer(Response):
-    """A record, or anything else that msgspec knows, as JSON."""
+    """A record, or another value that msgspec can encode, as JSON."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the bytes."""
+        """Return the value as JSON."""
         return encode(content)
 
 
 class Encoded(Response):
-    """JSON that was encoded before."""
+    """An answer whose JSON is already encoded."""
 
     media_type = "application/json"
 
 
 def encode(record: Any) -> bytes:
-    """Return a record as JSON, for an answer that several get."""
+    """Return a record as JSON, for an answer that several clients get."""
     return msgspec.json.encode(record)
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """A whole list."""
+    """A complete list."""
 
     items: tuple[T, ...]
 
@@ -71,7 +77,7 @@ def show_secret(made: NewToken) -> Answer:
 
 
 def show_job(job: Job, status: int = 200) -> Answer:
-    """Return the answer that is one job, with its version."""
+    """Return the answer with one job, and its version as ``ETag``."""
     headers = {"ETag": f'"{job.version}"'}
     if status == 201:
         headers["Location"] = f"{API}/jobs/{job.id}"
@@ -79,14 +85,20 @@ def show_job(job: Job, status: int = 200) -> Answer:
 
 
 def show_version(record: Any, version: int, made_at: str | None = None) -> Answer:
-    """Return the answer that is one thing with a version. ``made_at``: its path, if it was made this moment."""
+    """Return the answer with one object, and its version as ``ETag``.
+
+    Args:
+        record: the object.
+        version: of the object.
+        made_at: path of the object below `API` if the request created it. None: the object existed before.
+    """
     headers = {"ETag": f'"{version}"'}
     if made_at is not None:
         headers["Location"] = f"{API}/{made_at}"
     return Answer(record, 200 if made_at is None else 201, headers)
 
 
-# ---------------------------------------------------------------- the published description
+# ---------------------------------------------------------------- the OpenAPI document
 
 
 def tells(
@@ -97,14 +109,14 @@ def tells(
     errors: Iterable[int] = (),
     content_type: str | None = None,
 ) -> dict[str, Any]:
-    """Return what a route says of its answers: the record, and the statuses of its problems.
+    """Return the arguments that describe a route's answers in the OpenAPI document.
 
     Args:
-        kind: of the record. None: there is no body, or one of ``content_type`` that is no JSON.
-        status: of the answer.
+        kind: type of the record. None: the answer has no body, or a body of ``content_type``.
+        status: HTTP status of the answer.
         also: other statuses with the same record.
-        errors: besides those that every route has.
-        content_type: of a body that is no record.
+        errors: statuses of problems, besides those that every route can have.
+        content_type: media type of a body that is not JSON.
     """
     responses: dict[int | str, Any] = {}
     for one in (status, *also):
@@ -120,7 +132,7 @@ def tells(
 
 
 def refuses(status: int) -> dict[str, Any]:
-    """Return what a route says of one status of its problems."""
+    """Return the description of an answer that is a problem with this status."""
     titles = [kind.title for kind in PROBLEMS.values() if kind.status == status]
     schema = {"$ref": _REF.format(name="Problem")}
     return {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": schema}}}
@@ -173,7 +185,7 @@ def _title(kind: Any) -> str:
 
 
 def _rename(value: Any) -> Any:
-    """Return schemas with the published names of records: in keys, titles and references, of generic records too."""
+    """Return schemas in which records have their published names: in keys, titles and references."""
     if isinstance(value, dict):
         renamed = {_rename_record(key): _rename(inner) for key, inner in value.items()}
         for key in ("$ref", "title"):

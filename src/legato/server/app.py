@@ -1,4 +1,4 @@
-"""The application: all routes, and the middleware before them. Opens nothing and starts nothing."""
+"""Makes the ASGI application: all routes behind the middleware."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
     """Return the application, as uvicorn or a test runs it.
 
     Args:
-        services: what the routes stand on.
-        plugins: who answer under paths of their own.
+        services: what the routes use.
+        plugins: the plugins, each of which answers requests under its own paths.
 
     Raises:
-        UsageError: two of them want the same paths.
+        UsageError: two plugins have the same paths, or a plugin has a path of the server.
     """
-    # Its own pages and its own description are replaced by ours; those of FastAPI load scripts from elsewhere.
+    # The server has its own pages and its own route of the OpenAPI document. FastAPI's pages load scripts from other
+    # sites.
     app = FastAPI(
         routes=_join_routers().routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
@@ -64,12 +65,12 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
 
     @functools.cache
     def describe() -> dict[str, Any]:
-        # Not at each start: it takes longer than all else.
+        # Only when it is asked for, because it takes longer than the rest of the start.
         return publish(app, legato.__version__)
 
     @app.get(f"{API}/openapi.json", include_in_schema=False)
     def get_description() -> Response:
-        """Return what programs need to know of all this."""
+        """Return the OpenAPI document."""
         return Answer(describe())
 
     for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
@@ -85,13 +86,13 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
             console.PREFIX,
             *(route.path for route in open_pages.router.routes if isinstance(route, APIRoute)),
         ),
-        changed=lambda: _tell_change(services),
+        changed=lambda: _note_change(services),
     )
 
 
 @functools.cache
 def _join_routers() -> APIRouter:
-    """Return one router with all routes. FastAPI analyses them when they are first used; applications share that."""
+    """Return one router with all routes. FastAPI analyses routes at their first use; all applications share that."""
     joined = APIRouter(generate_unique_id_function=_name)
     for router in _ROUTERS:
         joined.include_router(router, dependencies=[Depends(_refuse_unknown)])
@@ -101,20 +102,20 @@ def _join_routers() -> APIRouter:
 
 
 async def _refuse_unknown(request: Request) -> None:
-    """Refuse a query that is not understood whole: a filter that is misspelt must not be no filter."""
+    """Refuse unknown query parameters, so that a misspelt filter is not silently ignored."""
     route: APIRoute = request.scope["route"]
     known = [field.alias for field in route.dependant.query_params]
     for name in request.query_params:
         if name not in known:
-            told = f"It takes {', '.join(sorted(known))}" if known else "It has no query parameters"
-            raise UsageError(f"Cannot use the request: its path takes no '{name[:100]}' in the query. {told}.")
+            hint = f"It takes {', '.join(sorted(known))}" if known else "It has no query parameters"
+            raise UsageError(f"Cannot use the request: its path takes no '{name[:100]}' in the query. {hint}.")
 
 
 def _name(route: APIRoute) -> str:
-    """Return the name of an operation in the published description; generators of clients make functions of them."""
+    """Return the name of an operation in the OpenAPI document. Generators of clients make functions of these names."""
     return route.name
 
 
-def _tell_change(services: Services) -> None:
+def _note_change(services: Services) -> None:
     services.loop.wake()
     services.feed.poke()

@@ -1,4 +1,4 @@
-"""Bodies of requests. Checks form only; the store and the policy check the rest."""
+"""Bodies of requests. They check only the form; the store and the policy check the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
 _MAX_PARAMETERS: Final = 1000
 _MAX_UNKNOWN: Final = 20
-_HALF: Final = re.compile("[\ud800-\udfff]")  # of a character outside of the first 65536; JSON can name one alone
+_HALF: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which JSON can contain without the other half
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 Count = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
@@ -34,7 +34,7 @@ Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Body(BaseModel):
-    """Any body: nothing in it is ignored, nothing is converted."""
+    """The base of all bodies. It refuses unknown fields, and does not convert values to other types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -43,19 +43,19 @@ class Body(BaseModel):
     def _can_be_kept(cls, given: Any) -> Any:
         for text in _find_texts(given):
             if "\0" in text or _HALF.search(text) is not None:
-                # Databases and files cannot hold it.
+                # Databases and files cannot store such a string.
                 raise ValueError("a string contains a zero byte or half of a character; remove it")
         if isinstance(given, dict):
             unknown = [name for name in given if name not in cls.model_fields]
             if len(unknown) > _MAX_UNKNOWN:
-                # Not an error for each of them: thousands take as long as thousands of requests.
-                told = ", ".join(f"'{name[:50]}'" for name in unknown[:3])
-                raise ValueError(f"there are {len(unknown)} unknown fields, such as {told}")
+                # One error for all of them, because thousands of errors take as long as thousands of requests.
+                examples = ", ".join(f"'{name[:50]}'" for name in unknown[:3])
+                raise ValueError(f"there are {len(unknown)} unknown fields, such as {examples}")
         return given
 
 
 def _find_texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a value out of JSON."""
+    """Yield all strings in a decoded JSON value, including the names of fields."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
@@ -67,13 +67,13 @@ def _find_texts(value: Any) -> Iterator[str]:
 
 
 def _as_tuple(value: Any) -> Any:
-    # JSON knows lists only, and nothing else is converted.
+    # JSON has lists only. Everything else stays as it is, so that the strict check refuses it.
     return tuple(value) if isinstance(value, list) else value
 
 
 def _as_texts(value: Any) -> Any:
     if isinstance(value, list) and sum(not isinstance(item, str) for item in value) > _MAX_UNKNOWN:
-        raise ValueError("most of its items are not strings")  # not an error for each of them
+        raise ValueError("most of its items are not strings")  # one error for all of them
     return _as_tuple(value)
 
 
@@ -85,7 +85,7 @@ Parameters = Annotated[dict[str, Value], Field(max_length=_MAX_PARAMETERS)]
 
 
 class JobFields(Body):
-    """What a submission may say, all of it optional: what is not said is taken from elsewhere."""
+    """The fields of a submission, all optional. A missing field has the value of the job that is cloned."""
 
     name: Name | None = None
     program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)] | None = None
@@ -123,7 +123,7 @@ class Submission(JobFields):
     framework: Name | None = None
 
 
-# The rest is for the job's driver; the store keeps it as it was said.
+# The other fields are the job's spec, which the store keeps for the job's driver.
 _OF_JOB: Final = (
     "name",
     "code",
@@ -141,9 +141,9 @@ def make_job(said: JobFields, *, default_priority: int, base: NewJob | None = No
     """Return the job that a submission describes.
 
     Args:
-        said: the submission. What it does not say, or says is null, is that of ``base``, or usual.
-        default_priority: of a job without ``base``.
-        base: the job of which this is a clone. What the body says is null is as usual again.
+        said: the submission. A missing field has the value of ``base``, or the default. A null field has the default.
+        default_priority: the default of ``priority``.
+        base: the job of which this is a clone. None: it is not a clone.
     """
     given = {name: getattr(said, name) for name in said.model_fields_set}
     values: dict[str, Any] = {"name": "", "priority": default_priority, "min_workers": None, "max_workers": 1}
@@ -155,13 +155,13 @@ def make_job(said: JobFields, *, default_priority: int, base: NewJob | None = No
             # One of the two replaces the other.
             values["code"] = None
             spec.pop("directory", None)
-    usual = {"priority": default_priority, "max_workers": 1}
+    defaults = {"priority": default_priority, "max_workers": 1}
     for name, value in given.items():
         where = values if name in _OF_JOB else spec
         if value is not None:
             where[name] = value
-        elif name in usual:
-            where[name] = usual[name]
+        elif name in defaults:
+            where[name] = defaults[name]
         elif name != "name":
             where.pop(name, None)
     max_workers = values["max_workers"]
@@ -173,7 +173,7 @@ def make_job(said: JobFields, *, default_priority: int, base: NewJob | None = No
 
 
 class Patch(Body):
-    """A merge patch of a job. What is not said stays."""
+    """A merge patch of a job. Missing fields stay as they are."""
 
     min_workers: Count = 0
     max_workers: Count = 0
@@ -183,13 +183,13 @@ class Patch(Body):
 
 
 class Stop(Body):
-    """How to stop."""
+    """How to stop a job. ``now``: at once, without a last checkpoint."""
 
     now: bool = False
 
 
 class Resize(Body):
-    """New bounds; what is not said stays."""
+    """New bounds of the number of workers. A missing bound stays as it is."""
 
     min_workers: Count | None = None
     max_workers: Count | None = None
@@ -202,7 +202,14 @@ class Resize(Body):
 
 
 class Login(Body):
-    """A name and a password."""
+    """A log-in by password.
+
+    Args:
+        user: name of the user.
+        password: of the user.
+        name: says what the token is for.
+        hours: for how long the token is valid. Null: as long as the server's settings allow.
+    """
 
     user: Annotated[str, StringConstraints(max_length=63)]
     password: Annotated[str, StringConstraints(max_length=1024)]
@@ -214,7 +221,7 @@ GivenRole = Literal["admin", "user", "viewer"]
 
 
 class NewSession(Body):
-    """Who logs in: a name and a password, a token, or the code of a link."""
+    """A browser's log-in, by user and password, by a token, or by the code of a link."""
 
     user: Annotated[str, StringConstraints(max_length=63)] | None = None
     password: Annotated[str, StringConstraints(max_length=1024)] | None = None
@@ -267,10 +274,10 @@ class NewTokenBody(Body):
 
     Args:
         name: says what the token is for.
-        user: the owner.
-        role: not above the asker's.
-        days: until it ends. None: as the settings say.
-        password: of the asker; needed where a log-in asks for a token that outlives it.
+        user: the owner. Null: you.
+        role: at most yours and the owner's. Null: the lower of these two.
+        days: for how many days the token is valid. Missing: the setting ``token_days``.
+        password: your password; needed if you authenticate by a log-in that ends before the token.
     """
 
     name: Name
@@ -281,7 +288,7 @@ class NewTokenBody(Body):
 
 
 class QueueBody(Body):
-    """A queue, all of it but its name."""
+    """The settings of a queue, without its name."""
 
     weight: Seconds = 1.0
     floor: Annotated[int, Field(ge=-_MAX_INT, le=2**31 - 1)] = 0
@@ -291,12 +298,12 @@ class QueueBody(Body):
 
 
 class NamedQueue(QueueBody):
-    """A queue with its name."""
+    """The settings of a queue, with its name."""
 
     name: Name
 
 
 class QueuesBody(Body):
-    """Queues as they would be. Those that are not named stay as they are."""
+    """Settings of queues to plan with. Other queues stay as they are."""
 
     queues: Annotated[tuple[NamedQueue, ...], BeforeValidator(_as_tuple), Field(max_length=1000)]

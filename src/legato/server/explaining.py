@@ -1,4 +1,4 @@
-"""Explanations of a job's slots: decisions, holders of the slots, slots that it lost. Decides nothing."""
+"""Explains a job's number of slots by the decisions on it, the holders of the slots, and the slots that it lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IS: Final = {
 
 
 class Explanation(jobs.Explanation, frozen=True, kw_only=True):
-    """Why a job has what it has; see ``docs/rest.md``."""
+    """Why a job has its slots. ``docs/rest.md`` describes the fields."""
 
     ceiling: int | None
 
@@ -39,7 +39,7 @@ class Explainer:
     """Explains jobs to one asker.
 
     Args:
-        store: where the facts are.
+        store: the store with the jobs and decisions.
         asker: the user who gets the explanation.
         now: seconds since 1970.
     """
@@ -53,9 +53,9 @@ class Explainer:
         """Explain one job.
 
         Args:
-            job: which the asker may see.
-            latest: what the policy decided for it last, if that is known here.
-            limit: decisions at most.
+            job: a job that the asker may see.
+            latest: the policy's last decision on the job. None: another server made it.
+            limit: maximum number of decisions in the answer.
         """
         decisions = self._store.jobs.read_decisions(job.id, limit=max(limit, _NUM_LOST))
         freed = self._find_freed(job)
@@ -64,7 +64,7 @@ class Explainer:
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
-            sentences=self._tell(job, holders, lost, freed),
+            sentences=self._write(job, holders, lost, freed),
             wanted=latest.wanted if latest else None,
             share=latest.share if latest else None,
             because=self._describe(latest.because if latest else ()),
@@ -76,7 +76,7 @@ class Explainer:
             ceiling=latest.ceiling if latest else None,
         )
 
-    def _tell(
+    def _write(
         self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...], freed: tuple[LostSlot, ...]
     ) -> tuple[str, ...]:
         sentences = [f"{job.owner}/{job.name} {_IS[job.stage]}: {job.reason}."]
@@ -88,7 +88,7 @@ class Explainer:
             )
         if job.stage is Stage.PAUSED:
             sentences.append("It gets no slots until a user resumes it.")
-            # What it lost before is no reason for where it is now.
+            # Slots that it lost before the pause do not explain why it has none now.
             return (
                 *sentences,
                 *(f"The pause freed slot {one.slot}; {_tell_taker(one)}." for one in freed[:_NUM_NAMED]),
@@ -98,13 +98,13 @@ class Explainer:
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
-        # Of one that has ended it explains nothing any more.
+        # Lost slots do not explain the state of a job that has ended.
         for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
             sentences.append(f"It was asked to leave slot {one.slot}{why}; {_tell_taker(one)}.")
         return tuple(sentences)
 
-    # ------------------------------------------------------------ facts
+    # ------------------------------------------------------------ reading the store
 
     @staticmethod
     def _wants_more(job: Job, latest: PolicyDecision | None) -> bool:
@@ -125,14 +125,14 @@ class Explainer:
         left = [one for one in left if one.slot not in now]
         left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
         if job.stage not in ENDED:
-            # What it left before does not explain what it has now, once it has as many as it may.
+            # All slots that it is leaving. Of those that it has left, as many as the job is short of its maximum.
             leaving, gone = ([one for one in left if (one.until is None) is is_open] for is_open in (True, False))
             left = leaving + gone[: max(job.max_workers - len(now) - len(leaving), 0)]
         # The slot was asked back in the same transaction that stored the decision.
         return self._describe_lost([(one, one.release_asked_at or 0.0) for one in left], reasons)
 
     def _find_freed(self, job: Job) -> tuple[LostSlot, ...]:
-        """Return the slots that a paused job had until it was paused."""
+        """Return the slots that a paused job held until it was paused."""
         if job.stage is not Stage.PAUSED:
             return ()
         had = self._store.jobs.read_allocations(job.id)
@@ -143,13 +143,18 @@ class Explainer:
     def _describe_lost(
         self, left: list[tuple[Allocation, float]], reasons: Mapping[float, str]
     ) -> tuple[LostSlot, ...]:
-        """Say when each slot went, why, as far as that is known of the time, and who has it now."""
+        """Return each slot with the time and the reason of its loss, and the job that has it now.
+
+        Args:
+            left: allocations that the job lost, with the times.
+            reasons: known reasons, by time.
+        """
         taken = self._find_takers([one for one, _ in left])
         takers = self._store.jobs.describe(frozenset(taken.values()), self._asker.sees_only)
-        told = []
+        lost = []
         for one, time in left:
             taker = takers.get(taken.get(one.slot, ""))
-            told.append(
+            lost.append(
                 LostSlot(
                     slot=one.slot,
                     time=time,
@@ -158,10 +163,10 @@ class Explainer:
                     title=None if taker is None else _title(taker),
                 )
             )
-        return tuple(told)
+        return tuple(lost)
 
     def _find_takers(self, left: list[Allocation]) -> dict[str, str]:
-        """Return which job has each of the slots now."""
+        """Return the job that holds each slot now, by slot. Slots that were not confirmed free are left out."""
         slots = {one.slot for one in left if one.until is not None}
         if not slots:
             return {}
@@ -173,7 +178,7 @@ class Explainer:
         return sum(1 for slot in slots if slot.unusable_since is None and slot.id not in held)
 
     def _describe(self, jobs: tuple[str, ...]) -> tuple[Party, ...]:
-        """Return the jobs in their order; what is gone is left out."""
+        """Return the jobs in the given order. Jobs that are no longer stored are left out."""
         known = self._store.jobs.describe(jobs, self._asker.sees_only)
         return tuple(_make_party(known[job]) for job in jobs if job in known)
 

@@ -1,4 +1,4 @@
-"""Legato's frameworks, and those that plugins of the server add. Runs nothing."""
+"""The frameworks that can run programs on this server: Legato's own, and those that plugins add."""
 
 from __future__ import annotations
 
@@ -72,21 +72,21 @@ class Offered:
     """The frameworks of a server, by name.
 
     Args:
-        brought: by its plugins.
+        added: the frameworks that plugins add.
     """
 
-    def __init__(self, brought: Iterable[Framework] = ()) -> None:
-        self._frameworks = {framework.name: framework for framework in (*OWN, *brought)}
+    def __init__(self, added: Iterable[Framework] = ()) -> None:
+        self._frameworks = {framework.name: framework for framework in (*OWN, *added)}
 
     def list(self) -> tuple[Framework, ...]:
-        """Return all."""
+        """Return all frameworks."""
         return tuple(self._frameworks.values())
 
     def find(self, name: str) -> Framework:
-        """Return a framework.
+        """Return a framework by its name.
 
         Raises:
-            BadField: there is none of this name.
+            BadField: there is no framework of this name.
         """
         found = self._frameworks.get(name)
         if found is None:
@@ -98,10 +98,14 @@ class Offered:
         return found
 
     def find_again(self, name: str, definition: str) -> Framework:
-        """Return the framework of a definition that was checked when it was made.
+        """Return the framework of a stored training definition.
+
+        Args:
+            name: of the framework.
+            definition: name of the training definition, for the error.
 
         Raises:
-            Conflict: it is offered no more.
+            Conflict: the server no longer offers the framework.
         """
         try:
             return self.find(name)
@@ -113,7 +117,9 @@ class Offered:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the file of a command that must be in its code; None: there is none, as far as one can see.
+    """Return the file that a command runs. None: the command does not show one.
+
+    That is the command itself if it is a relative path, or the first argument of an interpreter.
 
     >>> _find_script(["bash", "train.sh", "--x"]), _find_script(["./train"]), _find_script(["nvidia-smi", "-L"])
     ('train.sh', './train', None)
@@ -131,4 +137,4 @@ async def _read_offered(request: Request) -> Offered:
 
 
 Frameworks = Annotated[Offered, Depends(_read_offered)]
-"""The parameter of a route that is the frameworks of the server."""
+"""The type of a route's parameter through which it gets the frameworks of the server."""

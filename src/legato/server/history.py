@@ -17,7 +17,7 @@ Key = tuple[str | None, str | None]
 
 
 class By(enum.StrEnum):
-    """Whose slots are one line."""
+    """What each line of a timeline stands for: one job, one owner, one queue or one project."""
 
     JOB = "job"
     OWNER = "owner"
@@ -28,25 +28,25 @@ class By(enum.StrEnum):
 def draw_timeline(
     store: Store, asker: Asker, by: By, since: float, until: float, *, num_points: int, these: Collection[str] | None
 ) -> Timeline:
-    """Draw who held how many slots.
+    """Return how many slots were held over time.
 
     Args:
-        store: where the facts are.
-        asker: the user who sees it.
-        by: whose slots are one line.
-        since: seconds since 1970.
-        until: seconds since 1970.
-        num_points: of each line, at most.
-        these: ids of the jobs that are drawn. None: all.
+        store: the store with the history.
+        asker: the user who sees the timeline.
+        by: what each line stands for.
+        since: begin of the timeline, seconds since 1970.
+        until: end of the timeline, seconds since 1970.
+        num_points: maximum number of steps of each line.
+        these: ids of the jobs to include. None: all.
 
     Raises:
-        UsageError: there is too much between the two times.
+        UsageError: there are too many changes between the two times.
     """
     spans = store.history.list_spans(since, until, asker.sees_only, these)
     keys = {run.id: _find_key(run, by) for run in {span.job.id: span.job for span in spans}.values()}
     lines = draw_held(((keys[span.job.id], span.since, span.until) for span in spans), since, until)
     items = []
-    # Ids are in order of submission; what may not be seen comes last.
+    # Ids are in order of submission. The line of the jobs that the asker may not see comes last.
     for (key, title), line in sorted(lines.items(), key=lambda item: (item[0][0] is None, item[0][0] or "")):
         thinned = thin(line, since, until, num_points)
         items.append(HeldSlots(key, title, thinned.times, thinned.values))
@@ -54,16 +54,26 @@ def draw_timeline(
 
 
 def list_moves(store: Store, asker: Asker, since: float, until: float, limit: int) -> tuple[SlotMove, ...]:
-    """Return who gave slots up to whom, the newest first; where the asker may see one of the two."""
+    """Return the slots that jobs were asked to give up, the newest first, with the jobs that had them next.
+
+    Moves between two jobs that the asker may not see are left out.
+
+    Args:
+        store: the store with the history.
+        asker: the user who sees the moves.
+        since: seconds since 1970.
+        until: seconds since 1970.
+        limit: maximum number of moves.
+    """
     moves = store.history.list_moves(since, until)
     named = {job for move in moves for job in (move.job, move.taker) if job is not None}
     known = store.jobs.describe(named, asker.sees_only)
-    told: list[SlotMove] = []
+    visible: list[SlotMove] = []
     for move in moves:
         giver, taker = known.get(move.job), known.get(move.taker or "")
         if giver is None or not (giver.is_visible or (taker is not None and taker.is_visible)):
             continue
-        told.append(
+        visible.append(
             SlotMove(
                 time=move.time,
                 slot=move.slot,
@@ -74,9 +84,9 @@ def list_moves(store: Store, asker: Asker, since: float, until: float, limit: in
                 reason=move.reason,
             )
         )
-        if len(told) == limit:
+        if len(visible) == limit:
             break
-    return tuple(told)
+    return tuple(visible)
 
 
 def _find_key(run: Run, by: By) -> Key:
@@ -94,7 +104,7 @@ def _find_key(run: Run, by: By) -> Key:
 
 
 def _count_slots(store: Store, since: float, until: float) -> StepLine:
-    """Return how many slots could be used: those of now, and from there back by what has changed."""
+    """Return how many slots were usable over time: the present number, and back from there by the stored changes."""
     usable = {slot.id for slot in store.pool.list_slots() if slot.unusable_since is None}
     changes: list[Change] = []
     for change in store.history.list_slot_changes(since):

@@ -1,7 +1,7 @@
-"""Files of a job for users. Its program may have put anything there, so no link is ever followed.
+"""Lists and opens files of a job for users. The job's program may have created any file, so links are never followed.
 
-Every folder on the way to a file is opened by itself, inside of the one before it: what a program exchanges in between
-leads nowhere either. Writes nothing, and never waits for a pipe.
+Each folder of a path is opened relative to the one before, so that a program cannot redirect the path by replacing a
+folder by a link meanwhile. Files are opened without blocking, so that a named pipe does not stop the server.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ SHOWN: Final = (
     *("work", "checkpoints", "logs"),
     *("events.jsonl", "metrics.jsonl", "ledger.jsonl", "driver.log"),
 )
-"""What is shown of a job's directory; all else is between the platform and its drivers."""
+"""The entries of a job's directory that users may see. The other ones are for the platform and its drivers."""
 
 _MAX_ENTRIES: Final = 10_000
 _MAX_DEPTH: Final = 64
-_AS_IT_IS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EACCES)
 
 
 class Entry(outputs.File, frozen=True):
-    """A file or folder of a job. ``path``: from its top; ``modified_at``: seconds since 1970."""
+    """A file or folder of a job. ``path``: relative to the job's directory; ``modified_at``: seconds since 1970."""
 
     kind: Literal["file", "folder"]
 
 
 class Files(outputs.Files, frozen=True):
-    """Files of a job; not complete where there are too many, or a name is no text."""
+    """Files of a job. ``is_complete``: false if there are too many, or if a name is not UTF-8."""
 
     items: tuple[Entry, ...]
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """Return the parts of a path inside of what is shown; none for the top.
+    """Return the parts of a path of a job's file. Empty: the path is that of the job's directory.
 
     Raises:
-        NotFound: it leads elsewhere.
+        NotFound: users may not see this path.
 
     >>> split_path("work/out/a.png"), split_path("logs/"), split_path("")
     (('work', 'out', 'a.png'), ('logs',), ())
@@ -63,22 +63,27 @@ def open_file(root: Path, parts: tuple[str, ...]) -> BinaryIO:
 
     Args:
         root: the job's directory.
-        parts: of the path inside of it.
+        parts: of the path below it.
 
     Raises:
-        NotFound: there is none, or it is no plain file.
+        NotFound: the file does not exist, or is not a regular file.
     """
-    with _opened(root, parts, _AS_IT_IS) as descriptor:
+    with _opened(root, parts, _FLAGS) as descriptor:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _missing("/".join(parts))
         return os.fdopen(os.dup(descriptor), "rb")
 
 
 def list_files(root: Path, parts: tuple[str, ...], *, is_recursive: bool) -> Files:
-    """List a folder, sorted by path; a file lists itself.
+    """List the entries of a folder, sorted by path. The list of a file contains the file.
+
+    Args:
+        root: the job's directory.
+        parts: of the path below it.
+        is_recursive: also list the folders in it.
 
     Raises:
-        NotFound: there is nothing of this name.
+        NotFound: there is no file and no folder at this path.
     """
     found: list[Entry] = []
     is_complete = True
@@ -90,7 +95,7 @@ def list_files(root: Path, parts: tuple[str, ...], *, is_recursive: bool) -> Fil
         except NotFound:
             if folder == parts:
                 raise
-            continue  # it went a moment ago
+            continue  # deleted meanwhile
         is_complete &= is_whole
         found.extend(entries)
         if is_recursive:
@@ -102,7 +107,7 @@ def list_files(root: Path, parts: tuple[str, ...], *, is_recursive: bool) -> Fil
 
 
 def _list_one(root: Path, parts: tuple[str, ...]) -> tuple[list[Entry], bool]:
-    with _opened(root, parts, _AS_IT_IS) as descriptor:
+    with _opened(root, parts, _FLAGS) as descriptor:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return [_describe("/".join(parts), os.fstat(descriptor))], True
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -130,7 +135,7 @@ def _describe(path: str, about: os.stat_result) -> Entry:
 
 @contextlib.contextmanager
 def _opened(root: Path, parts: tuple[str, ...], flags: int) -> Iterator[int]:
-    """Open what is at the end of the parts, whatever it is, for as long as the block lasts."""
+    """Open the file or folder at a path, with these flags of `os.open`, during the block."""
     descriptor = -1
     try:
         try:

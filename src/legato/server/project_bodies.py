@@ -1,4 +1,4 @@
-"""Bodies of requests about projects, definitions and experiments. Checks form only."""
+"""Bodies of requests about projects, training definitions and experiments. They check only the form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ids = Annotated[Texts, Field(max_length=_MANY)]
 
 
 class ProjectBody(Body):
-    """A project to make."""
+    """A project to create."""
 
     name: Name
     description: Description = ""
@@ -40,7 +40,7 @@ class ProjectBody(Body):
 
 
 class ProjectPatchBody(Body):
-    """A merge patch of a project. What is not said stays."""
+    """A merge patch of a project. Missing fields stay as they are."""
 
     name: Name = ""
     description: Description = ""
@@ -53,7 +53,7 @@ class ProjectPatchBody(Body):
 
 
 class DefinitionBody(Body):
-    """A training definition to make."""
+    """A training definition to create."""
 
     name: Name
     description: Description = ""
@@ -74,7 +74,7 @@ class DefinitionBody(Body):
     max_run_s: Seconds | None = None
 
     def as_record(self) -> NewDefinition:
-        """Return what is to be made. Of a static one there are as many nodes at least as at most."""
+        """Return the record of the new definition. The default of ``min_nodes`` is 1 if elastic, else ``max_nodes``."""
         found = self.model_dump()
         if self.min_nodes is None:
             found["min_nodes"] = 1 if self.distributed == "elastic" else self.max_nodes
@@ -82,7 +82,7 @@ class DefinitionBody(Body):
 
 
 class NamingBody(Body):
-    """A merge patch of a training definition. What is not said stays."""
+    """A merge patch of a training definition. Missing fields stay as they are."""
 
     name: Name = ""
     description: Description = ""
@@ -93,7 +93,7 @@ class NamingBody(Body):
 
 
 class ExperimentBody(Body):
-    """An experiment to make."""
+    """An experiment to create."""
 
     name: Name
     description: Description = ""
@@ -107,7 +107,7 @@ class ExperimentBody(Body):
 
 
 class ExperimentPatchBody(Body):
-    """A merge patch of an experiment. What is not said stays."""
+    """A merge patch of an experiment. Missing fields stay as they are."""
 
     name: Name = ""
     description: Description = ""
@@ -121,7 +121,14 @@ class ExperimentPatchBody(Body):
 
 
 class RunsBody(Body):
-    """How to run an experiment. What is not said, or null, is as its definitions say."""
+    """How to run an experiment. Missing and null fields are as in its training definitions.
+
+    Args:
+        definitions: ids of the training definitions to run. Null: all of the experiment.
+        priority: of the jobs. Null: the server's default.
+        parameters: added to those of each definition; the same names replace them.
+        labels: of the jobs.
+    """
 
     definitions: Ids | None = None
     priority: Count | None = None

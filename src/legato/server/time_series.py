@@ -1,4 +1,4 @@
-"""Time series of a job, from the files that its driver writes. Pure, except for reading files; draws nothing."""
+"""Reads the time series of a job from the files that its driver writes."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def read_metrics(
     num_points: int,
     has_steps: bool = True,
 ) -> Metrics:
-    """Read the series of a job.
+    """Read the time series of a job.
 
     Args:
-        metrics_file: need not exist yet.
-        ledger_file: need not exist yet.
-        names: of the series that are wanted. Empty: all.
-        after_step: only later ones. None: from the beginning.
-        num_points: of each series at most.
-        has_steps: read the ledger too. False: there are no steps in the answer.
+        metrics_file: the values that the program logged. The file need not exist yet.
+        ledger_file: the commits of steps. The file need not exist yet.
+        names: of the series to return. Empty: all.
+        after_step: return only later steps. None: all steps.
+        num_points: maximum number of points of each series.
+        has_steps: read the ledger too. False: the columns of ``steps`` are empty.
     """
     logged: dict[str, Thinned[tuple[_Logged, float | None]]] = {}
     for line in _LOGGED.read(metrics_file, after_step):
@@ -89,10 +89,10 @@ def read_metrics(
 
 
 class Thinned(Generic[T]):
-    """A sequence of points of which some are kept, however many come: of each stretch the smallest and the largest.
+    """A sequence of points that keeps a bounded number of them: the smallest and largest of each interval.
 
     Args:
-        most: points that are kept, at least 2. As long as there are no more, all are.
+        most: maximum number of points to keep, at least 2. Until there are more, it keeps all.
 
     >>> thinned = Thinned(4)
     >>> for value in [0.0, 1.0, 0.0, 0.0, 9.0, 0.0, 0.0, -5.0]:
@@ -103,12 +103,12 @@ class Thinned(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._length = 1  # of a stretch; it doubles when there are too many
+        self._length = 1  # of an interval, in points; doubles when there are too many intervals
         self._num_added = 0
         self._stretches: list[tuple[_Point[T], _Point[T]]] = []
 
     def add(self, point: T, value: float | None) -> None:
-        """Add a point behind the others. A value that is none, or not finite, is neither small nor large."""
+        """Append a point. Points whose value is None or not finite are kept only where an interval has no others."""
         added = _Point(self._num_added, value if value is not None and math.isfinite(value) else None, point)
         if self._num_added % self._length == 0:
             self._stretches.append((added, added))
@@ -120,7 +120,7 @@ class Thinned(Generic[T]):
 
     @property
     def points(self) -> list[T]:
-        """What is kept, in order."""
+        """The points that are kept, in order."""
         return [
             kept.point
             for low, high in self._stretches
@@ -141,7 +141,7 @@ class _Point(NamedTuple, Generic[T]):
 
 
 def _join(one: tuple[_Point[T], _Point[T]], other: tuple[_Point[T], _Point[T]]) -> tuple[_Point[T], _Point[T]]:
-    """Return the smallest and the largest of two stretches; the first of each where several are."""
+    """Return the smallest and the largest point of two intervals. Of equal ones, return the first."""
     if other[0].value is None:
         return one
     if one[0].value is None:

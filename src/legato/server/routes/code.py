@@ -1,4 +1,4 @@
-"""Uploaded code, known by its SHA-256, so that each content is sent and stored once."""
+"""Routes of uploaded code. Its name is its SHA-256, so the same code is sent and stored once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BODY = {
 @router.api_route("/code/{sha256}", methods=["HEAD"], name="check_code", **tells(None, errors=(404,)))
 @router.get("/code/{sha256}", **tells(Upload, errors=(404,)))
 def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
-    """Return what is known of an upload that the asker may use; 404: upload it."""
+    """Return the record of uploaded code. 404: the server does not have it, or you may not use it; upload it."""
     check_may_submit(asker)
     found = here.store.uploads.get(sha256, asker)
     if not here.code.has(sha256):
@@ -44,9 +44,9 @@ def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
     "/code/{sha256}/archive", **tells(None, also=(206,), errors=(404, 416), content_type=BYTES), name="download_code"
 )
 async def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
-    """Return uploaded code that the asker may use, as a zip."""
+    """Download uploaded code that you may use, as a zip file."""
     check_may_submit(asker)
-    # Packing takes as long as unpacking, and may not take all threads from other requests either.
+    # Packing takes as long as unpacking. Both are limited, so that other requests find free threads.
     async with here.upload_turn:
         packed = await run_in_threadpool(_pack, sha256, here, asker)
     return answer_file(packed, f"code-{sha256[:12]}.zip", request.headers, is_head=False)
@@ -60,7 +60,7 @@ def _pack(sha256: str, here: Services, asker: Asker) -> BinaryIO:
         raise missing_code(sha256) from None
     if not here.code.has(sha256):
         packed.close()
-        raise missing_code(sha256)  # what was packed may be a part of it
+        raise missing_code(sha256)  # the code was deleted meanwhile, so the zip file may be incomplete
     return packed
 
 
@@ -69,10 +69,10 @@ async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) ->
     """Upload code: a ``.tar.gz``, ``.tar`` or ``.zip`` file with this SHA-256."""
     submitter = check_may_submit(asker)
     check_sha256(sha256)
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdecimal():
-        here.code.check_length(int(said))
-        await run_in_threadpool(_check_room, here, sha256, int(said), asker)
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdecimal():
+        here.code.check_length(int(length))
+        await run_in_threadpool(_check_room, here, sha256, int(length), asker)
     with here.arrivals.counted(asker.name):
         async with here.code.receive(request.stream(), sha256) as archive, here.upload_turn:
             return await run_in_threadpool(_keep, here, archive, sha256, submitter)
@@ -88,7 +88,7 @@ def _keep(here: Services, archive: Path, sha256: str, asker: Submitter) -> Respo
     is_there = here.code.has(sha256)
     unpacked = archive if is_there else here.code.unpack(archive)
     with here.code.turn():
-        # It may have come meanwhile, or, just as well, have been taken away.
+        # Check again: meanwhile another upload may have stored the code, or the server may have deleted it.
         is_there = here.code.has(sha256)
         if not is_there:
             unpacked = here.code.unpack(archive) if unpacked is archive else unpacked

@@ -1,4 +1,4 @@
-"""The console: one page at ``/`` and its assets. Needs no token: the page's requests do."""
+"""Serves the console: one page at ``/`` and its assets. They need no token; the page's requests to the API do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 
 PREFIX: Final = "/assets/"
 _METHODS: Final = ["GET", "HEAD"]
-# Styles that a program sets on an element (as charts do) are no inline styles; only such in the page itself would be.
+# Scripts may set the style of an element, as charts do. Only styles in the page's HTML count as inline styles.
 _POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -45,7 +45,7 @@ wheel contains the pages.</p>
 
 @router.api_route("/", methods=_METHODS)
 def get_page(request: Request) -> Response:
-    """Return the page."""
+    """Return the page of the console, or 503 with an explanation if it is not built."""
     page = console_files.read_page()
     if page is None:
         return Response(_MISSING, 503, _HEADERS, media_type="text/html")
@@ -54,22 +54,22 @@ def get_page(request: Request) -> Response:
 
 @router.api_route(PREFIX + "{name}", methods=_METHODS)
 def get_asset(name: str, request: Request) -> Response:
-    """Return one of its files. Its name changes with what is in it, so it may be cached forever."""
+    """Return an asset of the page. Its name changes with its content, so browsers may cache it forever."""
     asset = console_files.read_asset(name)
     if asset is None:
         raise HTTPException(404)
     return _send(request, asset, _IMMUTABLE)
 
 
-def _send(request: Request, file: ConsoleFile, kept: str) -> Response:
-    headers = {**_HEADERS, "Cache-Control": kept, "Content-Type": file.kind}
+def _send(request: Request, file: ConsoleFile, cache_control: str) -> Response:
+    headers = {**_HEADERS, "Cache-Control": cache_control, "Content-Type": file.kind}
     if file.packed is not None and _takes_gzip(request.headers.get("accept-encoding", "")):
         return Response(file.packed, headers=headers | {"Content-Encoding": "gzip"})
     return Response(file.content, headers=headers)
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Return whether an answer may come with gzip.
+    """Return whether a client accepts gzip, by its header ``Accept-Encoding``.
 
     >>> [_takes_gzip(one) for one in ("gzip, br", "br;q=1, GZIP;q=0.5", "gzip;q=0", "br", "")]
     [True, True, False, False, False]

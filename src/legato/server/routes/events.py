@@ -1,4 +1,4 @@
-"""Events of the platform, as pages, with waiting, and as a stream. Makes none."""
+"""Routes of the platform's events: as pages, with waiting for new ones, and as a stream."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S, allow_inf_nan=False)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=1000)]
 
 
-class Told(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a sequence. ``after``: the number of the last one; continue with it."""
+class EventPage(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a sequence of events. ``after``: send this number as ``after`` to get the next part."""
 
     items: tuple[T, ...]
     after: int
@@ -46,12 +46,12 @@ class Told(msgspec.Struct, Generic[T], frozen=True):
 
 @dataclass(frozen=True)
 class _View:
-    """Which events a user may see, and wants.
+    """Which events a request asks for, and for whom.
 
     Args:
-        job: only of this job; that it may be seen was asked before.
+        job: id of the job whose events are wanted; the route has checked that the user may see it. None: all events.
         asker: the user who sends the request, with the role of the token.
-        secret: the token that was shown.
+        secret: the token of the request.
     """
 
     job: str | None
@@ -59,7 +59,7 @@ class _View:
     secret: str
 
 
-@router.get("/events", **tells(Told[Event]))
+@router.get("/events", **tells(EventPage[Event]))
 async def list_events(
     request: Request,
     here: Here,
@@ -69,12 +69,12 @@ async def list_events(
     wait: Wait = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Tell what happened, or follow it with ``Accept: text/event-stream``."""
+    """List the events that you may see, or stream them with ``Accept: text/event-stream``."""
     view = _View(None, asker, request.state.secret)
     return await _answer(request, here, view, last_event_id or after, limit, wait)
 
 
-@router.get("/jobs/{job}/events", **tells(Told[Event], errors=(404,)))
+@router.get("/jobs/{job}/events", **tells(EventPage[Event], errors=(404,)))
 async def list_events_of_job(
     job: str,
     request: Request,
@@ -85,7 +85,7 @@ async def list_events_of_job(
     wait: Wait = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Tell what happened to one job, or follow it with ``Accept: text/event-stream``."""
+    """List the events of one job, or stream them with ``Accept: text/event-stream``."""
     found = await run_in_threadpool(here.store.jobs.find, job, asker)
     view = _View(found.id, asker, request.state.secret)
     return await _answer(request, here, view, last_event_id or after, limit, wait)
@@ -98,13 +98,13 @@ async def _answer(
     if wants_stream(request):
         return stream(_follow(here, view, seq), here, request)
     sees_only = view.asker.sees_only
-    told = await here.feed.read(seq, limit=limit, job=view.job, sees_only=sees_only)
+    part = await here.feed.read(seq, limit=limit, job=view.job, sees_only=sees_only)
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
-    # What the asker may not see ends no waiting.
-    while not told.events and await here.feed.wait_beyond(told.upto, deadline - clock()):
-        told = await here.feed.read(told.upto, limit=limit, job=view.job, sees_only=sees_only)
-    return Answer(Told(told.events, told.upto))
+    # An event that the asker may not see does not end the waiting.
+    while not part.events and await here.feed.wait_beyond(part.upto, deadline - clock()):
+        part = await here.feed.read(part.upto, limit=limit, job=view.job, sees_only=sees_only)
+    return Answer(EventPage(part.events, part.upto))
 
 
 async def _read_seq(here: Services, after: str | None) -> int:
@@ -126,15 +126,15 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
                 if not await watch.is_admitted():
                     return
                 yield HEARTBEAT
-            # After the end of a job the store itself is asked: no event of it may be left out.
-            told = await here.feed.read(
+            # After the end of a job, read from the store, so that no event of the job is missed.
+            part = await here.feed.read(
                 seq, limit=_BATCH, job=view.job, sees_only=watch.sees_only, from_store=has_ended
             )
-            seq = told.upto
-            for event in told.events:
+            seq = part.upto
+            for event in part.events:
                 yield render_message(event, event=event.kind, message_id=str(event.seq))
                 may_have_ended |= view.job is not None and event.kind == _STAGE
-            if told.events:
+            if part.events:
                 continue
             if has_ended:
                 yield END

@@ -36,7 +36,7 @@ def list_experiments(project: str, here: Here, asker: WhoAsks) -> Response:
 
 @router.post("/projects/{project}/experiments", **tells(Experiment, 201, errors=(404, 409, 413, 415)))
 def create_experiment(project: str, body: ExperimentBody, here: Here, asker: WhoAsks) -> Response:
-    """Make an experiment."""
+    """Create an experiment."""
     found = here.store.projects.find(project, asker)
     new = body.as_record()
     _check(new.data, new.arguments)
@@ -55,7 +55,7 @@ def get_experiment(experiment: str, here: Here, asker: WhoAsks) -> Response:
 def patch_experiment(
     experiment: str, body: ExperimentPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
 ) -> Response:
-    """Change an experiment, as a merge patch. Its jobs stay as they are."""
+    """Change an experiment, as a merge patch. Jobs that it has started do not change."""
     found = here.store.experiments.find(experiment, asker)
     _check(body.data, body.arguments)
     changed = here.store.experiments.change(
@@ -66,7 +66,7 @@ def patch_experiment(
 
 @router.delete("/experiments/{experiment}", **tells(None, 204, errors=_CHANGES))
 def delete_experiment(experiment: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Delete an experiment; its jobs stay."""
+    """Delete an experiment. Jobs that it has started stay."""
     found = here.store.experiments.find(experiment, asker)
     here.store.experiments.delete(found.id, asker, here.now(), version=read_version(if_match, "experiment"))
     return Response(status_code=204)
@@ -81,7 +81,7 @@ def run_experiment(
     body: RunsBody | None = None,
     key: Key = None,
 ) -> Response:
-    """Run an experiment: one job for each of its training definitions, or none at all."""
+    """Run an experiment: submit one job for each of its training definitions. If one is refused, none is submitted."""
     check_may_act(f"run experiment '{experiment[:100]}'", asker)
     said = body or RunsBody()
     request = read_key(key, f"run {experiment}", said)
@@ -112,17 +112,17 @@ def run_experiment(
 def _choose(
     experiment: Experiment, wanted: tuple[str, ...] | None, here: Services, asker: Asker
 ) -> tuple[Definition, ...]:
-    meant = experiment.definitions if wanted is None else tuple(dict.fromkeys(wanted))
-    for definition in meant:
+    chosen = experiment.definitions if wanted is None else tuple(dict.fromkeys(wanted))
+    for definition in chosen:
         if definition not in experiment.definitions:
             raise BadField(
                 "definitions",
                 f"Cannot run experiment '{experiment.name}': it has no training definition '{definition[:100]}'. It "
                 f"has {', '.join(experiment.definitions)}.",
             )
-    if not meant:
+    if not chosen:
         raise BadField("definitions", f"Cannot run experiment '{experiment.name}': no training definition is named.")
-    return tuple(here.store.definitions.find(definition, asker) for definition in meant)
+    return tuple(here.store.definitions.find(definition, asker) for definition in chosen)
 
 
 def _make(
@@ -144,6 +144,6 @@ def _make(
 
 
 def _check(data: str | None, arguments: str) -> None:
-    """Raise BadField unless an experiment can have such data and arguments."""
+    """Raise BadField unless an experiment can have this data directory and these arguments."""
     check_data(data)
     split_line("arguments", arguments)

@@ -1,4 +1,4 @@
-"""Files and checkpoints of a job. Shows them to its owner and admins; changes none."""
+"""Routes of a job's files and checkpoints. Only its owner and admins see them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_files_of_job(
     path: Annotated[str, Query(max_length=4096)] = "",
     recursive: bool = False,
 ) -> Response:
-    """List what is in a folder of a job."""
+    """List the files and folders in a folder of a job."""
     root = _find_root(here, job, asker)
     parts = split_path(path)
     try:
@@ -45,7 +45,7 @@ def list_files_of_job(
     except NotFound:
         if parts:
             raise
-        return Answer(Files((), is_complete=True))  # it has not begun
+        return Answer(Files((), is_complete=True))  # the job has not started yet
 
 
 @router.api_route(

@@ -1,4 +1,4 @@
-"""Details of one job: explanation, attempts, slots, metrics, events of its driver."""
+"""Routes of one job's details: explanation, attempts, slots, metrics, and events of its driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
 from legato.server.explaining import Explainer, Explanation
 from legato.server.json_lines import Lines
-from legato.server.routes.events import Told
+from legato.server.routes.events import EventPage
 from legato.server.services import Here, Services
 from legato.server.time_series import read_metrics
 
@@ -32,26 +32,26 @@ _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
 
 @router.get("/jobs/{job}/explain", **tells(Explanation, errors=(404,)))
 def explain(job: str, here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
-    """Say why a job has what it has."""
+    """Explain why a job is in its stage, and why it has its number of slots."""
     found = here.store.jobs.find(job, asker)
     return Answer(Explainer(here.store, asker, here.now()).explain(found, _latest(here, found.id), limit))
 
 
 @router.get("/jobs/{job}/attempts", **tells(Listed[Attempt], errors=(404,)))
 def list_attempts(job: str, here: Here, asker: WhoAsks) -> Response:
-    """List the lives of a job's driver."""
+    """List the attempts of a job."""
     found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_attempts(found.id)))
 
 
 @router.get("/jobs/{job}/allocations", **tells(Listed[Allocation], errors=(404,)))
 def list_allocations_of_job(job: str, here: Here, asker: WhoAsks) -> Response:
-    """List which slots a job had when."""
+    """List the slots that a job held, and when."""
     found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_allocations(found.id)))
 
 
-@router.get("/jobs/{job}/training-events", **tells(Told[TrainingEvent], errors=(404,)))
+@router.get("/jobs/{job}/training-events", **tells(EventPage[TrainingEvent], errors=(404,)))
 def list_training_events(
     job: str,
     here: Here,
@@ -59,11 +59,11 @@ def list_training_events(
     after: Annotated[int, Query(ge=0, le=_MAX_INT)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 500,
 ) -> Response:
-    """List what a job's driver wrote down."""
+    """List the events that a job's driver recorded."""
     found = here.store.jobs.find(job, asker)
     events = _EVENTS.read(JobDirectory(here.directory(found)).events_file, after)
     items = tuple(itertools.islice(events, limit))
-    return Answer(Told(items, items[-1].seq if items else after))
+    return Answer(EventPage(items, items[-1].seq if items else after))
 
 
 @router.get("/jobs/{job}/metrics", **tells(Metrics, errors=(404,)))
@@ -76,10 +76,10 @@ def get_metrics(
     points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
     steps: bool = True,
 ) -> Response:
-    """Return the time series of a job."""
+    """Return the values that a job's program logged, and its committed steps, as time series."""
     found = here.store.jobs.find(job, asker)
     directory = JobDirectory(here.directory(found))
-    told = read_metrics(
+    metrics = read_metrics(
         directory.metrics_file,
         directory.ledger_file,
         names=frozenset(name or ()),
@@ -87,11 +87,11 @@ def get_metrics(
         num_points=points,
         has_steps=steps,
     )
-    return Answer(told)
+    return Answer(metrics)
 
 
 def _latest(here: Services, job: str) -> Decision | None:
-    """Return what this server decided for a job last, if it decides."""
+    """Return the last decision of this server for a job. None: it made none."""
     decisions = here.loop.decisions
     if decisions is None:
         return None

@@ -44,20 +44,20 @@ After = Annotated[str | None, Query(max_length=64)]
 
 
 class Spec(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job runs, as it is shown. ``environment``: values are null for whom they do not concern."""
+    """What a job runs. Only the owner and admins see the values of ``environment``; others get null in their place."""
 
     environment: dict[str, str | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
 
 
 class NewOrigin(NamedTuple):
-    """Of what a new job is a run. None: of none."""
+    """Ids of the project, experiment and training definition that a new job is a run of. None: it is a run of none."""
 
     project: str | None = None
     experiment: str | None = None
     definition: str | None = None
 
 
-# ---------------------------------------------------------------- new ones
+# ---------------------------------------------------------------- submit
 
 
 @router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
@@ -75,7 +75,7 @@ def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks,
 
 @router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
 def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
-    """Submit a job like another one."""
+    """Submit a copy of a job. The fields of the body replace those of the job."""
     submitter = check_may_submit(asker)
     said = body or JobFields()
     request = read_key(key, f"clone {job}", said)
@@ -87,11 +87,11 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     spec = here.store.jobs.read_spec(found.id)
     origin = _find_origin(found, here, asker)
     if found.owner != asker.name:
-        # Its owner may have added variables that the definition has not: no other user may see them.
+        # The owner may have added variables that the definition does not have. No other user may see them.
         shared = None if origin.definition is None else here.store.definitions.find(origin.definition, asker)
         spec["environment"] = {} if shared is None else shared.environment
     if said.program is not None and spec.get("launcher") is not None:
-        # It names a file of the old program.
+        # The path names a file of the old program.
         spec["launcher"].pop("script", None)
     base = NewJob(
         name=found.name,
@@ -107,7 +107,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     )
     new = _make_checked(said, here, asker, base=base)
     if said.model_fields_set & {"program", "code", "directory"}:
-        # It runs something else than its definition says.
+        # The clone does not run what the definition describes.
         origin = origin._replace(definition=None)
     new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
     if new.code is not None and new.code == found.code:
@@ -117,7 +117,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
 
 @router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
 async def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
-    """Say what would happen if a job were submitted now."""
+    """Say what would happen if this job were submitted now. Nothing is submitted."""
     new = await run_in_threadpool(_make_planned, body, here, asker)
     return Answer(await here.plan(new, asker))
 
@@ -125,16 +125,16 @@ async def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
 def _make_planned(body: Submission, here: Services, asker: Asker) -> NewJob:
     check_may_submit(asker)
     if body.code is None and body.directory is None:
-        # Where the program lies does not matter to a plan.
+        # The plan does not depend on the place of the program.
         body = body.model_copy(update={"directory": "/"})
-    # Nor does it what runs it.
+    # The plan does not depend on the framework either.
     body = body.model_copy(update={"framework": None})
     new = _make_checked(body, here, asker)
     check_queue(here.store, new.queue, asker)
     return new
 
 
-# ---------------------------------------------------------------- look
+# ---------------------------------------------------------------- read
 
 
 @router.get("/jobs", **_LIST)
@@ -155,7 +155,7 @@ async def list_jobs(
     order: Literal["newest", "oldest"] = "newest",
     if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> Response:
-    """List jobs, unless what the asker has is the same."""
+    """List jobs. With ``If-None-Match``, answer 304 if nothing has changed since the answer with that ETag."""
     store = here.store
 
     def read_filter() -> JobFilter:
@@ -171,9 +171,9 @@ async def list_jobs(
             definition=None if definition is None else store.definitions.find(definition, asker).id,
         )
 
-    # The version first: whatever is read after it is at least so new.
+    # Read the version first, so that the list is at least as new as its version.
     version, wanted = await run_in_threadpool(lambda: (store.events.read_version(), read_filter()))
-    asked = _tell_list(wanted, asker, after, limit, order)
+    asked = _make_list_key(wanted, asker, after, limit, order)
     tag = make_tag(version, asked)
     if is_known(if_none_match, tag):
         return tell_unchanged(tag)
@@ -199,10 +199,10 @@ def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
     """Return what a job runs."""
     found = here.store.jobs.find(job, asker)
     work = read_work(here.store.jobs.read_spec(found.id))
-    told = {field: getattr(work, field) for field in Work.__struct_fields__}
+    spec = {field: getattr(work, field) for field in Work.__struct_fields__}
     if not may_see_inside(found, asker):
-        told["environment"] = dict.fromkeys(work.environment)
-    return Answer(told)
+        spec["environment"] = dict.fromkeys(work.environment)
+    return Answer(spec)
 
 
 # ---------------------------------------------------------------- change
@@ -210,14 +210,14 @@ def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
 
 @router.patch("/jobs/{job}", **_CHANGES)
 def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Change what a job may have, as a merge patch."""
+    """Change a job's numbers of workers, priority, queue or labels, as a merge patch."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     version = read_version(if_match)
     for left in reversed(range(_MAX_TRIES)):
         found = here.store.jobs.find(job, asker)
         values, seen = dict(given), version
         if "labels" in given:
-            # A merge rests on what was there; if that changes in between it is merged again.
+            # The merge uses the present labels. If they change before it is stored, merge again.
             values["labels"] = _merge(found.labels, given["labels"])
             seen = found.version if version is None else version
         try:
@@ -230,7 +230,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
 
 @router.post("/jobs/{job}/resize", **_CHANGES)
 def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Change the bounds of a job's workers."""
+    """Change the minimum or maximum number of a job's workers."""
     found = here.store.jobs.find(job, asker)
     wanted = JobPatch(min_workers=body.min_workers, max_workers=body.max_workers)
     return _change(found, wanted, here, asker, read_version(if_match))
@@ -247,35 +247,35 @@ def _change(job: Job, patch: JobPatch, here: Services, asker: Asker, version: in
 
 @router.post("/jobs/{job}/pause", **_CHANGES)
 def pause(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Save a job's state and take all its slots back, until it is resumed."""
+    """Pause a job: save its state and free all its slots. It gets no slots until a user resumes it."""
     found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.pause(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/resume", **_CHANGES)
 def resume(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Resume a paused job from where it was."""
+    """Resume a paused job from its saved state."""
     found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.resume(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/stop", **_CHANGES)
 def stop(job: str, here: Here, asker: WhoAsks, body: Stop | None = None, if_match: IfMatch = None) -> Response:
-    """End a job, with a checkpoint or at once."""
+    """Stop a job after a last checkpoint, or at once without one."""
     found = here.store.jobs.find(job, asker)
     how = body or Stop()
     version = read_version(if_match)
     return show_job(here.store.jobs.stop(found.id, asker, here.now(), version=version, stop_now=how.now))
 
 
-# ---------------------------------------------------------------- what is read of a request
+# ---------------------------------------------------------------- parts of requests
 
 
 def read_version(if_match: str | None, what: str = "job") -> int | None:
-    """Return the version that ``If-Match`` names; None: any.
+    """Return the version that ``If-Match`` names. None: the change applies to any version.
 
     Raises:
-        Problem: it names none.
+        Problem: the header names no version.
 
     >>> read_version('"7"'), read_version("*"), read_version(None)
     (7, None, None)
@@ -289,10 +289,10 @@ def read_version(if_match: str | None, what: str = "job") -> int | None:
 
 
 def read_labels(given: list[str]) -> dict[str, str]:
-    """Read ``KEY=VALUE`` as often as it is given.
+    """Read labels of the form ``KEY=VALUE``.
 
     Raises:
-        UsageError: one of them is not of this form.
+        UsageError: a label does not have this form.
 
     >>> read_labels(["team=vision", "run=1=a"])
     {'team': 'vision', 'run': '1=a'}
@@ -312,15 +312,18 @@ def may_see_inside(job: Job, asker: Asker) -> bool:
 
 
 def _as_seen(job: Job, asker: Asker) -> Job:
-    """Return a job without the SHA-256 of its code, unless its code is the asker's to see."""
+    """Return a job, without the SHA-256 of its code unless the asker may see the code."""
     return job if job.code is None or may_see_inside(job, asker) else msgspec.structs.replace(job, code=None)
 
 
-def _tell_list(wanted: JobFilter, asker: Asker, *more: Any) -> str:
-    """Return all that a list of jobs depends on besides the jobs: the same text for the same list alone."""
-    told = msgspec.structs.asdict(wanted) | {"stages": sorted(wanted.stages), "labels": sorted(wanted.labels.items())}
-    # Who sees all sees the same.
-    return repr((asker.role, asker.sees_only, told, more))
+def _make_list_key(wanted: JobFilter, asker: Asker, *more: Any) -> str:
+    """Return the key of a list of jobs: everything that the list depends on, except for the jobs themselves."""
+    fields = msgspec.structs.asdict(wanted) | {
+        "stages": sorted(wanted.stages),
+        "labels": sorted(wanted.labels.items()),
+    }
+    # No name of the user: all users of one role who see all jobs get the same list.
+    return repr((asker.role, asker.sees_only, fields, more))
 
 
 def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[str, str]:
@@ -338,7 +341,7 @@ def _make_checked(
     base: NewJob | None = None,
     framework: Framework | None = None,
 ) -> CheckedJob:
-    """Return the job of a submission, checked as far as that can be done without asking what there is."""
+    """Return the job of a submission. Checks it without looking for its queue or its files on the nodes."""
     new = check_new_job(make_job(said, default_priority=here.settings.default_priority, base=base))
     if framework is None:
         if new.code is not None:
@@ -349,14 +352,15 @@ def _make_checked(
     check_work(
         work, name=new.name, min_workers=new.min_workers, max_workers=new.max_workers, has_code=new.code is not None
     )
-    # As the work says it, not as it came: what is usual is left out.
+    # The spec as the work gives it, not as it came: fields with default values are left out.
     return msgspec.structs.replace(new, spec=msgspec.to_builtins(work))
 
 
 def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
     """Return the idempotency key of a request.
 
-    It is the request that is remembered, not what it means: a clone made again may find another job under that name.
+    The key goes with the request as it was sent, not with the objects that it names: if a client repeats the request,
+    a name may mean another job.
     """
     if key is None:
         return None
@@ -365,14 +369,15 @@ def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
 
 
 def find_made(request: RequestKey | None, here: Services, asker: Asker) -> tuple[Job, ...]:
-    """Return the jobs that the same request made before; none: it made none.
+    """Return the jobs that the same request made before. Empty: it made none.
 
-    Ask this before you look for what the request names: that may be gone by now. It claims nothing, so the store
-    looks again when it submits, in case the same request is being answered at this moment.
+    Call this before you look up the objects that the request names, because they may have been deleted since. It does
+    not reserve the key, so the store checks the key again when it submits: another thread may be answering the same
+    request at this moment.
 
     Raises:
         KeyReused: the key was used for another request.
-        NotFound: one of the jobs was too old to be kept.
+        NotFound: one of the jobs was deleted because of its age.
     """
     if request is None:
         return ()
@@ -381,7 +386,7 @@ def find_made(request: RequestKey | None, here: Services, asker: Asker) -> tuple
 
 
 def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
-    """Return of what a clone of a job is a run too: of what the asker could run as well."""
+    """Return the origin of a clone: that of the job, if the asker may add to its project; else none."""
     if job.project is None:
         return NewOrigin()
     try:
@@ -393,7 +398,7 @@ def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
 
 
 def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
-    """Raise Forbidden unless a clone of the job may run its code: a user who runs it can read it."""
+    """Raise Forbidden unless the asker may use the job's code, because a user who runs code can read it."""
     try:
         here.store.uploads.get(code, asker)
     except NotFound as error:

@@ -1,4 +1,4 @@
-"""Logs: list the logs of a job, read pieces of them, and follow them. Keeps none."""
+"""Routes of a job's logs: list them, read parts of them, search them, and follow them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=_MA
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """What was added to one log."""
+    """Text that was added to one log."""
 
     log: str
     text: str
@@ -54,7 +54,7 @@ async def list_logs_of_job(
     follow: bool = True,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """List a job's logs, or follow them with ``Accept: text/event-stream``; with ``follow=false`` to where they end."""
+    """List a job's logs, or stream them with ``Accept: text/event-stream``; ``follow=false``: only existing lines."""
     found = await run_in_threadpool(here.store.jobs.find, job, asker)
     root = here.directory(found)
     if not wants_stream(request):
@@ -80,13 +80,13 @@ def get_log(
     offset: Annotated[int | None, Query(ge=0, le=_MAX_OFFSET)] = None,
     max_bytes: Annotated[int, Query(ge=1, le=MAX_BYTES)] = MAX_BYTES,
 ) -> Response:
-    """Return a piece of a log as it was written."""
+    """Return a part of a log, exactly as it was written."""
     if tail is not None and offset is not None:
         raise UsageError("Cannot read the log: tail and offset exclude each other. Send one of them.")
     found = here.store.jobs.find(job, asker)
     piece = read_piece(here.directory(found), log, offset=offset or 0, tail=tail, max_bytes=max_bytes)
-    told = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
-    return Response(piece.content, headers=told, media_type="text/plain")
+    headers = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
+    return Response(piece.content, headers=headers, media_type="text/plain")
 
 
 @router.get("/jobs/{job}/logs/{log}/search", **tells(FoundLines, errors=(404,)))
@@ -100,7 +100,7 @@ def search_log_of_job(
     after: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
     limit: Annotated[int, Query(ge=1, le=_MAX_FOUND)] = 500,
 ) -> Response:
-    """Find lines of a log by what is in them."""
+    """Find lines of a log by their text and level."""
     found = here.store.jobs.find(job, asker)
     return Answer(search_log(here.directory(found), log, contains=contains, level=level, after=after, limit=limit))
 
@@ -113,7 +113,7 @@ def find_place_in_log(
     asker: WhoAsks,
     time: Annotated[float, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)],
 ) -> Response:
-    """Say where in a log stands what was written at a moment."""
+    """Find the line of a log that was being written at a given time."""
     found = here.store.jobs.find(job, asker)
     return Answer(find_place(here.directory(found), log, time))
 
@@ -126,26 +126,28 @@ async def _follow(here: Services, watch: Watch, reader: Reader, *, is_over: bool
                 if not await watch.is_admitted():
                     return
                 yield HEARTBEAT
-            told = await here.feed.in_thread(functools.partial(reader.read, is_last=has_ended))
-            for addition in told:
+            added = await here.feed.in_thread(functools.partial(reader.read, is_last=has_ended))
+            for addition in added:
                 reader.note(addition)
                 lines = Lines(addition.log, addition.text)
-                yield render_message(lines, event="log", message_id=_name(reader, is_last=addition is told[-1]))
-            if told:
+                message_id = _make_message_id(reader, is_last=addition is added[-1])
+                yield render_message(lines, event="log", message_id=message_id)
+            if added:
                 continue
             if has_ended:
                 yield END
                 return
-            # Checked before the last reading, so that all earlier lines are sent.
+            # Checked before the logs are read for the last time, so that no earlier line is missed.
             has_ended = await watch.has_ended()
             if not has_ended:
                 await asyncio.sleep(_POLL_S)
 
 
-def _name(reader: Reader, *, is_last: bool) -> str | None:
-    """Return the id of the message that was sent last; None: a client that continues gets some of them again.
+def _make_message_id(reader: Reader, *, is_last: bool) -> str | None:
+    """Return the id of a message whose text `Reader.note` was called with. None: the message has no id.
 
-    Where there are many logs an id is longer than most messages; then only the last one of those told together has one.
+    With many logs, an id is longer than most messages. Then only the last message of a batch (``is_last``) has one, and
+    a client that continues after an interruption gets some messages again.
     """
     message_id = render_place(reader.place)
     return message_id if len(message_id) <= (_MAX_ID_LENGTH if is_last else _SHORT) else None

@@ -1,4 +1,4 @@
-"""Pages that need no token: health, readiness, version and metrics. Without names of users."""
+"""Pages that need no token: health, readiness, version and metrics. They contain no names of users."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ router = APIRouter(tags=["open"])
 _log = structlog.get_logger(__name__)
 _OPEN: Final[dict[str, Any]] = {"security": []}
 _PROBE_BYTES: Final = 2**20
-_FIGURES: Final = "text/plain; version=0.0.4; charset=utf-8"
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The process answers."""
+    """The answer of a server whose process responds."""
 
     status: Literal["ok"]
 
@@ -37,10 +37,11 @@ class Readiness(msgspec.Struct, frozen=True):
     """Whether the server can be used.
 
     Args:
-        ready: whether it can.
-        store: whether the store can be read and written.
-        disk: whether files can be written to the home.
-        loop: which server decides; ``late``: no server did recently, or this one could not.
+        ready: it can be used.
+        store: it can read and write the store.
+        disk: it can write files to its home directory.
+        loop: ``leading``: this server decides which jobs get slots; ``following``: another server does; ``late``: no
+            server does at present, or the decisions of this one keep failing.
     """
 
     ready: bool
@@ -51,14 +52,14 @@ class Readiness(msgspec.Struct, frozen=True):
 
 @router.get("/healthz", openapi_extra=_OPEN, **tells(Health))
 async def get_health() -> Response:
-    """Say that the process answers."""
+    """Return ``ok`` whenever the server's process responds."""
     return Answer(Health("ok"))
 
 
 @router.get("/readyz", openapi_extra=_OPEN, **tells(Readiness, also=(503,)))
 async def get_readiness(here: Here) -> Response:
-    """Say whether the server can be used."""
-    # Strangers may ask: whether anything can be written is tried once for all who ask within a second.
+    """Say whether the server can be used. If not, the status is 503."""
+    # Anyone may send this request, so all requests within a second share one attempt to write.
     disk, store = await here.probes.get("writes", 0, lambda: _try_to_write(here))
     state = await run_in_threadpool(_describe, here, disk=disk, can_write=store)
     return Answer(state, 200 if state.ready else 503)
@@ -66,19 +67,19 @@ async def get_readiness(here: Here) -> Response:
 
 @router.get("/version", openapi_extra=_OPEN, **tells(Version))
 async def get_version() -> Response:
-    """Say which version this is."""
+    """Return the version of Legato, and the versions of its REST interface."""
     return Answer(Version(legato.__version__, ("v1",)))
 
 
 @router.get("/metrics", openapi_extra=_OPEN, **tells(None, content_type="text/plain"))
 def get_figures(here: Here) -> Response:
-    """Return figures for Prometheus."""
-    return Response(here.figures.render(), media_type=_FIGURES)
+    """Return metrics of the server in the text format of Prometheus."""
+    return Response(here.figures.render(), media_type=_METRICS_TYPE)
 
 
 def _describe(here: Services, *, disk: bool, can_write: bool) -> Readiness:
     try:
-        loop = _tell_loop(here, here.store.loop.read_lease())
+        loop = _describe_loop(here, here.store.loop.read_lease())
     except StoreError as error:
         _log.warning("the store does not answer", error=str(error))
         return Readiness(ready=False, store=False, disk=disk, loop="late")
@@ -87,7 +88,7 @@ def _describe(here: Services, *, disk: bool, can_write: bool) -> Readiness:
 
 
 def _try_to_write(here: Services) -> tuple[bool, bool]:
-    """Return whether files and the store can be written."""
+    """Return whether the server can write files, and whether it can write to the store."""
     disk = _can_write(here.settings.home_path)
     try:
         here.store.events.try_to_write()
@@ -107,10 +108,10 @@ def _can_write(home: Path) -> bool:
     return True
 
 
-def _tell_loop(here: Services, lease: Lease | None) -> Literal["leading", "following", "late"]:
+def _describe_loop(here: Services, lease: Lease | None) -> Literal["leading", "following", "late"]:
     if lease is None or lease.expires_at <= here.now():
         return "late"
     if lease.owner != here.loop.owner:
         return "following"
-    # Late: it holds the lease, and nothing comes of it, because each of its rounds fails.
+    # It may hold the lease and still be late, because each of its rounds fails.
     return "late" if here.loop.pulse.is_late(here.now(), here.settings.lease_s) else "leading"

@@ -1,4 +1,4 @@
-"""Pages for operators: audit log and settings. Shows no password."""
+"""Routes for operators: the audit log and the settings. They show no password."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
-    """List who did what, the newest first."""
+    """List the entries of the audit log, the newest first."""
     check_is_admin("read the audit log", asker)
     found = here.store.audit.read_before(after, limit=limit + 1)
     return Answer(Page(found[:limit], str(found[limit - 1].id) if len(found) > limit else None))
@@ -39,25 +39,25 @@ def list_audit(
 
 @router.get("/config", **tells(Listed[Setting]))
 def list_settings(here: Here, asker: WhoAsks) -> Response:
-    """List the settings with which this server runs."""
+    """List the settings of this server."""
     check_is_admin("read the settings", asker)
     return Answer(Listed(tuple(describe_settings(here.settings))))
 
 
 def describe_settings(settings: Settings) -> list[Setting]:
-    """Return all settings with their values, passwords hidden."""
-    told = []
+    """Return all settings with their values. Passwords are hidden."""
+    described = []
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)
         if name == "database_url" and value is not None:
             value = hide_password(value)
         value = value if isinstance(value, int | float | tuple | None) else str(value)
-        told.append(Setting(name, value, field.description or ""))
-    return told
+        described.append(Setting(name, value, field.description or ""))
+    return described
 
 
 def hide_password(url: str) -> str:
-    """Return the URL of a database as it may be shown.
+    """Return the URL of a database without its password.
 
     >>> hide_password("postgresql://ann:geheim@db/legato?password=geheim")
     'postgresql://ann:***@db/legato?password=***'

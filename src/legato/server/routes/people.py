@@ -1,4 +1,4 @@
-"""Users: the present user, users, passwords and tokens. Hashes nothing itself, and shows a secret once."""
+"""Routes of users, passwords and tokens. The secret of a token is shown once, in the answer that creates it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Me(people.Me, frozen=True):
 
 @router.post("/login", openapi_extra={"security": []}, **tells(NewToken, 201, errors=(413, 415)))
 async def log_in(body: Login, request: Request, here: Here) -> Response:
-    """Give a token for a name and a password, and a secret by which the device is known the next time."""
+    """Create a token for a user name and a password. ``X-Legato-Device`` of the answer identifies the device later."""
     asker, device = await check_password(here, request, body.user, body.password)
     made = await run_in_threadpool(
         here.store.tokens.create,
@@ -51,7 +51,7 @@ async def log_in(body: Login, request: Request, here: Here) -> Response:
 
 @router.get("/me", **tells(Me))
 def get_me(asker: WhoAsks) -> Response:
-    """Return who asks."""
+    """Return the user of the request's token."""
     return Answer(Me(asker.name, asker.role))
 
 
@@ -60,7 +60,7 @@ def get_me(asker: WhoAsks) -> Response:
 
 @router.get("/users", **tells(Listed[User]))
 def list_users(here: Here, asker: WhoAsks) -> Response:
-    """List the users."""
+    """List the users whom you may see."""
     if asker.sees_only is not None:
         return Answer(Listed((here.store.accounts.get(asker.name),)))
     return Answer(Listed(here.store.accounts.list()))
@@ -87,7 +87,7 @@ def get_user(user: str, here: Here, asker: WhoAsks) -> Response:
 
 @router.patch("/users/{user}", **tells(User, errors=(404, 409, 413, 415)))
 def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Response:
-    """Change what a user may do."""
+    """Change the role of a user, or disable or enable the user."""
     role = None if body.role is None else Role(body.role)
     changed = here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled)
     here.authenticator.forget()
@@ -96,7 +96,7 @@ def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Respo
 
 @router.put("/users/{user}/password", **tells(None, 204, errors=(404, 413, 415)))
 async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks) -> Response:
-    """Set a password, and revoke all tokens of its user."""
+    """Set the password of a user, and revoke all tokens of the user."""
     async with here.logins.turn(asker.name):
         await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
     here.authenticator.forget()
@@ -118,7 +118,7 @@ def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(ma
 
 @router.post("/tokens", **tells(NewToken, 201, errors=(404, 409, 413, 415)))
 async def create_token(body: NewTokenBody, request: Request, here: Here, asker: WhoAsks) -> Response:
-    """Create a token. One that a log-in asks for ends with it, unless the password is given."""
+    """Create a token. If you authenticate by a log-in, it may outlive the log-in only if you send your password."""
     days = body.days if "days" in body.model_fields_set else here.settings.token_days
     now, expires_at = here.now(), here.now() + check_days(here, body.name, days) * _DAY_S
     kind = TokenKind.TOKEN
@@ -126,14 +126,14 @@ async def create_token(body: NewTokenBody, request: Request, here: Here, asker: 
         try:
             await check_password(here, request, asker.name, body.password)
         except Unauthenticated:
-            # Who asks is known; what is wrong is a field.
-            told = f"Cannot create token '{body.name}': the password of '{asker.name}' is wrong. Try again."
-            raise BadField("password", told) from None
+            # The request is authenticated; only this field is wrong.
+            message = f"Cannot create token '{body.name}': the password of '{asker.name}' is wrong. Try again."
+            raise BadField("password", message) from None
     else:
         shown = await run_in_threadpool(here.store.tokens.find, request.state.secret)
         if shown.kind is TokenKind.SESSION:
             _check_session(here, shown, body.name, expires_at)
-            # Nor does what is made with it outlive the log-in.
+            # A token made with the new one must not outlive the log-in either.
             kind = TokenKind.SESSION
     role = None if body.role is None else Role(body.role)
     made = await run_in_threadpool(
@@ -169,10 +169,10 @@ def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
 
 
 async def check_password(here: Services, request: Request, user: str, password: str) -> tuple[Asker, str]:
-    """Return who logs in with a password, and what the device is to show the next time.
+    """Return the user who logs in with a password, and the secret that identifies the device at its next log-in.
 
     Raises:
-        Problem: there were too many attempts that failed.
+        Problem: too many attempts have failed.
         Unauthenticated: the name or the password is wrong.
     """
     attempt = await here.authenticator.begin_password(request.scope, user)
@@ -184,16 +184,21 @@ async def check_password(here: Services, request: Request, user: str, password: 
 
 
 def end_of_login(here: Services, hours: float | None = None) -> float:
-    """Return when a login of this moment ends. ``hours``: that were asked for; no more than the operator allows."""
+    """Return when a log-in that begins now ends, in seconds since 1970.
+
+    Args:
+        here: the server.
+        hours: requested length. The log-in is not longer than the operator allows. None: as long as that.
+    """
     hours = min(hours or math.inf, here.settings.login_hours, here.settings.max_token_days * _DAY_S / _HOUR_S)
     return here.now() + hours * _HOUR_S
 
 
 def check_days(here: Services, name: str, days: float | None) -> float:
-    """Return the days that a token is to live.
+    """Return the number of days for which a token is valid.
 
     Raises:
-        UsageError: they are more than the operator allows.
+        UsageError: it is more than the operator allows.
     """
     most = here.settings.max_token_days
     if days is None or days > most:

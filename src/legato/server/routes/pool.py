@@ -1,4 +1,4 @@
-"""The pool: its nodes, slots and queues, now and over time. Divides nothing."""
+"""Routes of the pool: its nodes, slots and queues, now and over time."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Moment = Annotated[float | None, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)]
 
 
 class SeenAllocation(Allocation, frozen=True, kw_only=True):
-    """An allocation as it is shown. ``job``: None if the asker may not see it."""
+    """A slot that one attempt of a job held from ``since`` until ``until``. ``job`` null: you may not see the job."""
 
     attempt: int
 
 
 @router.get("/pool", **tells(Pool))
 def get_pool(here: Here, asker: WhoAsks) -> Response:
-    """Return the pool in numbers."""
+    """Return the numbers of slots in the pool, and of jobs in each stage."""
     slots = list_slot_states(here, asker)
     decisions = here.loop.decisions
     counted = here.store.jobs.count_by_stage(sees_only=asker.sees_only)
@@ -81,23 +81,23 @@ def list_nodes(here: Here, asker: WhoAsks) -> Response:
 
 @router.get("/slots", **tells(Listed[Slot]))
 def list_slots(here: Here, asker: WhoAsks) -> Response:
-    """List the slots of the pool, and who has them."""
+    """List the slots of the pool, and the jobs that hold them."""
     return Answer(Listed(list_slot_states(here, asker)))
 
 
 @router.get("/allocations", **tells(Listed[SeenAllocation]))
 def list_allocations(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
-    """List who had which slots between two times."""
+    """List which jobs held which slots between two times."""
     since, until = _read_times(here, since, until, _HOUR_S)
     found = here.store.pool.list_between(since, until)
     seen = _seen(here, (one.job for one in found), asker)
-    told = (msgspec.structs.asdict(one) | {"job": one.job if one.job in seen else None} for one in found)
-    return Answer(Listed(tuple(told)))
+    items = (msgspec.structs.asdict(one) | {"job": one.job if one.job in seen else None} for one in found)
+    return Answer(Listed(tuple(items)))
 
 
 @router.get("/usage", **tells(Listed[Usage]))
 def list_usage(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
-    """List who used how much between two times."""
+    """List the slot seconds that each user had in each queue between two times."""
     since, until = _read_times(here, since, until, _DAY_S)
     found = here.store.pool.measure_usage(since, until)
     return Answer(Listed(tuple(one for one in found if asker.sees_only in (None, one.owner))))
@@ -113,14 +113,14 @@ async def get_timeline(
     points: Annotated[int, Query(ge=4, le=10_000)] = 500,
     job: Annotated[list[str] | None, Query(max_length=_MAX_JOBS)] = None,
 ) -> Response:
-    """Return how many slots each job, owner, queue or project held between two times, as lines of steps."""
+    """Return how many slots each job, owner, queue or project held between two times, as step functions of time."""
     begins, ends = _read_times(here, since, until, _HOUR_S)
     these = None if job is None else await run_in_threadpool(_find_ids, here, asker, job)
 
     def draw() -> bytes:
         return encode(draw_timeline(here.store, asker, by, begins, ends, num_points=points, these=these))
 
-    # As it was asked: who names no end means the present moment, each another one.
+    # The times as the request gives them. An omitted end means the present, which differs with every request.
     key = ("timeline", asker.sees_only, by, since, until, points, these)
     return Encoded(await here.pictures.get(key, here.feed.last, draw))
 
@@ -133,7 +133,7 @@ def list_slot_moves(
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """List who was asked to give slots up between two times, and who had them next."""
+    """List the slots that jobs were asked to give up between two times, and the jobs that had them next."""
     since, until = _read_times(here, since, until, _HOUR_S)
     return Answer(Listed(list_moves(here.store, asker, since, until, limit)))
 
@@ -159,7 +159,7 @@ def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
 
 @router.put("/queues/{queue}", **tells(pool.Queue, errors=(404, 413, 415)))
 def put_queue(queue: str, here: Here, asker: WhoAsks, body: QueueBody | None = None) -> Response:
-    """Make a queue, or change it into this one."""
+    """Create a queue, or replace all settings of an existing one."""
     said = body or QueueBody()
     wanted = Queue(
         name=queue,
@@ -174,16 +174,16 @@ def put_queue(queue: str, here: Here, asker: WhoAsks, body: QueueBody | None = N
 
 @router.delete("/queues/{queue}", **tells(None, 204, errors=(404, 409)))
 def delete_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
-    """Delete a queue that no job names."""
+    """Delete a queue that no stored job belongs to, not even one that has ended."""
     here.store.queues.delete(queue, asker, here.now())
     return Response(status_code=204)
 
 
-# ---------------------------------------------------------------- facts
+# ---------------------------------------------------------------- states of slots
 
 
 def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
-    """Return all slots, and who has them as far as the asker may see."""
+    """Return all slots, with the jobs that hold them. A job that the asker may not see is None."""
     held = {found.slot: found for found in here.store.pool.list_open()}
     seen = _seen(here, (found.job for found in held.values()), asker)
     states = []

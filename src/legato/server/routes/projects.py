@@ -1,4 +1,4 @@
-"""Projects and training definitions: create, list, get, change, delete. The store decides what is allowed."""
+"""Routes of projects and training definitions: create, list, get, change, delete. The store checks permissions."""
 
 from __future__ import annotations
 
@@ -31,28 +31,25 @@ _CHANGES: Final = (404, 409, 412, 413, 415)
 _MAKES: Final = (404, 409, 413, 415)
 
 
-class FrameworkTold(projects.Framework, frozen=True):
-    """A framework that definitions may name. ``distributed``: how many workers it can have."""
+class OfferedFramework(projects.Framework, frozen=True):
+    """A framework that can run training definitions. ``distributed``: which kinds of runs it supports."""
 
     distributed: tuple[DistributedName, ...]
 
 
-class DefinitionTold(projects.Definition, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A training definition, as it is shown. ``environment``: values are null for whom they do not concern."""
+class ShownDefinition(projects.Definition, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training definition. Viewers get null in place of ``code`` and of the values of ``environment``."""
 
     distributed: Distributed = Distributed.SINGLE
 
 
-@router.get("/frameworks", **tells(Listed[FrameworkTold]))
+@router.get("/frameworks", **tells(Listed[OfferedFramework]))
 def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa: ARG001 -- a user must be logged in
-    """List what can run training definitions."""
-    return Answer(
-        Listed(
-            tuple(
-                FrameworkTold(one.name, one.title, one.description, tuple(one.distributed)) for one in frameworks.list()
-            )
-        )
+    """List the frameworks that can run training definitions."""
+    offered = (
+        OfferedFramework(one.name, one.title, one.description, tuple(one.distributed)) for one in frameworks.list()
     )
+    return Answer(Listed(tuple(offered)))
 
 
 # ---------------------------------------------------------------- projects
@@ -62,13 +59,13 @@ def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa
 def list_projects(
     here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 100, after: After = None
 ) -> Response:
-    """List projects."""
+    """List the projects that you may see, the newest first."""
     return Answer(here.store.projects.list(sees_only=asker.sees_only, after=after, limit=limit))
 
 
 @router.post("/projects", **tells(Project, 201, errors=_MAKES))
 def create_project(body: ProjectBody, here: Here, asker: WhoAsks) -> Response:
-    """Make a project."""
+    """Create a project."""
     made = here.store.projects.create(body.as_record(), asker, here.now(), max_owned=here.settings.max_projects)
     return show_version(made, made.version, f"projects/{made.id}")
 
@@ -94,7 +91,7 @@ def patch_project(
 
 @router.delete("/projects/{project}", **tells(None, 204, errors=_CHANGES))
 def delete_project(project: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Delete a project that is empty."""
+    """Delete a project that has no training definitions and no experiments."""
     found = here.store.projects.find(project, asker)
     here.store.projects.delete(found.id, asker, here.now(), version=read_version(if_match, "project"))
     return Response(status_code=204)
@@ -103,18 +100,18 @@ def delete_project(project: str, here: Here, asker: WhoAsks, if_match: IfMatch =
 # ---------------------------------------------------------------- training definitions
 
 
-@router.get("/projects/{project}/definitions", **tells(Listed[DefinitionTold], errors=(404,)))
+@router.get("/projects/{project}/definitions", **tells(Listed[ShownDefinition], errors=(404,)))
 def list_definitions(project: str, here: Here, asker: WhoAsks) -> Response:
     """List the training definitions of a project."""
     found = here.store.projects.find(project, asker)
     return Answer(Listed(tuple(_as_seen(one, asker) for one in here.store.definitions.list(found.id, asker))))
 
 
-@router.post("/projects/{project}/definitions", **tells(DefinitionTold, 201, errors=_MAKES))
+@router.post("/projects/{project}/definitions", **tells(ShownDefinition, 201, errors=_MAKES))
 def create_definition(
     project: str, body: DefinitionBody, here: Here, asker: WhoAsks, frameworks: Frameworks
 ) -> Response:
-    """Make a training definition; it is checked whole."""
+    """Create a training definition. The server first checks that it could run."""
     found = here.store.projects.find(project, asker)
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
     new = body.as_record()
@@ -124,18 +121,18 @@ def create_definition(
     return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
 
 
-@router.get("/definitions/{definition}", **tells(DefinitionTold, errors=(404,)))
+@router.get("/definitions/{definition}", **tells(ShownDefinition, errors=(404,)))
 def get_definition(definition: str, here: Here, asker: WhoAsks) -> Response:
     """Return a training definition, by id or by name."""
     found = here.store.definitions.find(definition, asker)
     return show_version(_as_seen(found, asker), found.version)
 
 
-@router.patch("/definitions/{definition}", **tells(DefinitionTold, errors=_CHANGES))
+@router.patch("/definitions/{definition}", **tells(ShownDefinition, errors=_CHANGES))
 def patch_definition(
     definition: str, body: NamingBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
 ) -> Response:
-    """Give a training definition another name or description, as a merge patch."""
+    """Change the name or the description of a training definition, as a merge patch."""
     found = here.store.definitions.find(definition, asker)
     changed = here.store.definitions.change(
         found.id, body.as_record(), asker, here.now(), version=read_version(if_match, "training definition")
@@ -145,7 +142,7 @@ def patch_definition(
 
 @router.delete("/definitions/{definition}", **tells(None, 204, errors=_CHANGES))
 def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Delete a training definition that no experiment has."""
+    """Delete a training definition that no experiment contains."""
     found = here.store.definitions.find(definition, asker)
     version = read_version(if_match, "training definition")
     here.store.definitions.delete(found.id, asker, here.now(), version=version)
@@ -154,7 +151,7 @@ def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfM
 
 @router.post("/definitions/{definition}/plan", **tells(Plan, errors=(404, 409)))
 async def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Frameworks) -> Response:
-    """Say what would happen if a training definition were run now."""
+    """Say what would happen if a training definition were run now. Nothing is submitted."""
     new = await run_in_threadpool(_make_planned, definition, here, asker, frameworks)
     return Answer(await here.plan(new, asker))
 
@@ -172,8 +169,8 @@ def _make_planned(definition: str, here: Services, asker: Asker, frameworks: Off
 
 
 def _as_seen(definition: Definition, asker: Asker) -> Any:
-    """Return a definition without the values of its variables, and its code, for those who only look."""
+    """Return a definition; for viewers, without the values of its environment variables and its code."""
     if asker.role is not Role.VIEWER:
         return definition
-    told = {name: getattr(definition, name) for name in Definition.__struct_fields__}
-    return DefinitionTold(**told | {"environment": dict.fromkeys(definition.environment), "code": None})
+    fields = {name: getattr(definition, name) for name in Definition.__struct_fields__}
+    return ShownDefinition(**fields | {"environment": dict.fromkeys(definition.environment), "code": None})

@@ -1,4 +1,4 @@
-"""Sessions of browsers: begin one by password, token or link, get it, end it. Hashes nothing itself."""
+"""Routes of browser sessions: begin one by password, token or link, read it, end it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ _NAME: Final = "console"
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Who a browser is logged in as. ``csrf``: what it shows with each change; ``expires_at`` None: no end."""
+    """The session of a browser.
+
+    Args:
+        name: of the user.
+        role: of the session.
+        csrf: the value that the browser must send in the header ``X-Legato-CSRF`` with each change.
+        expires_at: seconds since 1970. Null: the token does not end.
+    """
 
     name: str
     role: Role
@@ -37,7 +44,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the door has found out of a request: the token shown, and whether a cookie brought it."""
+    """What the middleware has read from a request: its token, and whether that came in a cookie."""
 
     secret: str
     by_cookie: bool
@@ -59,8 +66,8 @@ async def begin_session(body: NewSession, request: Request, here: Here) -> Respo
     expires_at = token.expires_at
     assert expires_at is not None, "sessions end"
     cookie = render_cookie(made.secret, expires_at - here.now(), request.scope)
-    told = Session(token.user, token.role, make_csrf(made.secret), expires_at)
-    answer = Answer(told, headers={"Set-Cookie": cookie})
+    session = Session(token.user, token.role, make_csrf(made.secret), expires_at)
+    answer = Answer(session, headers={"Set-Cookie": cookie})
     if device is not None:
         answer.headers.append("Set-Cookie", render_device(device, request.scope))
     return answer
@@ -68,14 +75,14 @@ async def begin_session(body: NewSession, request: Request, here: Here) -> Respo
 
 @router.get("/session", **tells(Session))
 def get_session(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
-    """Say who a browser is logged in as, and what it shows with each change."""
+    """Return the user of the request's session or token, and the CSRF value that changes by cookie need."""
     token = here.store.tokens.find(held.secret)
     return Answer(Session(asker.name, asker.role, make_csrf(held.secret), token.expires_at))
 
 
 @router.delete("/session", **tells(None, 204))
 def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -> Response:
-    """Log a browser out: its token is revoked, and its cookie goes."""
+    """Log a browser out: revoke its token, and delete its cookie."""
     if not held.by_cookie:
         raise UsageError(
             "Cannot end the session: the request has no cookie, but a token. 'DELETE /tokens/{id}' ends that."
@@ -87,20 +94,23 @@ def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -
 
 @router.post("/session/links", **tells(Code, 201))
 def create_link(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
-    """Make a code that logs the asker in once, within an hour: for a link that is opened in a browser."""
+    """Create a code for a link that logs you in once in a browser, within an hour."""
     now, ends = here.now(), here.store.tokens.find(held.secret).expires_at
     return Answer(here.store.tokens.create_code(asker, now, expires_at=now + LINK_S, sessions_until=ends), 201)
 
 
 @router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
 async def look_at_link(body: GivenCode, request: Request, here: Here) -> Response:
-    """Say whom the code of a link would log in, without using it up. Codes that are none count as failed log-ins."""
+    """Return the user whom the code of a link logs in, without using the code. A wrong code is a failed log-in."""
     with here.authenticator.secret_login(request.scope):
         return Answer(await run_in_threadpool(here.store.tokens.look_at_code, body.code, here.now()))
 
 
 async def _log_in(body: NewSession, here: Services, request: Request) -> tuple[NewToken, str | None]:
-    """Return the token of a new session, and what the device is to show the next time, if it showed a password."""
+    """Return the token of a new session, and the secret that identifies the device at its next log-in by password.
+
+    The secret is None after a log-in by token or code.
+    """
     store, now, expires_at = here.store, here.now(), end_of_login(here)
     if body.code is not None:
         with here.authenticator.secret_login(request.scope):
@@ -110,7 +120,7 @@ async def _log_in(body: NewSession, here: Services, request: Request) -> tuple[N
         with here.authenticator.secret_login(request.scope):
             asker = await run_in_threadpool(store.tokens.verify, body.token, now)
             shown = await run_in_threadpool(store.tokens.find, body.token)
-        # What a token allows ends with it.
+        # The session must not outlive its token.
         expires_at = min(expires_at, shown.expires_at or expires_at)
     else:
         asker, device = await check_password(here, request, body.user or "", body.password or "")

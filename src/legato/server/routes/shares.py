@@ -1,4 +1,4 @@
-"""The share of each queue, and the effect of other queues on jobs. Changes nothing."""
+"""Routes that show the share of each queue, and that predict what a change of queues would do."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ router = APIRouter(prefix=API, tags=["pool"])
 
 
 class QueuesPlan(pool.QueuesPlan, frozen=True, kw_only=True):
-    """What would happen if queues were as described. ``shares``: of all queues, as they would be."""
+    """What would happen with the described queues. ``shares``: those of all queues after the change."""
 
     effects: tuple[Effect, ...]
 
 
 @router.get("/pool/shares", **tells(Listed[QueueShare]))
 async def list_shares(here: Here, asker: WhoAsks) -> Response:
-    """List each queue's part of the pool: what is fair, what it holds, borrows and wants."""
+    """List how many slots each queue is entitled to by its weight, holds, borrows and wants."""
     snapshot = await here.look()
 
     def describe() -> tuple[QueueShare, ...]:
         return _describe(here, snapshot, make_rules(here.settings))
 
-    # Of all queues: each asker sees only the asker's.
+    # Computed for all queues at once; each asker gets the queues that it may see.
     parts = await here.pictures.get("shares", here.feed.last, describe)
     seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
@@ -50,7 +50,7 @@ async def list_shares(here: Here, asker: WhoAsks) -> Response:
 
 @router.post("/queues/plan", **tells(QueuesPlan, errors=(413, 415)))
 async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
-    """Say who would have more or fewer slots if queues were as described. Nothing is changed."""
+    """Say which jobs would have more or fewer slots with the described queues. Nothing is changed."""
     check_is_admin("plan queues", asker)
     wanted = [Queue(name=said.name, weight=said.weight, floor=said.floor, ceiling=said.ceiling) for said in body.queues]
     names = [queue.name for queue in wanted]
@@ -64,7 +64,7 @@ async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Res
         def compute() -> QueuesPlan:
             changed = with_queues(snapshot, wanted)
             effects = plan_queues(snapshot, changed.queues, rules)
-            return QueuesPlan(effects=effects, shares=_describe(here, changed, rules), reason=_tell(effects))
+            return QueuesPlan(effects=effects, shares=_describe(here, changed, rules), reason=_summarize(effects))
 
         return Answer(await here.plans.get(msgspec.json.encode(wanted), here.feed.last, compute))
 
@@ -76,7 +76,7 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueueSh
     for share in share_queues(snapshot, rules):
         queue = queues.get(share.queue)
         if queue is None:
-            continue  # gone a moment ago
+            continue  # deleted meanwhile
         held = loads[share.queue].num_slots if share.queue in loads else 0
         parts.append(
             QueueShare(
@@ -93,9 +93,9 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueueSh
     return tuple(parts)
 
 
-def _tell(effects: Iterable[Effect]) -> str:
-    told = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects]
-    if not told:
+def _summarize(effects: Iterable[Effect]) -> str:
+    changes = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects]
+    if not changes:
         return "no job would have more or fewer slots"
-    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
-    return f"in the end {', '.join(told[:3])}{more}"
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return f"in the end {', '.join(changes[:3])}{more}"
