@@ -111,10 +111,10 @@ class Authenticator:
             raise too_many("You send requests faster than one user may. Wait, and request more items at once.", wait_s)
 
     def begin_request(self, address: str) -> Callable[[], None]:
-        """Count a request of an address until its user is known; return the function that ends this.
+        """Count a request of an address until its user is known. Return the function that ends the count.
 
         Raises:
-            Problem: there are as many as may be.
+            Problem: the address has the maximum number of unauthenticated requests.
         """
         end = self._at_address.begin(address)
         if end is None:
@@ -125,10 +125,10 @@ class Authenticator:
         return end
 
     def begin_work(self, user: str) -> Callable[[], None]:
-        """Count a request of a user while it is answered; return the function that ends this.
+        """Count a request of a user while it is answered. Return the function that ends the count.
 
         Raises:
-            Problem: there are as many as may be.
+            Problem: the user has the maximum number of open requests.
         """
         end = self._at_user.begin(user)
         if end is None:
@@ -181,13 +181,13 @@ class Authenticator:
         if wait_s is None or read_device(scope) is not None:
             return
         try:
-            said = msgspec.json.decode(content)
+            body = msgspec.json.decode(content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            said = None
-        if isinstance(said, dict):
-            user = said.get("user")
+            body = None
+        if isinstance(body, dict):
+            user = body.get("user")
             is_known = isinstance(user, str) and self._logins.is_known(read_address(scope), user)
-            if is_known or "token" in said or "code" in said:
+            if is_known or "token" in body or "code" in body:
                 return
         check_wait(wait_s)
 
@@ -240,4 +240,4 @@ async def _read_asker(request: Request) -> Asker:
 
 
 WhoAsks = Annotated[Asker, Depends(_read_asker)]
-"""The parameter of a route that is who asks, as the door has found out."""
+"""The type of a route's parameter through which it gets the user of the request, as the middleware found it."""

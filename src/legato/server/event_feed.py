@@ -1,7 +1,7 @@
-"""Events for followers: one reader of the store for all of them, and the newest events in memory.
+"""Gives events to streams: one task reads the store for all of them, and keeps the newest events in memory.
 
-Several servers may write events, so the store is asked now and then; a change in this process asks at once. Who was
-away for long reads from the store.
+Several servers may write events, so the task polls the store. A change in this process makes it read at once. A client
+that continues after older events than those in memory gets them from the store.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _GATHER_S: Final = 0.03
 _T = TypeVar("_T")
 
 
-class Told(NamedTuple):
-    """Events of a follower. ``upto``: all events up to here that it may see are sent."""
+class Batch(NamedTuple):
+    """Events for a follower. ``upto``: number of the last event that was considered; continue after it."""
 
     events: tuple[Event, ...]
     upto: int
 
 
 class Feed:
-    """Tells followers of events.
+    """Gives events to followers.
 
     Args:
-        store: where they are.
+        store: the store with the events.
         readers: threads that read for followers.
-        poll_s: how often the store is asked.
+        poll_s: seconds between two reads of the store.
     """
 
     def __init__(self, store: Store, readers: Executor, *, poll_s: float = 0.5) -> None:
@@ -55,7 +55,7 @@ class Feed:
         self.num_followers = 0
 
     async def run(self) -> None:
-        """Read what is new until cancelled."""
+        """Read new events until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s):
@@ -68,31 +68,31 @@ class Feed:
                     await self._read_new(self._last)
             except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
                 _log.exception("the server could not read events")
-            # What comes close together is read at once, not each by itself.
+            # Wait a moment, so that events that come in quick succession are read together.
             await asyncio.sleep(_GATHER_S)
 
     def poke(self) -> None:
-        """Say that there may be something new. From the thread of the event loop."""
+        """Read the store soon, because there may be new events. Call this in the thread of the event loop."""
         self._poked.set()
 
     async def close(self) -> None:
-        """Let all followers end."""
+        """End the streams of all followers."""
         self.is_closing = True
         async with self._news:
             self._news.notify_all()
 
     @property
     def last(self) -> int:
-        """The number of the newest event that followers may have heard of."""
+        """The number of the newest event that was read for followers. 0: none was."""
         return self._last or 0
 
     async def read_last(self) -> int:
-        """Return the number of the newest event."""
+        """Return the number of the newest event in the store."""
         return await self.in_thread(self._store.events.read_last_seq)
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """Count a follower."""
+        """Count a follower during the block."""
         self.num_followers += 1
         try:
             yield
@@ -101,15 +101,15 @@ class Feed:
 
     async def read(
         self, seq: int, *, limit: int, job: str | None, sees_only: str | None, from_store: bool = False
-    ) -> Told:
-        """Return the events after ``seq`` that may be seen, oldest first.
+    ) -> Batch:
+        """Return the events after ``seq`` that a user may see, oldest first.
 
         Args:
-            seq: what the last answer gave as ``upto``.
-            limit: at most so many.
-            job: of this job only; whether it may be seen was asked before.
-            sees_only: as everywhere in the store.
-            from_store: what the store has at this moment; else what is known here, which is a moment old.
+            seq: ``upto`` of the batch before.
+            limit: maximum number of events.
+            job: only events of this job; the caller has checked that the user may see it. None: of all.
+            sees_only: `Asker.sees_only` of the user.
+            from_store: read the store, to get all events up to now. False: events in memory may be a moment old.
         """
         last, recent = self._last or 0, self._recent
         if not from_store and recent and seq >= recent[0].seq - 1:
@@ -124,11 +124,11 @@ class Feed:
             reading = functools.partial(self._store.events.read_after, seq, limit=limit, job=job, sees_only=sees_only)
             found = await self.in_thread(reading)
         if len(found) == limit:
-            return Told(found, found[-1].seq)
-        return Told(found, max(seq, last, found[-1].seq if found else 0))
+            return Batch(found, found[-1].seq)
+        return Batch(found, max(seq, last, found[-1].seq if found else 0))
 
-    async def _read_visible(self, newer: Sequence[Event], seq: int, limit: int, sees_only: str) -> Told:
-        """Return what of these events a user may see. The store is asked for the few jobs in them, not for all."""
+    async def _read_visible(self, newer: Sequence[Event], seq: int, limit: int, sees_only: str) -> Batch:
+        """Return those of these events that a user may see. Reads from the store only the objects that they name."""
         found: list[Event] = []
         for first in range(0, len(newer), _NUM_READ):
             part = newer[first : first + _NUM_READ]
@@ -141,22 +141,22 @@ class Feed:
             queues = {queue for event in part if (queue := _queue_of(event)) is not None}
             asking = functools.partial(self._store.queues.which_visible, queues, sees_only)
             seen_queues = await self.in_thread(asking) if queues else frozenset()
-            told = {None, *seen}
+            visible = {None, *seen}
             found += [
                 event
                 for event in part
                 if (_queue_of(event) in seen_queues or _was_open(event))
                 or (
                     event.kind != QUEUE
-                    and ((event.job or _project_of(event)) in told or _leaver_of(event) == sees_only)
+                    and ((event.job or _project_of(event)) in visible or _leaver_of(event) == sees_only)
                 )
             ]
             if len(found) >= limit:
-                return Told(tuple(found[:limit]), found[limit - 1].seq)
-        return Told(tuple(found), newer[-1].seq if newer else seq)
+                return Batch(tuple(found[:limit]), found[limit - 1].seq)
+        return Batch(tuple(found), newer[-1].seq if newer else seq)
 
     async def wait_beyond(self, seq: int, limit_s: float) -> bool:
-        """Wait for an event after ``seq``; False if none came in time, or no more will come."""
+        """Wait for an event after ``seq``. Return False if none came within the limit, or the feed is closing."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s), self._news:
                 await self._news.wait_for(lambda: self._is_beyond(seq) or self.is_closing)
@@ -171,7 +171,7 @@ class Feed:
         if not found:
             return
         is_next = not self._recent or found[0].seq == self._recent[-1].seq + 1
-        # A list, not a ring: places in it are differences of numbers, because the sequence has no gaps.
+        # The sequence has no gaps, so the index of an event is the difference of its number and the first one.
         self._recent = [*(self._recent if is_next else []), *found][-_NUM_KEPT:]
         await self._move_on(found[-1].seq)
         if len(found) == _NUM_READ:
@@ -183,25 +183,25 @@ class Feed:
             self._news.notify_all()
 
     async def in_thread(self, reading: Callable[[], _T]) -> _T:
-        """Read something in one of the threads for followers."""
+        """Call a function that reads, in one of the threads for followers."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
 
 
 def _project_of(event: Event) -> str | None:
-    """Return the project that an event is of; None: it is of none."""
+    """Return the project of an event. None: it has none."""
     return event.detail["project"] if event.kind == PROJECT and event.detail else None
 
 
 def _queue_of(event: Event) -> str | None:
-    """Return the queue that an event is of; None: it is of none, or of an older version, which did not say it."""
+    """Return the queue of an event. None: it has none, or an older version of Legato wrote it without the queue."""
     return event.detail.get("queue") if event.kind == QUEUE and event.detail else None
 
 
 def _was_open(event: Event) -> bool:
-    """Return whether an event is of a queue that was open to all users then."""
+    """Return whether an event is about a queue that was open to all users when the event was written."""
     return event.kind == QUEUE and bool(event.detail and event.detail.get("is_open"))
 
 
 def _leaver_of(event: Event) -> str | None:
-    """Return the user who can no longer see a project because of an event, and still receives it; None: no user."""
+    """Return the user who can no longer see a project because of this event, and who gets the event. None: no user."""
     return event.detail.get(LEAVER) if event.kind == PROJECT and event.detail else None

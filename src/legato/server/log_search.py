@@ -1,4 +1,4 @@
-"""Finds lines in a job's log by text, level and time. Reads a bounded part at once; keeps nothing, writes nothing."""
+"""Finds lines in a job's log by text, level and time. Each search reads a bounded part of the log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from legato.server.job_files import open_file
 from legato.server.logs import MAX_MARKS_BYTES, is_of_worker, open_log, read_worker
 
 MAX_READ_BYTES: Final = 8 * 2**20
-_MAX_TOLD_BYTES: Final = 4 * 2**20
+_MAX_FOUND_BYTES: Final = 4 * 2**20
 _MAX_GAP_BYTES: Final = 2**18
 _MAX_LINE_BYTES: Final = 2**16
-_MAX_TOLD_CHARS: Final = 4000
+_MAX_SHOWN_CHARS: Final = 4000
 _HEAD_CHARS: Final = 200
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _NAMED: Final = re.compile(
@@ -42,7 +42,7 @@ _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) ")
 
 
 class Level(enum.StrEnum):
-    """How much a line matters, as far as that is in it."""
+    """The level of a line of a log."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -57,10 +57,10 @@ class FoundLine(msgspec.Struct, frozen=True):
     """A line of a log.
 
     Args:
-        offset: of its first byte.
-        time: when it was written, as far as that was noted; seconds since 1970.
-        level: None: none is in it.
-        text: as it was written, without its end; what is beyond 4000 characters is left out.
+        offset: position of its first byte in the log.
+        time: when it was written, as exactly as the driver noted it; seconds since 1970. Null: not known.
+        level: the level that the line or its traceback has. Null: none.
+        text: the line as it was written, without its line break; at most 4000 characters.
     """
 
     offset: int
@@ -70,7 +70,13 @@ class FoundLine(msgspec.Struct, frozen=True):
 
 
 class FoundLines(msgspec.Struct, frozen=True):
-    """Lines of a log. ``after``: continue from this byte, also where nothing was found; None: its end was reached."""
+    """Lines of a log that a search has found.
+
+    Args:
+        items: the lines.
+        after: continue the search at this byte, also if nothing was found. Null: the search reached the end of the log.
+        end: the byte at which the search ended.
+    """
 
     items: tuple[FoundLine, ...]
     after: int | None
@@ -78,7 +84,12 @@ class FoundLines(msgspec.Struct, frozen=True):
 
 
 class LogPlace(msgspec.Struct, frozen=True):
-    """Where in a log stands what was written at a moment. ``time``: when that was; None: it is not known."""
+    """The place in a log that was written at a given time.
+
+    Args:
+        offset: position of the first byte of the line.
+        time: when that part of the log was written, seconds since 1970. Null: the driver noted no time.
+    """
 
     offset: int
     time: float | None
@@ -91,47 +102,47 @@ class _Line(NamedTuple):
 
 
 def search_log(root: Path, log: str, *, contains: str, level: Level | None, after: int, limit: int) -> FoundLines:
-    """Find lines, from a byte on.
+    """Find lines of a log, from a byte on.
 
     Args:
         root: the job's directory.
-        log: its name.
-        contains: in the line, in small or large letters, colours left out. Empty: every line.
-        level: at least this one; lines in which none stands are left out. None: any.
-        after: the byte to begin with, which begins a line.
-        limit: lines at most.
+        log: name of the log.
+        contains: text in the line, regardless of case and without colours. Empty: every line.
+        level: minimum level; lines without a level are left out. None: every line.
+        after: position of the byte to begin with, which must be the first of a line.
+        limit: maximum number of lines.
 
     Raises:
         NotFound: there is no such log.
     """
     wanted = contains.casefold()
     found: list[FoundLine] = []
-    num_told = 0
+    num_found_bytes = 0
     with open_log(root, log) as file:
         end = after = max(after, find_begin(file.fileno()))
         find_time = _read_times(root, log)
-        judge = _judge_before(file, after)
+        tracker = _track_before(file, after)
         for line in _read_lines(file, after):
-            if len(found) == limit or end - after > MAX_READ_BYTES or num_told > _MAX_TOLD_BYTES:
+            if len(found) == limit or end - after > MAX_READ_BYTES or num_found_bytes > _MAX_FOUND_BYTES:
                 return FoundLines(tuple(found), line.offset, line.offset)
             end = line.end
             text = line.content.decode(errors="replace").rstrip("\r\n")
             plain = _strip(text)
-            is_of = judge.judge(plain)
+            line_level = tracker.find(plain)
             if wanted and wanted not in plain.casefold():
                 continue
-            if level is None or (is_of is not None and _ORDER[is_of] >= _ORDER[level]):
-                found.append(FoundLine(line.offset, find_time(line), is_of, text[:_MAX_TOLD_CHARS]))
-                num_told += min(len(line.content), _MAX_TOLD_CHARS)
+            if level is None or (line_level is not None and _ORDER[line_level] >= _ORDER[level]):
+                found.append(FoundLine(line.offset, find_time(line), line_level, text[:_MAX_SHOWN_CHARS]))
+                num_found_bytes += min(len(line.content), _MAX_SHOWN_CHARS)
     return FoundLines(tuple(found), None, end)
 
 
 def find_place(root: Path, log: str, time: float) -> LogPlace:
-    """Return where in a log stands what was written at a moment.
+    """Return the line of a log that was being written at a given time.
 
     Args:
         root: the job's directory.
-        log: its name.
+        log: name of the log.
         time: seconds since 1970.
 
     Raises:
@@ -149,19 +160,20 @@ def find_place(root: Path, log: str, time: float) -> LogPlace:
         return LogPlace(max(_begin_line(file, ends[place - 1].end), begin), written_at)
 
 
-class _Judge:
-    """Says of one line after the other how much it matters; the lines of a traceback matter as its first one does."""
+class _LevelTracker:
+    """Finds the levels of consecutive lines. All lines of a traceback have the level of its first line."""
 
     def __init__(self) -> None:
-        self._of_traceback: Level | None = None  # in which the line before is
+        self._of_traceback: Level | None = None  # level of the traceback to which the line before belongs
 
-    def judge(self, text: str) -> Level | None:
+    def find(self, text: str) -> Level | None:
+        """Return the level of the next line."""
         level = self._of_traceback
         if level is not None:
             if text[:1] in (" ", "\t", ""):
                 return level
             self._of_traceback = None
-            # The error itself ends it. What is no error was written in between, or the traceback was cut off.
+            # The line with the error ends a traceback. Any other line means that it was interrupted or cut off.
             if _RAISED_LAST.match(text):
                 return level
         head = text[:_HEAD_CHARS]
@@ -178,24 +190,24 @@ def _find_level(head: str) -> Level | None:
     return Level.ERROR if _RAISED.match(head) or head.startswith(_BETWEEN) else None
 
 
-def _judge_before(file: BinaryIO, after: int) -> _Judge:
-    """Return the judge for the lines from a byte on: whether they are of a traceback is in those before."""
-    judge = _Judge()
+def _track_before(file: BinaryIO, after: int) -> _LevelTracker:
+    """Return a tracker for the lines from a byte on. It has read the lines before, which may begin a traceback."""
+    tracker = _LevelTracker()
     first = max(after - _MAX_LINE_BYTES, 0)
     file.seek(first)
     lines = file.read(after - first).split(b"\n")[:-1]
     for line in lines[1:] if first else lines:
-        judge.judge(_strip(line.decode(errors="replace").rstrip("\r")))
-    return judge
+        tracker.find(_strip(line.decode(errors="replace").rstrip("\r")))
+    return tracker
 
 
 def _strip(text: str) -> str:
-    """Return a line without its colours."""
+    """Return a line without escape sequences of terminals, such as colours."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def _read_lines(file: BinaryIO, first: int) -> Iterator[_Line]:
-    """Yield the lines of a log; a very long one in parts."""
+    """Yield the lines of a log from a byte on. A line of more than 64 KiB comes in parts."""
     file.seek(first)
     offset = first
     while content := file.readline(_MAX_LINE_BYTES):
@@ -204,7 +216,7 @@ def _read_lines(file: BinaryIO, first: int) -> Iterator[_Line]:
 
 
 def _read_times(root: Path, log: str) -> Callable[[_Line], float | None]:
-    """Return what says when a line was written."""
+    """Return a function that returns when a line was written, in seconds since 1970. None: not known."""
     if not is_of_worker(log):
         return lambda line: _read_stamp(line.content)
     ends = _read_ends(root, log)
@@ -225,7 +237,10 @@ def _read_ends(root: Path, log: str) -> Sequence[LogEnd]:
 
 
 def _read_stamp(content: bytes) -> float | None:
-    """Return the time with which a line of the driver begins: by the clock of its machine, and in its zone."""
+    """Return the time at the beginning of a line of the driver, in seconds since 1970.
+
+    The line has the local time of the driver's machine; this function reads it in the time zone of the server.
+    """
     stamp = _STAMP.match(content)
     if stamp is None:
         return None
@@ -236,10 +251,10 @@ def _read_stamp(content: bytes) -> float | None:
 
 
 def _find_stamped(file: BinaryIO, time: float, begin: int) -> LogPlace:
-    """Return the last line that was written until then, or else the first one that has a time.
+    """Return the last line that was written at or before a time. If there is none, return the first line with a time.
 
-    The log is halved again and again, since it was written in order of time: of the longest one few pieces are read.
-    Where long stretches have no times, it may be a line before the last one.
+    This is a binary search, because lines are in order of time, so it reads only a few parts of a long log. Where long
+    parts have no times, it may return an earlier line.
     """
     high = os.fstat(file.fileno()).st_size
     found = _find_stamp(file, begin, high)
@@ -265,7 +280,10 @@ def _find_stamped(file: BinaryIO, time: float, begin: int) -> LogPlace:
 
 
 def _find_stamp(file: BinaryIO, first: int, end: int) -> tuple[int, float] | None:
-    """Return the first line from a byte on that has a time, and that; None: there is none, or not before long."""
+    """Return the offset and the time of the first line from a byte on that has a time.
+
+    None: no such line begins before ``end`` and within the next 256 KiB.
+    """
     for line in _read_lines(file, first):
         if line.offset >= min(end, first + _MAX_GAP_BYTES):
             return None
@@ -276,7 +294,7 @@ def _find_stamp(file: BinaryIO, first: int, end: int) -> tuple[int, float] | Non
 
 
 def _begin_line(file: BinaryIO, offset: int) -> int:
-    """Return where the line begins that has this byte."""
+    """Return where the line with this byte begins. Returns ``offset`` itself if that is more than 64 KiB before it."""
     first = max(offset - _MAX_LINE_BYTES, 0)
     file.seek(first)
     place = file.read(offset - first).rfind(b"\n")

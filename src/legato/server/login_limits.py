@@ -1,11 +1,10 @@
 """Limits failed log-ins: per account and address, per account, per address, and per known device.
 
-One guesser at one address uses up what that address has for that account, and thirty addresses use up what the account
-has. Neither keeps its owner out: a device that has logged in as this user before (it shows a secret that it was given
-then) has attempts of its own, and so has an address from which this user has logged in. Tokens and links cannot be
-guessed, so a right one is taken however many were wrong, up to the bound on all wrong secrets of an address.
-
-Hashes nothing and reads no clock.
+An attacker at one address can use up the attempts of that address for an account, and attackers at several addresses
+can use up all attempts for the account. Neither locks the owner out: a device that has logged in as this user before,
+which it proves by a secret, has separate attempts, and so has an address from which this user has logged in. Tokens and
+links cannot be guessed, so a valid one is accepted after any number of wrong ones, up to the limit on all wrong secrets
+of an address.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _MAX_KNOWN: Final = 10_000
 
 
 class LoginLimits:
-    """Counts attempts to log in, for any number of threads but the event loop's alone.
+    """Counts failed attempts to log in. Only for the thread of the event loop.
 
     Args:
-        per_minute: attempts of one address for one account; an account has three times as many from all addresses, an
-            address ten times as many for all accounts.
+        per_minute: attempts per minute of one address for one account. An account has three times as many from all
+            addresses, and an address has ten times as many for all accounts.
     """
 
     def __init__(self, per_minute: float) -> None:
@@ -43,15 +42,16 @@ class LoginLimits:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str, now: float) -> float | None:
-        """Count an attempt of an address, before it is known for whom.
+        """Count an attempt of an address, before its body shows the account.
 
         Returns:
-            None: it may continue. Else the seconds until another one may; then only known devices and secrets continue.
+            None: the attempt may continue. Otherwise the number of seconds until the address has an attempt again;
+            until then only known devices and addresses, tokens and codes may continue.
         """
         return self._addresses.take(address, now)
 
     def is_known(self, address: str, user: str) -> bool:
-        """Return whether this user has logged in from this address not long ago."""
+        """Return whether this user has logged in from this address before. Only the last 10,000 pairs are kept."""
         return _pair(address, user) in self._known
 
     def begin_password(
@@ -60,14 +60,14 @@ class LoginLimits:
         """Count an attempt with a password, before the password is checked.
 
         Args:
-            address: of who tries.
-            user: as which.
+            address: address of the client.
+            user: name of the account.
             now: seconds since 1970.
-            wait_s: what `begin` has returned.
-            device: that is known for this user. None: none is.
+            wait_s: the result of `begin` for this attempt.
+            device: secret of a device that has logged in as this user before. None: the device is unknown.
 
         Raises:
-            Problem: there were too many.
+            Problem: too many attempts have failed.
         """
         pair = _pair(address, user)
         is_known = device is not None or pair in self._known
@@ -78,13 +78,13 @@ class LoginLimits:
             wanted = [(self._pairs, pair), (self._accounts, user)]
         attempt = self._take(address, now, wait_s, wanted)
         if attempt.wait_s is not None:
-            # Refused without a look at the password: this costs neither the address nor the account an attempt.
+            # The password is not checked, so the attempt does not count for the address or the account.
             attempt.give_back()
             check_wait(attempt.wait_s)
         return msgspec.structs.replace(attempt, is_known=is_known, succeeded=lambda: self._remember(pair))
 
     def begin_secret(self, address: str, now: float, *, wait_s: float | None) -> Attempt:
-        """Count an attempt with a token or a code. A right one is taken however many were wrong; see `Attempt.fail`."""
+        """Count an attempt with a token or a code. The limit is enforced only if it was wrong, by `Attempt.fail`."""
         return self._take(address, now, wait_s, [(self._pairs, _pair(address, ""))])
 
     def _take(self, address: str, now: float, wait_s: float | None, wanted: Sequence[tuple[Limiter, str]]) -> Attempt:
@@ -97,7 +97,7 @@ class LoginLimits:
         return Attempt(tuple(taken), wait_s)
 
     def _remember(self, pair: str) -> None:
-        """Remember from where a user has logged in."""
+        """Remember that a user has logged in from an address."""
         self._known[pair] = None
         self._known.move_to_end(pair)
         if len(self._known) > _MAX_KNOWN:
@@ -108,10 +108,10 @@ class Attempt(msgspec.Struct, frozen=True):
     """One attempt that was counted.
 
     Args:
-        taken: what it was counted by.
-        wait_s: seconds until another one may be made, if this one came too early.
+        taken: the limiters that have counted the attempt, with their keys.
+        wait_s: seconds until the next attempt, if this one exceeds a limit. None: it does not.
         is_known: it comes from a device or an address from which the user has logged in before.
-        succeeded: called when it has.
+        succeeded: called when the attempt has succeeded.
     """
 
     taken: tuple[tuple[Limiter, str], ...]
@@ -120,26 +120,26 @@ class Attempt(msgspec.Struct, frozen=True):
     succeeded: Callable[[], None] = lambda: None
 
     def give_back(self) -> None:
-        """Count it no more."""
+        """Undo the count of this attempt."""
         for limiter, key in self.taken:
             limiter.give_back(key)
 
     def succeed(self) -> None:
-        """End one that was right; it does not count."""
+        """End an attempt that was right. It does not count."""
         self.give_back()
         self.succeeded()
 
     def fail(self) -> None:
-        """End one that was wrong.
+        """End an attempt that was wrong.
 
         Raises:
-            Problem: it came too early.
+            Problem: the attempt exceeds a limit.
         """
         check_wait(self.wait_s)
 
 
 def check_wait(wait_s: float | None) -> None:
-    """Raise Problem if an attempt came too early and no way in was found."""
+    """Raise Problem if an attempt exceeds a limit. ``wait_s``: seconds until the next attempt; None: it does not."""
     if wait_s is not None:
         raise _too_many_logins(wait_s)
 

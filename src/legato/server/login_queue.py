@@ -1,9 +1,8 @@
-"""The order in which passwords are hashed: a hash takes long and 64 MiB, so few are computed at once.
+"""The queue of password hashes. A hash takes long and needs 64 MiB, so only a few are computed at once.
 
-Attempts that are known (from a device or an address from which the user has logged in before) go first. The others take
-turns by address, so a log-in waits for one hash of each address that guesses, not for all of its guesses. Each attempt
-has a round: the present one, or the one after the last attempt of its address. So several users behind one address wait
-some rounds, but not for as long as others guess.
+Known attempts go first: those from a device or an address from which the user has logged in before. The others are in
+rounds: each address has one attempt per round. So a log-in waits for at most one guess of each other address, not for
+all guesses of an attacker. Users who share an address wait one more round for each attempt of it before theirs.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ _MAX_SOURCES: Final = 1000
 
 
 class LoginQueue:
-    """For the thread of the event loop.
+    """Lets a limited number of log-ins compute hashes at once. Only for the thread of the event loop.
 
     Args:
-        most: hashes at once.
+        most: maximum number of hashes at once.
     """
 
     def __init__(self, most: int) -> None:
         self._num_free = most
         self._waiting: list[tuple[bool, int, int, asyncio.Future[None]]] = []
         self._num_begun = 0
-        self._round = {True: 0, False: 0}  # of the newest hash that has begun, by whether it is known
+        self._round = {True: 0, False: 0}  # round of the hash that began last: of known attempts, and of others
         self._next_round: dict[tuple[bool, str], int] = {}
         self._arrivals = itertools.count()
 
     @contextlib.asynccontextmanager
     async def turn(self, source: str, *, is_known: bool = False) -> AsyncIterator[None]:
-        """Wait for the turn of an attempt, and have it during the block.
+        """Wait until an attempt may compute its hash. The block computes it.
 
         Args:
-            source: the address or user who asks.
-            is_known: the user has logged in from there before.
+            source: the address of an attempt to log in, or the user who sets a password.
+            is_known: the user has logged in from this device or address before.
         """
         begun = asyncio.get_running_loop().create_future()
         place = self._choose_round(source, is_known=is_known)
@@ -49,7 +48,7 @@ class LoginQueue:
             await begun
         except asyncio.CancelledError:
             if not begun.cancelled():
-                # It was its turn at this moment.
+                # The turn came at the same moment, so end it.
                 self._end()
             raise
         try:
@@ -70,7 +69,7 @@ class LoginQueue:
         self._num_begun -= 1
         self._begin_next()
         if not self._num_begun:
-            # No attempt waits, so no address has to be remembered.
+            # No hash is being computed and no attempt waits, so no round has to be remembered.
             self._next_round.clear()
 
     def _begin_next(self) -> None:

@@ -1,4 +1,4 @@
-"""Logs of a job: their list, pieces of them, and new lines. Writes nothing; waits for nothing."""
+"""Reads logs of a job: the list of logs, parts of a log, and new lines."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _WORKER: Final = re.compile(r"worker-(0|[1-9][0-9]{0,8})")
 _MAX_OFFSET: Final = 2**53
 _QUIET: Final = "quiet"
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
-# So many fit into a header that servers and proxies take: some 8 KiB.
+# Maximum number of logs in the id of a message, so that it fits into a header that proxies accept, of about 8 KiB.
 _MAX_NAMED: Final = 350
 _SILENT_S: Final = 60.0
 MAX_MARKS_BYTES: Final = 16 * 2**20
 
 
 class Piece(NamedTuple):
-    """Bytes of a log from ``first`` up to, and without, ``end``."""
+    """The bytes of a log from ``first`` to ``end``, without the byte at ``end``."""
 
     content: bytes
     first: int
@@ -49,12 +49,12 @@ def is_log(log: str) -> bool:
 
 
 def name_log(worker: int) -> str:
-    """Return what the log of a worker is called."""
+    """Return the name of a worker's log."""
     return f"worker-{worker}"
 
 
 def read_worker(log: str) -> int:
-    """Return the number of the worker whose log it is."""
+    """Return the number of the worker that a log belongs to."""
     return int(log.removeprefix("worker-"))
 
 
@@ -70,7 +70,7 @@ def list_logs(root: Path) -> tuple[Log, ...]:
         try:
             entries = list_files(root, folder, is_recursive=False).items
         except NotFound:
-            continue  # it has not begun
+            continue  # the job has not started yet
         for entry in entries:
             log = entry.path.removeprefix("logs/").removesuffix(".log")
             if entry.path.startswith(pattern) and entry.path.endswith(".log") and is_log(log):
@@ -79,14 +79,15 @@ def list_logs(root: Path) -> tuple[Log, ...]:
 
 
 def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes: int) -> Piece:
-    """Read a piece of a log.
+    """Read a part of a log.
 
     Args:
         root: the job's directory.
-        log: its name.
-        offset: of the first byte, or of one that was dropped meanwhile; counts unless ``tail`` is given.
-        tail: so many lines from the end.
-        max_bytes: at most so many.
+        log: name of the log.
+        offset: position of the first byte. If Legato has dropped this byte, the part begins with the oldest one that it
+            still has. Not used if ``tail`` is given.
+        tail: number of lines from the end. None: begin at ``offset``.
+        max_bytes: maximum number of bytes.
 
     Raises:
         NotFound: there is no such log.
@@ -102,12 +103,12 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
 
 
 def find_tail(file: BinaryIO, num_lines: int, max_bytes: int) -> int:
-    """Return where the last lines of a file begin, at most so many bytes before its end."""
+    """Return where the last ``num_lines`` lines of a file begin, but at most ``max_bytes`` before its end."""
     end = os.fstat(file.fileno()).st_size
     first = max(end - max_bytes, find_begin(file.fileno()))
     file.seek(first)
     content = file.read(end - first)
-    # The end of the last line does not begin another one.
+    # The line break at the end of the file does not begin another line.
     place = max(len(content) - 1, 0) if num_lines else len(content) - 1
     for _ in range(num_lines):
         place = content.rfind(b"\n", 0, place)
@@ -117,7 +118,7 @@ def find_tail(file: BinaryIO, num_lines: int, max_bytes: int) -> int:
 
 
 class Addition(NamedTuple):
-    """What was added to a log, up to, and without, the byte ``end``."""
+    """Text that was added to a log. ``end``: position of the byte after it."""
 
     log: str
     text: str
@@ -128,9 +129,9 @@ class Place(NamedTuple):
     """How far the logs of a job were sent.
 
     Args:
-        positions: by log.
-        quiet_until: what is not named, and was last written at or before this, was sent to its end. Seconds since 1970,
-            by the clock of the files. None: what is not named was not told.
+        positions: position of the next byte to send, by log.
+        quiet_until: a log that is not in ``positions`` was sent to its end if it was last written at or before this
+            time, in seconds since 1970 by the clock of the file system. None: logs not in ``positions`` were not sent.
     """
 
     positions: Mapping[str, int]
@@ -138,15 +139,15 @@ class Place(NamedTuple):
 
 
 class Reader:
-    """Reads what is added to the logs of a job; keeps how far it is.
+    """Reads what is added to the logs of a job, and keeps how far it has read.
 
-    What is there already comes in order of time, as far as the job's driver has noted that.
+    Lines that exist already come in order of time, as exactly as the job's driver has noted it.
 
     Args:
         root: the job's directory.
-        chosen: logs to read. Empty: those of all workers, also of those that come later.
-        place: how far they were sent before.
-        is_bounded: what is added after the first look is left out.
+        chosen: logs to read. Empty: those of all workers, including workers that join later.
+        place: how far the logs were sent before.
+        is_bounded: read only what exists at the first call of `read`.
     """
 
     def __init__(self, root: Path, chosen: Collection[str], place: Place, *, is_bounded: bool = False) -> None:
@@ -161,40 +162,41 @@ class Reader:
 
     @property
     def place(self) -> Place:
-        """How far the logs were sent; as short as possible, however many workers there were."""
+        """How far the logs were sent. Leaves out logs that are covered by `Place.quiet_until`."""
         named = {log: at for log, at in self._positions.items() if log not in self._quiet}
         return Place(named, self._quiet_until)
 
     def skip_to_tail(self, num_lines: int) -> None:
-        """Begin with the last lines of each log that there is now."""
+        """Begin with the last ``num_lines`` lines of each log that exists now."""
         for found in self._list():
             with open_log(self._root, found.log) as file:
                 self._positions[found.log] = find_tail(file, num_lines, MAX_BYTES)
 
     def read(self, *, is_last: bool) -> list[Addition]:
-        """Return what is new, a part of each log at most; empty if there is nothing. Each is to be given to `note`.
+        """Return new text of the logs: from each log at most a part of it. Empty: there is nothing new.
+
+        The caller must call `note` with each addition that it has sent.
 
         Args:
-            is_last: nothing will be added any more, so lines without an end count too.
+            is_last: the logs will not grow any more, so also return an incomplete last line.
         """
-        told = []
         listed = self._list()
         self._forget_quiet(listed)
-        told = self._read_past(listed)
-        if told:
-            return told
+        added = self._read_past(listed)
+        if added:
+            return added
         for found in listed:
             addition = self._read_one(found.log, self._find_position(found), found.num_bytes, is_last=is_last)
             if addition is not None:
-                told.append(addition)
-        return told
+                added.append(addition)
+        return added
 
     def _read_past(self, listed: list[Log]) -> list[Addition]:
-        """Return what comes next of what was there at the first look, in order of time; empty if nothing is left."""
+        """Return the next part of what existed at the first call, in order of time. Empty: all of it was read."""
         if self._past is None:
             self._past = deque(_read_past(self._root))
         there = {found.log: found for found in listed}
-        told: list[Addition] = []
+        added: list[Addition] = []
         upto: dict[str, int] = {}
         num_chars = 0
         while self._past and num_chars < _CHUNK_BYTES:
@@ -207,15 +209,15 @@ class Reader:
             end = min(stretch.end, found.num_bytes)
             addition = self._read_one(found.log, at, end, is_last=False)
             if addition is not None:
-                told.append(addition)
+                added.append(addition)
                 upto[found.log] = addition.end
                 num_chars += len(addition.text)
             if addition is None or addition.end >= end:
                 self._past.popleft()
-        return told
+        return added
 
     def _read_one(self, log: str, at: int, end: int, *, is_last: bool) -> Addition | None:
-        """Return what is in a log from one byte up to another, at most a part of it; None if nothing is to tell."""
+        """Return the text of a log from the byte ``at`` to ``end``, or the first part of it. None: no whole line."""
         if end <= at:
             return None
         try:
@@ -235,7 +237,7 @@ class Reader:
         return Addition(log, lines.decode(errors="replace"), at + len(lines)) if lines else None
 
     def note(self, addition: Addition) -> None:
-        """Note that this is sent."""
+        """Note that an addition was sent."""
         self._positions[addition.log] = addition.end
         self._quiet.discard(addition.log)
 
@@ -263,7 +265,7 @@ class Reader:
         return at
 
     def _forget_quiet(self, listed: list[Log]) -> None:
-        """Name no more, where there are many, the logs that were sent to their end and are silent for longest."""
+        """If `place` names too many logs, leave out those that were sent to their end and grew last the longest ago."""
         num_named = len(self._positions) - len(self._quiet)
         if num_named <= _MAX_NAMED:
             return
@@ -282,7 +284,7 @@ class Reader:
 
 
 def render_place(place: Place) -> str:
-    """Return how far logs were sent as the id of a message.
+    """Return a place as the id of a message.
 
     >>> render_place(Place({"worker-0": 12, "worker-1": 0}))
     'worker-0=12,worker-1=0'
@@ -294,10 +296,10 @@ def render_place(place: Place) -> str:
 
 
 def read_place(text: str) -> Place:
-    """Read what `render_place` wrote.
+    """Read a place that `render_place` wrote.
 
     Raises:
-        Problem: it is something else.
+        Problem: the text is not such a place.
     """
     positions = {}
     quiet_until = None
@@ -313,7 +315,7 @@ def read_place(text: str) -> Place:
 
 
 def _read_past(root: Path) -> tuple[Stretch, ...]:
-    """Return in which order logs were written, as far as that was noted."""
+    """Return the parts of the workers' logs in the order in which they were written, as the driver noted it."""
     try:
         with open_file(root, ("logs", MARKS_FILE)) as file:
             return read_marks(file.read(MAX_MARKS_BYTES).splitlines())
@@ -338,7 +340,7 @@ def open_log(root: Path, log: str) -> BinaryIO:
 
 
 def is_log_file(path: str) -> bool:
-    """Return whether a path of a job's files is a log's.
+    """Return whether a path of a job's file is that of a log.
 
     >>> is_log_file("logs/worker-0.log"), is_log_file("driver.log"), is_log_file("work/logs/worker-0.log")
     (True, True, False)
@@ -347,7 +349,7 @@ def is_log_file(path: str) -> bool:
 
 
 def shorten(root: Path, entry: Entry) -> Entry:
-    """Return an entry with the bytes that are sent of the file: of a log, those that were not dropped."""
+    """Return the entry of a file with the number of bytes that a download has: that of a log without dropped bytes."""
     if not is_log_file(entry.path):
         return entry
     try:
@@ -358,7 +360,7 @@ def shorten(root: Path, entry: Entry) -> Entry:
 
 
 def _whole_letters(content: bytes) -> bytes:
-    """Leave out the beginning of a letter at the end, unless nothing else is there."""
+    """Cut an incomplete UTF-8 character off the end, unless the content is nothing else."""
     for length in range(1, min(4, len(content)) + 1):
         byte = content[-length]
         if byte < 0x80:

@@ -1,7 +1,7 @@
-"""Middleware: checks of every request, before and after its route. Knows no job and no queue.
+"""Middleware: checks every request before its route, and handles errors after it.
 
-It gives the request a number, refuses foreign hosts, foreign pages and bodies that are too large, finds out who asks,
-turns errors into problem details, and writes a line of the log. A route that forgets any of this cannot exist.
+It gives each request an id, refuses unknown hosts, pages of other sites and bodies that are too large, authenticates
+the user, turns errors into problem details, and logs the request. Routes need not do any of this themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOGINS: Final = tuple(("POST", f"{API}/{path}") for path in ("login", "session"
 _OPEN: Final = (*_LOGINS, ("GET", f"{API}/openapi.json"))
 _ALWAYS: Final = "/healthz"
 _MAX_BODY_BYTES: Final = 2**20
-# A name, a password of 1024 characters however they are written, and a name for the token.
+# Enough for a user name, a password of 1024 characters with JSON escapes, and a name for the token.
 _MAX_LOGIN_BYTES: Final = 2**14
 _MAX_LOGIN_VALUES: Final = 20
 _READS: Final = ("GET", "HEAD", "OPTIONS")
@@ -41,16 +41,16 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 class Door:
-    """Wraps the application.
+    """The ASGI application that checks each request and then calls the application or a plugin.
 
     Args:
-        app: what is behind it.
-        settings: under which names the server is known.
-        authenticator: knows who asks.
-        figures: of requests.
-        plugins: who answer under paths of their own.
-        own: prefixes of the paths that no plugin may have.
-        changed: called after every request that may have changed something.
+        app: the application with the routes.
+        settings: the settings with the names of the server.
+        authenticator: finds the user of a request.
+        figures: counts requests.
+        plugins: the plugins, each of which answers requests under its own paths.
+        own: prefixes of paths that no plugin may have.
+        changed: called after every successful request that may have changed something.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Door:
             self._changed()
 
     def _begin(self, scope: Scope) -> None:
-        """Count a request of its address, unless it always is answered, or is a part of one that is counted."""
+        """Count a request of its address, except for ``/healthz`` and for requests that a plugin sends."""
         if scope["path"] != _ALWAYS and not is_inside(scope):
             scope["state"]["end_work"] = self._authenticator.begin_request(read_address(scope))
 
     async def _admit(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         if (scope["method"], path) in _LOGINS:
-            # Before all else: what cannot be read counts too.
+            # Before any check, so that attempts with an invalid body count too.
             self._authenticator.begin_login(scope)
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
@@ -111,16 +111,16 @@ class Door:
             asker = await self._authenticator.recognize(shown.secret, read_address(scope))
             state = scope["state"]
             state |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
-            # From now on it is the user's, and the address has room for others.
+            # From now on the request counts for its user, and no longer for its address.
             state["end_work"]()
             state["end_work"] = self._authenticator.begin_work(asker.name)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body of a request that may change something, and return what gives it to the route.
+        """Read the body of a request that may change something, and return the function that gives it to the route.
 
         Raises:
-            Problem: it is too large, or has too much in it, or there were too many attempts to log in.
-            ClientDisconnect: it does not come whole.
+            Problem: the body is too large or has too many values, or too many attempts to log in have failed.
+            ClientDisconnect: the connection closed before the whole body arrived.
         """
         if scope["method"] in _READS or scope["path"].startswith(UPLOADS):
             return receive
@@ -149,10 +149,10 @@ class Door:
     @staticmethod
     async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:
         if visit.is_answered:
-            return  # by `answer_error`; the framework hands the error on nevertheless
+            return  # `answer_error` has answered; Starlette raises the error again nevertheless
         problem = explain_error(error, visit.id, scope["path"])
         if visit.status:
-            # The answer has begun: all that is left is to break it off.
+            # The answer has begun, so the only way to report the error is to close the connection.
             raise error
         await problem.render(visit.id)(scope, receive, visit.send)
 
@@ -174,13 +174,13 @@ class Door:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Return the answer to a request whose route has raised."""
+    """Return the answer to a request whose route raised an error."""
     request_id = request.state.request_id
     return explain_error(error, request_id, request.url.path).render(request_id)
 
 
 def explain_error(error: Exception, request_id: str, path: str) -> Problem:
-    """Return the problem that an error is; one that is our own mistake is written down whole."""
+    """Return the problem that describes an error. Unexpected errors are logged with their traceback."""
     problem = describe_error(error)
     if problem.status == 500:
         _log.error("the server could not answer a request", request=request_id, path=path, exc_info=error)
@@ -188,7 +188,7 @@ def explain_error(error: Exception, request_id: str, path: str) -> Problem:
 
 
 class _Visit:
-    """One request and its answer so far."""
+    """One request, and the state of its answer."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.id = secrets.token_hex(8)
@@ -209,11 +209,11 @@ class _Visit:
         self.is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
-# ---------------------------------------------------------------- what is looked at
+# ---------------------------------------------------------------- checks
 
 
 def check_place(scope: Scope, known: Collection[str]) -> None:
-    """Raise Problem unless the request can be read, is for this server, and comes from no foreign page."""
+    """Raise Problem if the request has a zero byte, is for another host, or comes from a page of another site."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise Problem("bad-request", "Cannot read the request: there is a zero byte in its path or query.")
     headers = Headers(scope=scope)
@@ -222,7 +222,7 @@ def check_place(scope: Scope, known: Collection[str]) -> None:
 
 
 def known_hosts(settings: Settings) -> frozenset[str]:
-    """Return the names under which the server may be addressed: those allowed, and the one address it listens on."""
+    """Return the allowed names of the server: the setting ``allowed_hosts``, and the address on which it listens."""
     own = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)  # noqa: S104 -- compared, not bound
     return frozenset(_without_port(name).lower() for name in (*settings.allowed_hosts, *own))
 
@@ -234,8 +234,7 @@ def check_host(headers: Headers, known: Collection[str]) -> None:
         raise Problem(
             "wrong-host",
             f"The server is not known by the name '{host[:100]}'. Use one of its names, or ask its operator to add "
-            "this one "
-            "to the setting allowed_hosts.",
+            "this one to the setting allowed_hosts.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Computes what would happen if a job were submitted, from the policy's view of the pool. Submits nothing."""
+"""Computes what would happen if a job were submitted, from the policy's view of the pool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Works:
 
 
 def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
-    """Return what would happen if ``asker`` submitted ``new`` now to the pool of `look`."""
+    """Return what would happen if ``asker`` submitted ``new`` now, to the pool of a snapshot that `look` returned."""
     job = policy.JobDemand(
         id=_NEW,
         name=new.name,
@@ -80,7 +80,7 @@ def with_queues(snapshot: policy.Snapshot, wanted: Sequence[Queue]) -> policy.Sn
 
 
 def check_queue(store: Store, queue: str, asker: Asker) -> None:
-    """Raise NotFound unless there is such a queue that the asker may use."""
+    """Raise NotFound unless there is a queue of this name that the asker may use."""
     names = [found.name for found in store.queues.list(asker.sees_only)]
     if queue not in names:
         hint = ask_whether(queue, names)

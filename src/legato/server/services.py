@@ -1,4 +1,4 @@
-"""What the routes use, in one place: the store, the settings, and their view of the control loop."""
+"""The objects that all routes use: the store, the settings, the control loop of this process, and caches."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ class LoopHandle(Protocol):
 
     @property
     def owner(self) -> str:
-        """The name under which it holds the lease."""
+        """The name under which the loop holds the lease."""
         ...
 
     @property
     def starts_drivers(self) -> bool:
-        """Whether jobs run on this machine while it is the one that decides."""
+        """Whether jobs run on this machine while this loop is the one that decides."""
         ...
 
     @property
     def decisions(self) -> Decisions | None:
-        """What it decided last; None if it is not the one that decides."""
+        """The last decisions of the loop. None: it is not the one that decides."""
         ...
 
     @property
     def pulse(self) -> Pulse:
-        """How its rounds went."""
+        """Statistics of the loop's rounds."""
         ...
 
     def wake(self) -> None:
-        """Let it look at once. From the thread of the event loop."""
+        """Start a round at once. Call this in the thread of the event loop."""
         ...
 
 
 class NoLoop:
-    """Stands for the control loop of another process."""
+    """The `LoopHandle` of a process without a control loop."""
 
     owner: str = ""
     starts_drivers = False
@@ -75,32 +75,33 @@ class NoLoop:
         self.pulse = Pulse()
 
     def wake(self) -> None:
-        """Do nothing: it looks by itself before long."""
+        """Do nothing: the loop of another process polls the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the routes stand on.
+    """The objects that the routes use.
 
     Args:
-        store: of the platform.
-        settings: of the operator.
-        loop: of this process.
-        now: seconds since 1970.
-        feed: of events.
-        authenticator: knows who asks.
-        figures: for Prometheus.
-        works: what jobs run.
-        code: where uploaded code lies.
-        followers: threads that read for streams, so that those never keep others waiting.
-        logins: the order in which passwords are checked, and how many at once.
-        upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
+        store: the store of the platform.
+        settings: the settings of the server.
+        loop: the control loop of this process.
+        now: returns seconds since 1970.
+        feed: the feed of events.
+        authenticator: finds the users of requests.
+        figures: metrics for Prometheus.
+        works: the programs of jobs, for plans.
+        code: the folder of uploaded code.
+        followers: threads that read for streams, so that streams do not use up the threads of other requests.
+        logins: the queue of password hashes.
+        upload_turn: limits how many uploads are unpacked or packed at once, because each may be large.
         arrivals: counts uploads that are being received.
-        lists: of jobs; those who ask for the same at once share one.
-        pictures: of the pool, which take long to draw; a second old if no event came since.
-        probes: of whether anything can be written.
-        plans: of what would be; users who ask the same share one, and each user has one computed at a time.
-        turns: of users whose plans are computed.
+        lists: lists of jobs, shared by equal requests.
+        pictures: timelines, shares and snapshots of the pool, which take long to compute; shared for a second unless an
+            event came since.
+        probes: attempts to write, for ``/readyz``; shared for a second.
+        plans: plans, shared by equal requests.
+        turns: lets each user have one plan computed at a time.
     """
 
     store: Store
@@ -123,11 +124,11 @@ class Services:
     turns: Turns = field(default_factory=Turns)
 
     def directory(self, job: Job) -> Path:
-        """Return the directory of a job; it is there from its first start on."""
+        """Return the directory of a job. It exists from the job's first start on."""
         return self.settings.home_path / JOBS / job.id
 
     async def look(self) -> Snapshot:
-        """Return the pool as the policy sees it, of this moment or of one a second ago; all who ask share it."""
+        """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
 
         def read() -> Snapshot:
             return look(self.store, self.works, self.now())
@@ -136,7 +137,7 @@ class Services:
         return snapshot
 
     async def plan(self, new: NewJob, asker: Asker) -> Plan:
-        """Say what would happen if a job were submitted; computed in a thread, once for all who ask the same."""
+        """Return what would happen if a job were submitted. Computed in a thread, once for equal requests of a user."""
         key = (asker.name, msgspec.json.encode(new))
         async with self.turns.of(asker.name):
             snapshot = await self.look()
@@ -149,7 +150,7 @@ class Services:
         return self.read_own_lease() is not None
 
     def read_own_lease(self) -> Lease | None:
-        """Return the lease with which the control loop of this process decides; None: it does not."""
+        """Return the valid lease of this process's control loop. None: it has none, so another server decides."""
         lease = self.store.loop.read_lease()
         is_own = lease is not None and lease.owner == self.loop.owner and lease.expires_at > self.now()
         return lease if is_own else None
@@ -158,14 +159,14 @@ class Services:
 def make_services(
     store: Store, settings: Settings, loop: LoopHandle, followers: ThreadPoolExecutor, *, now: Callable[[], float]
 ) -> Services:
-    """Put together what the routes stand on; inside of the running loop of events.
+    """Make the objects that the routes use. Call this in the running event loop.
 
     Args:
-        store: of the platform; open.
-        settings: of the operator.
-        loop: of this process.
+        store: the open store of the platform.
+        settings: the settings of the server.
+        loop: the control loop of this process.
         followers: threads that read for streams.
-        now: seconds since 1970.
+        now: returns seconds since 1970.
     """
     feed = Feed(store, followers)
 
@@ -206,4 +207,4 @@ async def _read_services(request: Request) -> Services:
 
 
 Here = Annotated[Services, Depends(_read_services)]
-"""The parameter of a route that is what it uses."""
+"""The type of a route's parameter through which it gets the services."""

@@ -1,9 +1,8 @@
-"""Sessions of browsers: the cookie that holds a token, and the value that proves that a page of ours asks.
+"""Sessions of browsers: the cookie with the token, and the CSRF value that only the server's own pages can send.
 
-A browser sends a cookie along with requests of any page. SameSite keeps other sites out, but a program on another port
-of
-the same host counts as the same site. So whatever may change something needs a header with a value that only pages of
-this server can read. Keeps nothing, and knows no user.
+A browser adds the cookie to requests of every page. SameSite excludes pages of other sites, but a page from another
+port of the same host counts as the same site. So a request that may change something needs a header with a value that
+only pages of this server can read.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ _HOW: Final = (
 
 
 class Shown(NamedTuple):
-    """What a request shows of who asks. ``by_cookie``: a browser sent it by itself."""
+    """The token of a request. ``by_cookie``: it came in a cookie, which browsers add by themselves."""
 
     secret: str
     by_cookie: bool
 
 
 def read_shown(scope: Any) -> Shown:
-    """Return the token of a request. Where there are a header and a cookie, the header is meant.
+    """Return the token of a request. If it has both a header and a cookie, that is the token of the header.
 
     Args:
-        scope: of the request; its scheme is that of a proxy where one is trusted.
+        scope: of the request. Behind a trusted proxy, its scheme is the one that the proxy reports.
 
     Raises:
-        Unauthenticated: there is none.
+        Unauthenticated: the request has no token.
     """
     headers = Headers(scope=scope)
     if "authorization" not in headers:
@@ -63,17 +62,17 @@ def read_shown(scope: Any) -> Shown:
 
 
 def name_cookie(scope: Any) -> str:
-    """Return what the cookie of a session is called: over TLS no other is one."""
+    """Return the name of a session's cookie. It differs over TLS, where the other name is not accepted."""
     return _name(_COOKIE, scope)
 
 
 def make_csrf(secret: str) -> str:
-    """Return the value that a page must show beside a cookie; it is bound to the token, and does not tell it."""
+    """Return the CSRF value that a page must send besides the cookie. It is derived from the token by an HMAC."""
     return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
 def check_csrf(method: str, headers: Headers, shown: Shown) -> None:
-    """Raise Problem where a cookie came with a request that may change something, and no page of ours sent it."""
+    """Raise Problem if a request with a cookie may change something, and its CSRF value is missing or wrong."""
     if not shown.by_cookie or method in _SAFE:
         return
     given = headers.get(CSRF_HEADER, "")
@@ -86,31 +85,31 @@ def check_csrf(method: str, headers: Headers, shown: Shown) -> None:
 
 
 def render_cookie(secret: str, max_age_s: float, scope: Any) -> str:
-    """Return the header ``Set-Cookie`` of a session. Without a secret, and with 0 seconds, the cookie goes.
+    """Return the header ``Set-Cookie`` of a session. An empty secret and 0 seconds delete the cookie.
 
     Args:
         secret: of the token.
-        max_age_s: how long the browser keeps it.
-        scope: of the request; its scheme is that of a proxy where one is trusted.
+        max_age_s: number of seconds for which the browser keeps the cookie.
+        scope: of the request. Behind a trusted proxy, its scheme is the one that the proxy reports.
     """
     return _render(name_cookie(scope), secret, max_age_s, scope)
 
 
 def read_device(scope: Any) -> str | None:
-    """Return by what the device of a request says that it is known: a header of programs, or a cookie of browsers."""
+    """Return the secret by which a device identifies itself, from the header (programs) or the cookie (browsers)."""
     headers = Headers(scope=scope)
     found = headers.get(DEVICE_HEADER) or cookie_parser(headers.get("cookie", "")).get(_name(_DEVICE_COOKIE, scope))
     return found if found and len(found) <= _MAX_TOKEN_LENGTH else None
 
 
 def render_device(device: str, scope: Any) -> str:
-    """Return the header ``Set-Cookie`` that lets the server recognize a browser; it is no log-in."""
+    """Return the header ``Set-Cookie`` with the secret that identifies a browser. It does not log the browser in."""
     return _render(_name(_DEVICE_COOKIE, scope), device, _DEVICE_S, scope)
 
 
 def _name(name: str, scope: Any) -> str:
-    # Browsers take a cookie of such a name over TLS alone, and from this very host: no neighbour in its domain can set
-    # it.
+    # Browsers accept a cookie with this prefix only over TLS and only from this host, so other hosts of the domain
+    # cannot set it.
     return f"__Host-{name}" if _is_tls(scope) else name
 
 

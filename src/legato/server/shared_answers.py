@@ -1,6 +1,6 @@
-"""Answers that many users ask for at once: computed once, and shared for a moment.
+"""Shares answers among equal requests: each answer is computed once, and given to other requests for a moment.
 
-Knows nothing of what is asked: who may see what is for the key to say, and what has changed since for the version.
+The caller chooses the key, which must include what the user may see, and the version, which must grow with each change.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class _Asked(NamedTuple):
 
 
 class Shared:
-    """Shares answers of one kind. For the thread of the event loop.
+    """Shares answers of one kind. Only for the thread of the event loop.
 
     Args:
-        keep_s: how long an answer is given to others after it was computed, if nothing has changed.
-        num_at_once: so many are computed at once, each in a thread; who waits for its turn holds none.
+        keep_s: seconds for which an answer is shared after it was computed, if nothing has changed.
+        num_at_once: maximum number of answers that are computed at once, each in a thread. Others wait without one.
     """
 
     def __init__(self, keep_s: float, num_at_once: int) -> None:
@@ -34,14 +34,14 @@ class Shared:
         self._asked: dict[Hashable, _Asked] = {}
 
     async def get(self, key: Hashable, version: Any, compute: Callable[[], T]) -> T:
-        """Return an answer, computed now or a moment ago. No two of one key are ever computed at once.
+        """Return an answer, computed now or a moment ago. No two answers with one key are computed at once.
 
         Args:
-            key: the same for the same answer alone: all that was asked, and whatever the asker may see.
-            version: of all that the answer is made of, as the asker knows it; grows with each change. An answer that
-                was begun with a lower one is not given.
-            compute: returns the answer; called in a thread. Errors are raised to all present waiters, and not to later
-            ones.
+            key: equal only for equal answers: it contains the whole request, and what the asker may see.
+            version: version of the data that the answer depends on; grows with each change. An answer whose
+                computation began with a lower version is not returned.
+            compute: returns the answer; called in a thread. All requests that wait for the answer get its errors, later
+                requests do not.
         """
         while (known := self._asked.get(key)) is not None and known.version < version and not known.task.done():
             await asyncio.wait([known.task])
@@ -49,7 +49,7 @@ class Shared:
             known = _Asked(version, asyncio.create_task(self._compute(compute)))
             self._asked[key] = known
             known.task.add_done_callback(lambda _: self._keep(key, known))
-        # Who goes away ends nothing for the others.
+        # If this request is cancelled, the computation continues for the others.
         answer: T = await asyncio.shield(known.task)
         return answer
 
@@ -69,11 +69,11 @@ class Shared:
 
 
 class Turns:
-    """One turn per key: of those with the same key one is at work at a time, and the others wait without a thread."""
+    """One lock per key: only one request with the same key works at a time. The others wait without a thread."""
 
     def __init__(self) -> None:
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def of(self, key: str) -> asyncio.Lock:
-        """Return the turn of a key; it exists as long as a task has it or waits for it."""
+        """Return the lock of a key. It exists as long as a task holds it or waits for it."""
         return self._turns.setdefault(key, asyncio.Lock())

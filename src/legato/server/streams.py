@@ -1,6 +1,7 @@
-"""Server-sent events: format and end of a stream. Knows nothing of the content.
+"""Server-sent events: the format of messages, and the end of a stream.
 
-Not sse-starlette: its import replaces a method of uvicorn, and its pings do not check whether a reader is admitted.
+This is not sse-starlette, because its import replaces a method of uvicorn, and because its pings do not check whether a
+reader may still read the stream.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ def render_message(data: Any, *, event: str, message_id: str | None) -> bytes:
     b'id: 7\nevent: stage\ndata: {"a":1}\n\n'
     """
     named = b"" if message_id is None else b"id: %b\n" % message_id.encode()
-    # JSON has no line break outside of texts, and none inside of them: it needs one data line.
+    # Encoded JSON contains no line break, so one data line is enough.
     return b"%bevent: %b\ndata: %b\n\n" % (named, event.encode(), msgspec.json.encode(data))
 
 
 def wants_stream(request: Request) -> bool:
-    """Return whether the asker wants to follow."""
+    """Return whether the request asks for a stream, by its header ``Accept``."""
     return MEDIA_TYPE in request.headers.get("accept", "").lower()
 
 
 def stream(messages: AsyncIterator[bytes], here: Services, request: Request) -> StreamingResponse:
-    """Return the answer that sends messages as they come. Proxies are asked not to hold them back.
+    """Return the answer that sends messages as they come. A header asks proxies not to buffer them.
 
     Args:
-        messages: not begun yet.
-        here: what the routes stand on.
-        request: that asks for it. It counts as a stream from now on, and as a request no more.
+        messages: the messages of the stream.
+        here: what the routes use.
+        request: the request for the stream. From now on it counts as a stream, and no longer as a request.
 
     Raises:
-        Problem: the user has as many streams as may be.
+        Problem: the user has the maximum number of streams.
     """
     end = here.authenticator.begin_stream(request.state.asker.name)
     request.state.end_work()
-    return _Stream(_until_away(messages), end)
+    return _Stream(_until_store_fails(messages), end)
 
 
 class _Stream(StreamingResponse):
-    """A stream that is counted until it ends, however it does."""
+    """A stream that counts for its user until it ends, for whatever reason."""
 
     def __init__(self, messages: AsyncIterator[bytes], end: Callable[[], None]) -> None:
         super().__init__(messages, media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
@@ -75,8 +76,8 @@ class _Stream(StreamingResponse):
             self._end()
 
 
-async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """End where the store cannot be read: who connects again continues there."""
+async def _until_store_fails(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the messages. End the stream when the store cannot be read; a client that reconnects continues there."""
     try:
         async for message in messages:
             yield message
@@ -87,19 +88,19 @@ async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class Watch:
-    """Watches over one stream: whether its reader is still admitted, and whether there is anything left to tell.
+    """Checks during a stream whether its user may still read it, and whether its job has ended.
 
-    A stream is open for long. Meanwhile the token may expire or be revoked, its user's role may change, and the user
-    may leave the queue of the job.
+    A stream is open for a long time. Meanwhile the token may expire or be revoked, the user's role may change, and the
+    user may leave the queue of the job.
 
     Args:
-        here: what the routes stand on.
-        asker: who follows, as that was when the stream began.
-        secret: the token that was shown.
-        job: of which the stream tells. None: of all that may be seen.
+        here: what the routes use.
+        asker: the user of the stream, with the role at its beginning.
+        secret: the token of the request.
+        job: id of the job that the stream is about. None: the stream is about everything that the user may see.
 
     Attributes:
-        sees_only: as everywhere in the store; as it is by now.
+        sees_only: `Asker.sees_only` of the user at the last check.
     """
 
     def __init__(self, here: Services, asker: Asker, secret: str, job: str | None) -> None:
@@ -112,16 +113,16 @@ class Watch:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the token is looked at again, and a sign of life is due."""
+        """Seconds until the next check, and the next heartbeat."""
         return max(self._asked_at + HEARTBEAT_S - self._clock(), 0.0)
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to do so."""
+        """Whether it is time for the next check, and the next heartbeat."""
         return self.left_s <= 0
 
     async def is_admitted(self) -> bool:
-        """Look up whether the token is valid, and whether its user may still see the job."""
+        """Return whether the token is still valid, and its user may still see the job. Reads the store."""
         self._asked_at = self._clock()
         asker = await self._here.authenticator.recognize_again(self._secret)
         if asker is None:
@@ -133,7 +134,7 @@ class Watch:
         return bool(await self._here.feed.in_thread(looking))
 
     async def has_ended(self) -> bool:
-        """Return whether the job has ended, or is gone."""
+        """Return whether the job has ended or was deleted."""
         assert self._job is not None, "all jobs together have no end"
         try:
             found = await self._here.feed.in_thread(functools.partial(self._here.store.jobs.get, self._job))

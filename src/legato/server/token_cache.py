@@ -1,7 +1,7 @@
-"""A short memory of the store's answers about tokens, so that not every request asks it. Keeps no secret.
+"""Caches the store's answers about tokens for a second, so that not every request reads the store. Caches no secret.
 
-A right of a token may outlive its removal by one second at most. A removal on this server is announced, and the right
-is gone at once; what was taken away on another server of the same store is gone within that second.
+A change on this server clears the cache, so it takes effect at once. A change by another server of the same store takes
+effect within that second.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _MAX_PROVEN: Final = 10_000
 
 
 class Recognized(Generic[T]):
-    """What was found of the tokens of the last second, for any number of threads.
+    """What the store answered about tokens in the last second. Any number of threads may use it.
 
-    A look at the store takes time, in which a token may be revoked: `begin` before it, and what it found is kept only
-    if nothing was forgotten since.
+    A token may be revoked while a thread reads the store. So call `begin` before the store is read: `keep` ignores the
+    answer if `forget` was called since.
     """
 
     def __init__(self) -> None:
@@ -30,23 +30,29 @@ class Recognized(Generic[T]):
         self._turn = threading.Lock()
 
     def find(self, key: str, now: float) -> T | None:
-        """Return what was found of a token; None: the store must be asked.
+        """Return the cached answer about a token. None: read the store.
 
         Args:
-            key: of the token; its hash.
+            key: hash of the token.
             now: seconds since 1970.
         """
         with self._turn:
             found, at = self._known.get(key, (None, now))
-            # A clock that was set back makes nothing last longer.
+            # If the clock was set back, the answer is not used, so that it never lasts longer.
             return found if 0 <= now - at < KEPT_S else None
 
     def begin(self) -> int:
-        """Return what is to be given to `keep`; called before the store is asked."""
+        """Return the argument ``begun`` of `keep`. Call this before the store is read."""
         return self._num_forgotten
 
     def keep(self, key: str, found: T, now: float, begun: int) -> None:
-        """Keep what the store has answered.
+        """Cache an answer of the store.
+
+        Args:
+            key: hash of the token.
+            found: the answer.
+            now: seconds since 1970, when the store was read.
+            begun: the result of `begin`.
 
         >>> from legato.control.roles import Asker, Role
         >>> known, ann = Recognized[Asker](), Asker("ann", Role.USER)
@@ -68,32 +74,32 @@ class Recognized(Generic[T]):
                 self._known.popitem(last=False)
 
     def forget(self) -> None:
-        """Forget all: a token, a user or a role has changed."""
+        """Clear the cache, because a token, a user or a role has changed."""
         with self._turn:
             self._num_forgotten += 1
             self._known.clear()
 
 
 class Proven:
-    """Tokens that were good when the store was last asked; their owners are not kept waiting by those who guess.
+    """Tokens that were valid when the store was last read. Limits on wrong tokens of an address do not apply to them.
 
-    Keeps hashes, and of the ten thousand that came last. For the thread of the event loop.
+    Keeps the hashes of the last ten thousand. Only for the thread of the event loop.
     """
 
     def __init__(self) -> None:
         self._keys: OrderedDict[str, None] = OrderedDict()
 
     def has(self, key: str) -> bool:
-        """Return whether a token was good."""
+        """Return whether a token was valid."""
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Note that a token is good."""
+        """Note that a token is valid."""
         self._keys[key] = None
         self._keys.move_to_end(key)
         if len(self._keys) > _MAX_PROVEN:
             self._keys.popitem(last=False)
 
     def forget(self, key: str) -> None:
-        """Note that a token is good no more."""
+        """Note that a token is no longer valid."""
         self._keys.pop(key, None)

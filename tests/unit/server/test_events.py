@@ -358,7 +358,7 @@ async def _tell_one_who_goes(num_messages: int) -> int:
         for told in range(1, num_messages + 1):  # noqa: B007
             yield b"data: 0\n\n"
 
-    answer = streams._Stream(streams._until_away(tell()), lambda: None)
+    answer = streams._Stream(streams._until_store_fails(tell()), lambda: None)
     listening = socket.create_server(("127.0.0.1", 0))
     web = uvicorn.Server(uvicorn.Config(answer, log_config=None, lifespan="off"))
     # Signals are the tests' own.

@@ -155,7 +155,7 @@ def test_much_is_read_in_parts_even_where_nothing_is_found(
 
 
 def test_much_is_sent_in_parts(platform: Platform, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_search, "_MAX_TOLD_BYTES", 10_000)
+    monkeypatch.setattr(log_search, "_MAX_FOUND_BYTES", 10_000)
     write(platform, job, "worker-1", ("x" * 7_999 + "\n") * 9)
     told = search(platform, job, "", "worker-1")
     assert [len(one["text"]) for one in told["items"]] == [4000] * 3 and told["after"] == 24_000
