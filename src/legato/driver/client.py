@@ -91,11 +91,11 @@ def wait_for_driver(
     """
     directory = JobDirectory.of(name, home)
     until = clock() + _START_LIMIT_S
-    is_told = False
+    has_told = False
     while directory.is_locked() and directory.read_driver_file() is None and clock() < until:
-        if not is_told:
+        if not has_told:
             tell()
-            is_told = True
+            has_told = True
         sleep(_LOOK_EVERY_S)
 
 

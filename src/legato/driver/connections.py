@@ -29,7 +29,7 @@ _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
 _BEARER: Final = "Bearer "
 
 
-class _Line:
+class _WorkerConnection:
     """A connection to one worker, and the messages that wait to be sent over it."""
 
     def __init__(self, connection: ServerConnection) -> None:
@@ -71,7 +71,7 @@ class Connections:
         self._hear = hear
         self._lose = lose
         self._answer = answer
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _WorkerConnection] = {}
         self._clients: set[ServerConnection] = set()
         self._server: Server | None = None
 
@@ -189,7 +189,7 @@ class Connections:
         if tokens.find_worker(self._secret, _read_token(connection.request)) not in (number, None):
             await connection.close(1008, "the token is another worker's")
             return
-        line = _Line(connection)
+        line = _WorkerConnection(connection)
         older = self._lines.pop(number, None)
         if older is not None:
             older.cut()  # the worker has given the old connection up, because it has connected again

@@ -128,7 +128,9 @@ class Driver:
             journal = await asyncio.to_thread(self._directory.read_journal)
             await self._engine.open()
             self._enqueue(await self._take_over_or_begin(journal))
-            self._plugin = PluginHost(self._spec, self._directory.guest, self._feed, self._show, self._directory.user)
+            self._plugin = PluginHost(
+                self._spec, self._directory.guest, self._feed, self._record_event, self._directory.user
+            )
             self._connections = Connections(
                 self._token,
                 hear=self._on_message,
@@ -146,7 +148,7 @@ class Driver:
                 await self._connections.close()
                 await self._plugin.close()
             await self._engine.close()
-            await asyncio.to_thread(self._close_books, outcome)
+            await asyncio.to_thread(self._write_end, outcome)
             return outcome
         finally:
             self._directory.unlock()
@@ -238,9 +240,9 @@ class Driver:
                 await self._records.flush()
 
     def _warn(self, told: str) -> None:
-        self._show(events.Record(kind="note", reason=told, level="warning"))
+        self._record_event(events.Record(kind="note", reason=told, level="warning"))
 
-    def _close_books(self, outcome: Outcome) -> None:
+    def _write_end(self, outcome: Outcome) -> None:
         # Also shorten logs that workers have written to since the last check.
         LogCaps(self._directory, self._spec.log_max_bytes, self._warn).drop()
         snapshot = self._membership.job.snapshot()
@@ -279,7 +281,7 @@ class Driver:
             is_planned = job.current is not None and job.current.number == message.view and job.recovering is None
             self._meter.note(message, num_new, self._clock(), is_planned=is_planned)
             if complaint is not None:
-                self._show(events.Record(kind="note", reason=complaint, level="error", worker=number))
+                self._record_event(events.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):
             if self._records.note_metrics(message):
                 self._meter.note_metrics(message)
@@ -339,7 +341,7 @@ class Driver:
                 case events.Journal(snapshot=snapshot):
                     await asyncio.to_thread(self._write_journal, self._journal(snapshot, None))
                 case events.Record():
-                    self._show(instruction)
+                    self._record_event(instruction)
                 case events.StartWorker(worker=worker, slot=slot):
                     self._call_engine(worker, partial(self._start_worker, worker, slot))
                 case events.StopWorker(worker=worker, force=force):
@@ -350,23 +352,23 @@ class Driver:
     def _end(self, end: events.End) -> Outcome:
         gap = self._records.describe_gap()
         if gap is not None:
-            self._show(events.Record(kind="note", reason=gap, level="error"))
+            self._record_event(events.Record(kind="note", reason=gap, level="error"))
         left = self._plugin.describe_left()
         if left is not None:
             # The user who ends a job early knows that it is incomplete.
             is_news = end.outcome in ("succeeded", "unsaved")
-            self._show(events.Record(kind="note", reason=left, level="warning" if is_news else "info"))
+            self._record_event(events.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         reason = end.reason
         if (step := self._membership.job.differed_step) is not None:
             reason += f"; not exact: the workers held different states after step {step}"
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
-        self._show(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
+        self._record_event(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
         self._outcome = Outcome(end.outcome, end.exit_code, reason)
         self._notify(lambda observer: observer.on_status(self.status()))
         return self._outcome
 
-    def _show(self, record: events.Record) -> None:
+    def _record_event(self, record: events.Record) -> None:
         event = self._records.note_event(record)
         self._events.append(event)
         self._notify(lambda observer: observer.on_event(event))
@@ -408,7 +410,7 @@ class Driver:
             except Exception as error:  # noqa: BLE001 -- reported as an event; the membership decides what follows
                 _log.exception("The engine could not start or stop worker %d", worker)
                 told = f"the engine could not start or stop worker {worker}: {error}"
-                self._show(events.Record(kind="note", reason=told, level="error", worker=worker))
+                self._record_event(events.Record(kind="note", reason=told, level="error", worker=worker))
 
         task = asyncio.create_task(call_in_turn())
         self._engine_calls[worker] = task

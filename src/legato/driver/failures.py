@@ -12,18 +12,18 @@ from legato.driver.job import AWAY, JobFacts, Worker
 
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # Exit codes that are not the program's fault, so another worker is started.
-_MISFORTUNES = {
+_BLAMELESS_EXITS = {
     EXIT_LOST_LINK: "its connection to the driver failed; its log says why",
     EXIT_UNSTARTED: "no process could be started for it",
 }
-_FIRST_REST_S = 1.0  # doubled with each death in a row
+_FIRST_RETRY_PAUSE_S = 1.0  # doubled with each death in a row
 
 
 def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "") -> None:
     """Handle the confirmed end of a worker's process, which frees its slot. ``reason``: what ended it, if known."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
-        blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _MISFORTUNES
+        blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _BLAMELESS_EXITS
         if blamed and job.state is not JobState.FAILING:
             told = reason or f"exited with code {exit_code} without a reason; its log may have one"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
@@ -50,8 +50,8 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
             note_death(job, worker, how, is_explained=bool(reason))
     if exit_code == EXIT_UNSTARTED:
         # The machine has too little memory, or too many processes, for the moment.
-        pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
-        job.rests[worker.slot] = job.now + pause_s
+        pause_s = _FIRST_RETRY_PAUSE_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
+        job.retry_at[worker.slot] = job.now + pause_s
 
 
 def fence(job: JobFacts, worker: Worker, reason: str) -> None:
@@ -119,8 +119,8 @@ def describe_exit(exit_code: int, reason: str = "") -> str:
     """
     if reason:
         return reason
-    if exit_code in _MISFORTUNES:
-        return f"exit code {exit_code}: {_MISFORTUNES[exit_code]}"
+    if exit_code in _BLAMELESS_EXITS:
+        return f"exit code {exit_code}: {_BLAMELESS_EXITS[exit_code]}"
     number = -exit_code if exit_code < 0 else exit_code - _SIGNALLED
     if number > 0:
         try:

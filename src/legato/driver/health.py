@@ -33,7 +33,7 @@ def suspects(job: JobFacts, now: float) -> list[int]:
         if _is_heard(worker):
             is_silent = now - worker.last_heard >= limit_s / 2
             is_due = now - worker.evidence.taken_at >= limit_s / 4
-            if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.got_on_at >= limit_s):
+            if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.progressed_at >= limit_s):
                 found.append(worker.number)
         elif worker.phase is WorkerPhase.STARTING and worker.deadline is not None and now >= worker.deadline - limit_s:
             found.append(worker.number)
@@ -50,7 +50,7 @@ def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
             if not (worker.phase is WorkerPhase.STARTING and _is_busy(job, worker)):
                 reason = worker.deadline_reason
         elif _is_heard(worker):
-            reason = _judge_silence(job, worker) if is_silent(job, worker) else _judge_rest(job, worker)
+            reason = _judge_silence(job, worker) if is_silent(job, worker) else _judge_idleness(job, worker)
         if reason is not None:
             lapses.append((worker, reason))
     return lapses
@@ -79,25 +79,25 @@ def find_deadlock(job: JobFacts) -> str | None:
     view, limit_s = job.current, job.spec.collective_limit_s
     if view is None or job.broken_since is not None or not all(_may_be_stuck(job, m) for m in job.members()):
         return None
-    rested_s = _view_rested_s(job)
-    if rested_s < limit_s or not all(member.is_waiting for member in job.members()):
+    idle_s = _view_idle_s(job)
+    if idle_s < limit_s or not all(member.is_waiting for member in job.members()):
         return None
-    return f"all workers of view {view.number} have waited for one another for {rested_s:.0f} s: a deadlock"
+    return f"all workers of view {view.number} have waited for one another for {idle_s:.0f} s: a deadlock"
 
 
-def _view_rested_s(job: JobFacts) -> float:
+def _view_idle_s(job: JobFacts) -> float:
     """Return for how many seconds no member of the view in force has made progress or computed."""
-    latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
+    latest = max(max(member.progressed_at, member.evidence.busy_at) for member in job.members())
     return job.now - max(latest, job.in_force_since)
 
 
-def describe_rest(job: JobFacts, worker: Worker) -> str | None:
+def describe_idleness(job: JobFacts, worker: Worker) -> str | None:
     """Describe that the only worker of a job has waited for long; None if it has not, or if others wait for it."""
-    rested_s = _rested_s(job, worker)
-    if rested_s is None or not _is_alone(job) or rested_s < job.spec.collective_limit_s:
+    idle_s = _idle_s(job, worker)
+    if idle_s is None or not _is_alone(job) or idle_s < job.spec.collective_limit_s:
         return None
     return (
-        f"worker {worker.number} has made no progress for {rested_s:.0f} s and uses no CPU. Legato does not replace "
+        f"worker {worker.number} has made no progress for {idle_s:.0f} s and uses no CPU. Legato does not replace "
         "it, because no "
         "other worker waits for it: it may sleep, or wait for a slow disk. If its program hangs, stop the job. This "
         "warning comes after collective_limit_s (--collective-limit)"
@@ -119,34 +119,34 @@ def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     return f"{told} and uses no CPU: it hangs" if lost_s >= spec.collective_limit_s else None
 
 
-def _judge_rest(job: JobFacts, worker: Worker) -> str | None:
+def _judge_idleness(job: JobFacts, worker: Worker) -> str | None:
     """Judge a worker whose heartbeats come: its program may hang nevertheless."""
-    limit_s, rested_s = job.spec.collective_limit_s, _rested_s(job, worker)
-    if rested_s is None or _is_alone(job):
+    limit_s, idle_s = job.spec.collective_limit_s, _idle_s(job, worker)
+    if idle_s is None or _is_alone(job):
         return None
     if worker.is_waiting is None:
         # It may wait for another worker that computes, so it hangs only if no member of the view makes progress.
-        rested_s = _view_rested_s(job)
-        if rested_s < 2 * limit_s:
+        idle_s = _view_idle_s(job)
+        if idle_s < 2 * limit_s:
             return None
         return (
-            f"has made no progress for {rested_s:.0f} s, as all workers of its view; it is of an earlier release of "
+            f"has made no progress for {idle_s:.0f} s, as all workers of its view; it is of an earlier release of "
             "Legato, which does not say whether it waits for others: its program hangs"
         )
-    if rested_s < limit_s:
+    if idle_s < limit_s:
         return None
     return (
-        f"has made no progress for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs. If "
+        f"has made no progress for {idle_s:.0f} s, uses no CPU and waits for no other worker: its program hangs. If "
         "it waits that long on purpose, raise the job's collective_limit_s (--collective-limit)"
     )
 
 
-def _rested_s(job: JobFacts, worker: Worker) -> float | None:
+def _idle_s(job: JobFacts, worker: Worker) -> float | None:
     """Return for how many seconds the program of a worker with heartbeats has only waited; None if unknown."""
     is_known = job.now - worker.evidence.taken_at <= 2 * job.spec.heartbeat_limit_s
     if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
         return None
-    return job.now - max(worker.got_on_at, worker.evidence.busy_at, job.in_force_since)
+    return job.now - max(worker.progressed_at, worker.evidence.busy_at, job.in_force_since)
 
 
 def _is_alone(job: JobFacts) -> bool:
@@ -182,7 +182,7 @@ def forgive(job: JobFacts, stalled_s: float) -> None:
     """Shift every active deadline by the time for which the driver was suspended."""
     for worker in job.present():
         worker.last_heard = min(worker.last_heard + stalled_s, job.now)
-        worker.got_on_at = min(worker.got_on_at + stalled_s, job.now)
+        worker.progressed_at = min(worker.progressed_at + stalled_s, job.now)
         worker.evidence.forgive(stalled_s, job.now)
         if worker.deadline is not None:
             worker.deadline += stalled_s
@@ -210,7 +210,7 @@ def _moments(job: JobFacts) -> Iterator[float]:
             yield worker.last_heard + spec.heartbeat_limit_s
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
-    yield from job.rests.values()
+    yield from job.retry_at.values()
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
     if job.current is not None and job.recovering is not None and job.unprepared(job.current):

@@ -39,10 +39,11 @@ class Worker:
         is_adopted: an earlier driver started it, and it has not reported to this one.
         is_waiting: whether its program waits for other workers or for the driver, as last reported. None: not reported;
             workers of an earlier release never report it.
-        got_on_at: when it last sent a message other than a heartbeat.
+        progressed_at: when it last showed progress: by a message other than a heartbeat, or by a heartbeat with a new
+            round or another ``is_waiting``.
         evidence: samples of its process.
         is_spared: it has been silent for longer than the limit, but is not fenced because its process is healthy.
-        rest_told: the ``got_on_at`` of the last warning that it only waits; None: no warning.
+        idle_warned_at: the ``progressed_at`` of the last warning that it only waits; None: no warning.
     """
 
     number: int
@@ -67,10 +68,10 @@ class Worker:
     works: bool = False
     is_adopted: bool = False
     is_waiting: bool | None = None
-    got_on_at: float = -math.inf
+    progressed_at: float = -math.inf
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False
-    rest_told: float | None = None
+    idle_warned_at: float | None = None
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:
@@ -131,7 +132,7 @@ class JobFacts:
         num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
-        rests: slot → when another start may be tried in it.
+        retry_at: slot → when another start may be tried in it.
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
         saved_step: step of the newest checkpoint, as far as known; None: none.
@@ -174,7 +175,7 @@ class JobFacts:
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[int, int] = field(default_factory=dict)
-    rests: dict[int, float] = field(default_factory=dict)
+    retry_at: dict[int, float] = field(default_factory=dict)
     best_step: int = 0
     best_round: int = 0
     step: int = 0
@@ -212,10 +213,10 @@ class JobFacts:
 
     def startable(self) -> list[int]:
         """Return the wanted slots that no worker holds and in which a start may be tried now."""
-        rested = (slot for slot in sorted(self.wanted) if self.now >= self.rests.get(slot, self.now))
-        return [slot for slot in rested if self.occupant(slot) is None]
+        retryable = (slot for slot in sorted(self.wanted) if self.now >= self.retry_at.get(slot, self.now))
+        return [slot for slot in retryable if self.occupant(slot) is None]
 
-    def is_bereft(self, slot: int) -> bool:
+    def has_lost_worker(self, slot: int) -> bool:
         """Whether the last worker of a slot died before its program ended, without being asked to end."""
         last = max((worker.number for worker in self.workers.values() if worker.slot == slot), default=None)
         return last is not None and self.workers[last].farewell is None

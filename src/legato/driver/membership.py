@@ -35,7 +35,7 @@ from legato.driver.events import (
 )
 from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
 from legato.driver.job import JobFacts, Worker
-from legato.driver.message_handlers import hear
+from legato.driver.message_handlers import handle_message
 from legato.driver.slots import assign, scale
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
 from legato.system.processes import Vital
@@ -197,7 +197,7 @@ class Membership:
 
     def _hear(self, number: int, message: WorkerMessage) -> None:
         try:
-            hear(self.job, number, message)
+            handle_message(self.job, number, message)
         except TransitionError as error:
             # An invalid message of one worker must not end the job; it is recorded as an event.
             self.job.record("note", f"worker {number} broke the protocol", level="error", detail=str(error))
@@ -224,9 +224,9 @@ class Membership:
             worker.is_spared = True
             job.record("note", health.describe_spared(job, worker), worker, "warning")
         for worker in job.present():
-            told = health.describe_rest(job, worker)
-            if told is not None and worker.rest_told != worker.got_on_at:
-                worker.rest_told = worker.got_on_at
+            told = health.describe_idleness(job, worker)
+            if told is not None and worker.idle_warned_at != worker.progressed_at:
+                worker.idle_warned_at = worker.progressed_at
                 job.record("note", told, worker, "warning")
         deadlock = health.find_deadlock(job)
         if deadlock is not None:
@@ -356,7 +356,7 @@ class Membership:
     def _fill_slots(self) -> None:
         job = self.job
         if job.state is JobState.FINISHING and job.work_left and job.current is None:
-            for slot in filter(job.is_bereft, job.startable()):
+            for slot in filter(job.has_lost_worker, job.startable()):
                 job.start(slot, "others have finished, but work is left")
         if job.ending or job.state is JobState.ADOPTING:
             return

@@ -23,7 +23,7 @@ _COURSE: Final = (
 )
 
 
-def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
+def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     """Handle a message. Raises TransitionError if the worker cannot send it in its phase."""
     worker = job.workers.get(number)
     if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
@@ -36,13 +36,13 @@ def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     worker.last_heard = job.now
     worker.away = worker.is_spared = False
     if not isinstance(message, wire.Heartbeat):
-        worker.got_on_at = job.now
+        worker.progressed_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):
         # A joiner sends messages from a proposed view as soon as it is connected, long before the others switch.
         _follow_switch(job, message.view)
     # A worker that sends from a view is connected in it; its Prepared may be lost.
     _note_prepared(job, worker, message.view)
-    _HEARERS[type(message)](job, worker, message)
+    _HANDLERS[type(message)](job, worker, message)
 
 
 def brief(job: JobFacts, worker: Worker) -> None:
@@ -71,7 +71,7 @@ def _follow_switch(job: JobFacts, view_number: int) -> None:
         job.put_in_force(view, recovering=None)
 
 
-def _hear_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
+def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
     fresh = worker.phase is WorkerPhase.STARTING
     worker.host, worker.pid = hello.host, hello.pid
     worker.repeats = worker.saved
@@ -105,7 +105,7 @@ def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
 
 
-def _hear_warm(job: JobFacts, worker: Worker, warm: wire.Warm) -> None:
+def _handle_warm(job: JobFacts, worker: Worker, warm: wire.Warm) -> None:
     if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING):
         worker.move(WorkerPhase.WARM, job.now, "said Warm")
         job.record("warm", f"worker {worker.number} is ready to join", worker)
@@ -121,7 +121,7 @@ def _hear_warm(job: JobFacts, worker: Worker, warm: wire.Warm) -> None:
         leave_out_surplus(job)
 
 
-def _hear_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
+def _handle_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
     if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM):
         worker.move(WorkerPhase.MEMBER, job.now, f"joined view {joined.view}")
     if not worker.has_state:
@@ -134,8 +134,8 @@ def _hear_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
     job.record("joined", f"worker {worker.number} is in view {joined.view} after {joined.pause_s:.3f} s", worker)
 
 
-def _hear_broken(job: JobFacts, worker: Worker, broken: wire.Broken) -> None:
-    _hear_rounds(job, worker, broken.num_rounds)
+def _handle_broken(job: JobFacts, worker: Worker, broken: wire.Broken) -> None:
+    _handle_rounds(job, worker, broken.num_rounds)
     if job.current is None or broken.view != job.current.number or not worker.active:
         return
     _note_broken(job, worker, f"view {broken.view} broke for worker {worker.number}: {broken.reason}")
@@ -147,20 +147,20 @@ def _note_broken(job: JobFacts, worker: Worker, told: str) -> None:
         job.record("broken", told, worker, "warning")
 
 
-def _hear_rounds(job: JobFacts, worker: Worker, num_rounds: int) -> None:
+def _handle_rounds(job: JobFacts, worker: Worker, num_rounds: int) -> None:
     worker.num_rounds = max(worker.num_rounds, num_rounds)
     note_commit(job, worker, num_rounds=num_rounds)
 
 
-def _hear_leaving(job: JobFacts, worker: Worker, leaving: wire.Leaving) -> None:
-    _hear_rounds(job, worker, leaving.num_rounds)
+def _handle_leaving(job: JobFacts, worker: Worker, leaving: wire.Leaving) -> None:
+    _handle_rounds(job, worker, leaving.num_rounds)
     if worker.phase in (WorkerPhase.LEAVING, WorkerPhase.FINISHED, WorkerPhase.FAILED):
         return
     job.leave_within(worker, job.spec.grace_s, f"said that it leaves: {leaving.reason}")
     worker.farewell = leaving.reason
 
 
-def _hear_progress(job: JobFacts, worker: Worker, progress: wire.Progress) -> None:
+def _handle_progress(job: JobFacts, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
     job.step = max(job.step, progress.last_step)
     if job.differed_step is None:
@@ -169,15 +169,15 @@ def _hear_progress(job: JobFacts, worker: Worker, progress: wire.Progress) -> No
         job.saved_step = max(job.saved_step or 0, progress.last_step)
 
 
-def _hear_heartbeat(job: JobFacts, worker: Worker, heartbeat: wire.Heartbeat) -> None:
+def _handle_heartbeat(job: JobFacts, worker: Worker, heartbeat: wire.Heartbeat) -> None:
     if heartbeat.num_rounds > worker.num_rounds or heartbeat.is_waiting != worker.is_waiting:
-        worker.got_on_at = job.now
+        worker.progressed_at = job.now
     worker.is_waiting = heartbeat.is_waiting
     worker.works |= heartbeat.is_independent
-    _hear_rounds(job, worker, heartbeat.num_rounds)
+    _handle_rounds(job, worker, heartbeat.num_rounds)
 
 
-def _hear_saved(job: JobFacts, worker: Worker, saved: wire.Saved) -> None:
+def _handle_saved(job: JobFacts, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
     if job.unsaved_step is not None and job.unsaved_step <= saved.step:
         job.unsaved_step = None
@@ -187,16 +187,16 @@ def _hear_saved(job: JobFacts, worker: Worker, saved: wire.Saved) -> None:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 
 
-def _hear_unsaved(job: JobFacts, _worker: Worker, unsaved: wire.Unsaved) -> None:
+def _handle_unsaved(job: JobFacts, _worker: Worker, unsaved: wire.Unsaved) -> None:
     if job.saved_step is None or job.saved_step < unsaved.step:
         job.unsaved_step = unsaved.step
 
 
-def _hear_note(job: JobFacts, worker: Worker, note: wire.Note) -> None:
+def _handle_note(job: JobFacts, worker: Worker, note: wire.Note) -> None:
     job.record("note", note.text, worker, note.level)
 
 
-def _hear_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> None:
+def _handle_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> None:
     if job.differed_step is None:
         job.differed_step = differed.step
     if differed.text not in job.told_differences:
@@ -206,12 +206,12 @@ def _hear_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> N
         job.record("differed", reason, level="warning", detail=detail)
 
 
-def _hear_finished(job: JobFacts, worker: Worker, finished: wire.Finished) -> None:
+def _handle_finished(job: JobFacts, worker: Worker, finished: wire.Finished) -> None:
     worker.trained = finished.trained
     note_finished(job, worker, finished.view)
 
 
-def _hear_prepared(job: JobFacts, worker: Worker, prepared: wire.Prepared) -> None:
+def _handle_prepared(job: JobFacts, worker: Worker, prepared: wire.Prepared) -> None:
     _note_prepared(job, worker, prepared.prepared)
 
 
@@ -220,7 +220,7 @@ def _note_prepared(job: JobFacts, worker: Worker, view_number: int) -> None:
         job.prepared.setdefault(view_number, set()).add(worker.number)
 
 
-def _hear_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
+def _handle_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
     told = f"worker {worker.number} could not connect view {unbuilt.failed}: {unbuilt.reason}"
     if job.current is not None and unbuilt.failed == job.current.number and worker.active:
         _note_broken(job, worker, told)
@@ -229,25 +229,25 @@ def _hear_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
         job.record("broken", told, worker, "warning")
 
 
-def _take_no_note(_job: JobFacts, _worker: Worker, _message: wire.Message) -> None:
+def _ignore_metrics(_job: JobFacts, _worker: Worker, _message: wire.Message) -> None:
     """The record handles metrics."""
 
 
-_HEARERS: Final[Mapping[type[wire.Message], Callable[[JobFacts, Worker, Any], None]]] = {
-    wire.Hello: _hear_hello,
-    wire.Warm: _hear_warm,
-    wire.Prepared: _hear_prepared,
-    wire.Unbuilt: _hear_unbuilt,
-    wire.Joined: _hear_joined,
-    wire.Broken: _hear_broken,
-    wire.Progress: _hear_progress,
-    wire.Metrics: _take_no_note,
-    wire.Saved: _hear_saved,
-    wire.Unsaved: _hear_unsaved,
-    wire.Note: _hear_note,
-    wire.Differed: _hear_differed,
-    wire.Leaving: _hear_leaving,
-    wire.Finished: _hear_finished,
+_HANDLERS: Final[Mapping[type[wire.Message], Callable[[JobFacts, Worker, Any], None]]] = {
+    wire.Hello: _handle_hello,
+    wire.Warm: _handle_warm,
+    wire.Prepared: _handle_prepared,
+    wire.Unbuilt: _handle_unbuilt,
+    wire.Joined: _handle_joined,
+    wire.Broken: _handle_broken,
+    wire.Progress: _handle_progress,
+    wire.Metrics: _ignore_metrics,
+    wire.Saved: _handle_saved,
+    wire.Unsaved: _handle_unsaved,
+    wire.Note: _handle_note,
+    wire.Differed: _handle_differed,
+    wire.Leaving: _handle_leaving,
+    wire.Finished: _handle_finished,
     wire.Failed: note_failed,
-    wire.Heartbeat: _hear_heartbeat,
+    wire.Heartbeat: _handle_heartbeat,
 }

@@ -85,7 +85,7 @@ def describe_loss(job: JobFacts) -> str | None:
             if worker.finished_in is not None and worker.finished_in[0] < job.current.number:
                 told.append(f"worker {worker.number} had finished before")
         elif not worker.active and not _left_with_all(job, worker):
-            told.append(f"worker {worker.number} {_fate(worker)}")
+            told.append(f"worker {worker.number} {_describe_end(worker)}")
     return ", ".join(told) or None
 
 
@@ -133,7 +133,7 @@ def _left_with_all(job: JobFacts, worker: Worker) -> bool:
     return agreed and (job.ending or worker.phase is not WorkerPhase.GONE)
 
 
-def _fate(worker: Worker) -> str:
+def _describe_end(worker: Worker) -> str:
     if worker.farewell is not None:
         return f"left ({worker.farewell})"
     return {WorkerPhase.GONE: "died", WorkerPhase.FAILED: "failed"}.get(worker.phase, f"is {worker.phase}")
@@ -223,7 +223,7 @@ def _decide_repair(job: JobFacts) -> Change | None:
     assert job.pending is not None
     dead = [number for number in job.pending.workers if not job.workers[number].active]
     if dead:
-        told = ", ".join(f"worker {number} {_fate(job.workers[number])}" for number in dead)
+        told = ", ".join(f"worker {number} {_describe_end(job.workers[number])}" for number in dead)
         return _propose(job, f"{told} while joining")
     if job.unbuilt is not None and job.now - job.proposed_at >= propose_again_s(job):
         return _propose(job, job.unbuilt)
