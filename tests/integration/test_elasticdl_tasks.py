@@ -18,7 +18,7 @@ import pytest
 from tests import fork_server
 from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
 
-from legato.cli.local.resuming import way_on
+from legato.cli.local.resuming import find_resume_command
 from legato.compat.elasticdl.site import launch
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.journal import Outcome
@@ -264,7 +264,7 @@ def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stag
         job.wait_for(lambda: len(job.read_by(0)) > 16, "four tasks are done")
         job.driver.send_signal(signal.SIGINT)
         assert job.driver.wait(timeout=LIMIT_S) == 0, job.story()
-        told = way_on(stage.directory)
+        told = find_resume_command(stage.directory)
         assert told is not None and f"--name {NAME} --resume" in told, job.story()
         job.open_gate()
         legato, *words = shlex.split(told.rpartition(" && ")[2])

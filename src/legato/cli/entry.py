@@ -41,17 +41,17 @@ def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
         )
 
 
-@functools.cache  # the list of all commands asks for each command of a room
-def load_room(module: str) -> Mapping[str, Any]:
-    """Load the module of some commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
+@functools.cache  # the list of all commands needs the same module for each of its commands
+def load_commands(name: str) -> Mapping[str, Any]:
+    """Import a module of commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
     # httpx would load its own command line and three libraries that Legato does not need. Without these libraries it
     # works as well.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    room = importlib.import_module(module)
+    module = importlib.import_module(name)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # else a command that is alone would be the whole
-    enter(app, room.ENTRIES)
-    for group in getattr(room, "GROUPS", ()):
+    app.callback()(lambda: None)  # otherwise typer makes no group of a single command
+    enter(app, module.ENTRIES)
+    for group in getattr(module, "GROUPS", ()):
         app.add_typer(group)
     loaded: Any = typer.main.get_command(app)
     commands: Mapping[str, Any] = loaded.commands

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from legato.cli.entry import load_room
+from legato.cli.entry import load_commands
 from legato.cli.local import run as driving
 from legato.cli.options import (
     CollectiveLimit,
@@ -36,7 +36,7 @@ from legato.core.version import __version__
 EXIT_USAGE: Final = 2
 
 # The modules of the commands, in the order of the list: each is loaded when one of its commands is called.
-ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.cli.platform.either": ("status", "attach", "logs", "scale", "stop"),
     "legato.cli.platform.submit": ("submit", "plan", "clone"),
     "legato.cli.platform.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait"),
@@ -59,12 +59,12 @@ class _Commands(typer.core.TyperGroup):
     """Loads a command when it is called; turns errors into one line on stderr and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *(name for names in ROOMS.values() for name in names)]
+        return [*super().list_commands(ctx), *(name for names in MODULES.values() for name in names)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        for room, names in ROOMS.items():
+        for module, names in MODULES.items():
             if cmd_name in names:
-                return load_room(room)[cmd_name]
+                return load_commands(module)[cmd_name]
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -93,19 +93,19 @@ class _Commands(typer.core.TyperGroup):
             # message.
             if type(error) is not typer.BadParameter:
                 raise
-            typer.echo(f"legato: {_tell_refusal(error)}", err=True)
+            typer.echo(f"legato: {_describe_refusal(error)}", err=True)
             raise typer.Exit(EXIT_USAGE) from error
         finally:
             close_lines()
 
 
-def _tell_refusal(error: typer.BadParameter) -> str:
+def _describe_refusal(error: typer.BadParameter) -> str:
     """Print which value cannot be read; the library's readers name neither the option nor a valid value."""
     if error.message.startswith("Cannot ") or error.param is None:
         return error.message
     name = error.param.opts[0] if error.param.opts[0].startswith("-") else (error.param.metavar or error.param.name)
-    told = error.message.rstrip(".").partition(", unable")[0].replace("Input should", "it must")
-    return f"Cannot read {name}: {told}."
+    reason = error.message.rstrip(".").partition(", unable")[0].replace("Input should", "it must")
+    return f"Cannot read {name}: {reason}."
 
 
 app = typer.Typer(
@@ -187,7 +187,7 @@ def run(
     """Train with a program on this machine."""
     from msgspec import structs
 
-    from legato.cli.local.resuming import is_unfinished, take_along
+    from legato.cli.local.resuming import is_unfinished, keep_settings
     from legato.core.limits import read_size
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
@@ -245,7 +245,7 @@ def run(
         typer.echo(f"legato: job '{job}' resumes where it ended; --no-resume starts from scratch", err=True)
         spec = structs.replace(spec, resume=True)
     if spec.resume:
-        spec = take_along(directory, spec)
+        spec = keep_settings(directory, spec)
     driving.check_port(port)
     raise typer.Exit(driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
 

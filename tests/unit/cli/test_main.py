@@ -100,7 +100,7 @@ def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[s
     assert (spec.directory, spec.checkpoint_dir) == (str(tmp_path), str(tmp_path / "ck"))
     assert (spec.memory_bytes, spec.num_cpus, spec.must_limit) == (2**31, 1.5, True)
     assert spec.name == "my-train"
-    again = resuming.command_to_go_on(spec)
+    again = resuming.make_resume_command(spec)
     assert again[:5] == ("legato", "run", "--name", "my-train", "--resume")
     assert again[-10:] == ("--memory", "2147483648", "--cpus", "1.5", script, "--lr", "0.1", "-w", "9", "x")
 
@@ -127,10 +127,10 @@ def test_arguments_after_the_script_with_or_without_dashes(
     assert driven["spec"].program[1:] == ("--name", "x")
 
 
-def test_the_command_to_go_on_asks_for_the_same(script: str, driven: dict[str, Any]) -> None:
+def test_the_resume_command_asks_for_the_same(script: str, driven: dict[str, Any]) -> None:
     call("run", "-w", "1..3", "--checkpoint-every", "60s", script, "--", "--lr", "1")
     first = driven["spec"]
-    call(*resuming.command_to_go_on(first)[1:])
+    call(*resuming.make_resume_command(first)[1:])
     assert driven["spec"].resume
     assert {**_fields(first), "resume": True} == _fields(driven["spec"])
 

@@ -110,8 +110,8 @@ def describe(finding: Finding) -> str:
     return f"{title.format(there=there, what=what)}{where}\nWhat usually does that:{causes}"
 
 
-def _differing(told: Iterable[Mapping[str, int]]) -> list[str]:
-    found = list(told)
+def _differing(checksums: Iterable[Mapping[str, int]]) -> list[str]:
+    found = list(checksums)
     names = dict.fromkeys(name for sums in found for name in sums)
     return [name for name in names if len({sums.get(name) for sums in found}) > 1]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.cli.local.resuming import way_on
+from legato.cli.local.resuming import find_resume_command
 from legato.cli.terminal.display import WAITS_AT_START, LogFollower, Screen, main_worker
 from legato.cli.terminal.job_view import Ending
 from legato.core.errors import LegatoError
@@ -26,7 +26,7 @@ from legato.driver.record import Event
 from legato.engines.local import LocalEngine
 
 _READ_LOGS_EVERY_S: Final = 0.15
-_LET_GO_LIMIT_S: Final = 10.0
+_END_LIMIT_S: Final = 10.0
 _NUM_PATIENT_INTERRUPTS: Final = 2
 # The summary repeats the driver's last event.
 _LAST_WORDS: Final = ("the job succeeded", "the job ended without", "the job failed", "the job was stopped")
@@ -64,13 +64,13 @@ class Foreground:
         self._counts[event.kind] += 1
         if event.kind == "saved":
             self._saved = event.reason
-        unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
-        # If the text is one sentence, the reason has it already.
-        unheard = unheard and (event.detail or "").strip() not in event.reason
+        is_new = bool(event.detail) and self._logs.show_once(event.detail or "")
+        # If the text is one sentence, the reason contains it.
+        is_new = is_new and (event.detail or "").strip() not in event.reason
         self._show_output()
         if not event.reason.startswith(_LAST_WORDS):
             self._screen.show_event(msgspec.to_builtins(event))
-        if event.detail and unheard:
+        if event.detail and is_new:
             self._screen.show_message(event.detail, problem=True)
 
     def on_status(self, status: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Foreground:
         if speaker is not None and speaker != self._main:
             self._show_output(whole=True)
             if self._main is not None:
-                self._logs.pass_over(speaker)
+                self._logs.skip(speaker)
             self._main = speaker
         self._screen.show_status(status)
 
@@ -101,7 +101,7 @@ class Foreground:
             try:
                 outcome = await running
             except BaseException:
-                await self._let_go(engine)
+                await self._end_processes(engine)
                 raise
             finally:
                 reading.cancel()
@@ -123,16 +123,16 @@ class Foreground:
             counts=self._counts,
             saved=self._saved,
             directory=self._directory.path,
-            go_on_with=way_on(self._directory),
+            go_on_with=find_resume_command(self._directory),
             checkpoint_every=journal.spec.checkpoint_every if journal is not None else None,
         )
 
-    async def _let_go(self, engine: LocalEngine) -> None:
+    async def _end_processes(self, engine: LocalEngine) -> None:
         """End the engine's processes, unless workers run: these continue to train and can be adopted."""
         if not engine.is_open:
             return
         try:
-            left = await asyncio.wait_for(engine.running(), _LET_GO_LIMIT_S)
+            left = await asyncio.wait_for(engine.running(), _END_LIMIT_S)
         except (LegatoError, TimeoutError):
             left = engine.last_running
         self.left_running = bool(left)
@@ -162,8 +162,8 @@ class Foreground:
         if not self._begun or self._num_interrupts > _NUM_PATIENT_INTERRUPTS:
             running.cancel()
         elif self._num_interrupts == 1:
-            told = "legato: stopping after this step, with a checkpoint. Ctrl-C again stops now, without one."
-            self._screen.show_message(told, problem=True)
+            message = "legato: stopping after this step, with a checkpoint. Ctrl-C again stops now, without one."
+            self._screen.show_message(message, problem=True)
             driver.stop(what)
         else:
             self._screen.show_message("legato: stopping now.", problem=True)

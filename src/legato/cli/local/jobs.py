@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 
 from legato.cli.local import run
-from legato.cli.terminal.output import Output, leaving_off, print_drawn, render_for_programs
+from legato.cli.terminal.output import Output, ending_on_interrupt, print_drawn, render_for_programs
 from legato.core.errors import JobNotFound, LegatoError, UsageError
 from legato.driver.journal import JobDirectory
 
@@ -24,7 +24,7 @@ def is_there(name: str) -> bool:
     return directory.is_locked() or directory.read_journal() is not None
 
 
-def is_meant_first(name: str) -> bool:
+def prefers_this_machine(name: str) -> bool:
     """Return whether a name alone means the job of this machine: it runs here, or began in this directory."""
     directory = JobDirectory.of(name)
     if directory.is_locked():
@@ -65,13 +65,13 @@ def stop(name: str, *, now: bool) -> None:
 def _wait_for_driver(name: str) -> None:
     from legato.driver import client
 
-    told = f"legato: job '{name}' is just starting; waiting until its driver answers"
-    client.wait_for_driver(name, lambda: typer.echo(told, err=True))
+    message = f"legato: job '{name}' is just starting; waiting until its driver answers"
+    client.wait_for_driver(name, lambda: typer.echo(message, err=True))
 
 
 def attach(name: str, *, plain: bool) -> int:
     """Watch a job until it ends, or take it over, and return its exit code."""
-    from legato.cli.local.resuming import way_on
+    from legato.cli.local.resuming import find_resume_command
     from legato.cli.local.watching import watch
     from legato.driver import client
 
@@ -85,8 +85,8 @@ def attach(name: str, *, plain: bool) -> int:
                 f"Cannot attach to job '{name}': it has ended ({journal.outcome.outcome}: {journal.outcome.reason}). "
                 f"To see its logs: legato logs {name}"
             )
-        told = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
-        typer.echo(told, err=True)
+        message = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
+        typer.echo(message, err=True)
         return run.drive(directory, None, plain=plain)
     try:
         with run.open_screen(plain=plain) as screen:
@@ -97,7 +97,7 @@ def attach(name: str, *, plain: bool) -> int:
     if outcome is None:
         raise LegatoError(f"Lost job '{name}': its driver died. To start a new driver: legato attach {name}")
     typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
-    if (again := way_on(directory)) is not None:
+    if (again := find_resume_command(directory)) is not None:
         typer.echo(f"resume with: {again}")
     return outcome.exit_code
 
@@ -131,7 +131,7 @@ def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None =
     lines = (
         (number, line.removesuffix("\r")) for number, text in found for line in text.removesuffix("\n").split("\n")
     )
-    with leaving_off():
+    with ending_on_interrupt():
         for number, line in lines if tail is None else _keep_last(lines, tail):
             typer.echo(line if worker is not None else f"{number} | {line}")
 

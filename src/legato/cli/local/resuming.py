@@ -28,7 +28,7 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
     return _has_checkpoints(directory, spec) or (last.spec.guest is not None and directory.guest.is_dir())
 
 
-def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
+def keep_settings(directory: JobDirectory, spec: JobSpec) -> JobSpec:
     """Return the spec of a job with the settings of its last run that this run does not have.
 
     These settings are its plugin, its variables and its CPU capability.
@@ -47,16 +47,16 @@ def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
     )
 
 
-def way_on(directory: JobDirectory) -> str | None:
+def find_resume_command(directory: JobDirectory) -> str | None:
     """Return the command that resumes an ended job; None if it succeeded or left nothing to resume from."""
     last = directory.read_journal()
     if last is None or last.outcome is None or not is_unfinished(directory, last.spec):
         return None
-    typed = shlex.join(command_to_go_on(last.spec))
+    typed = shlex.join(make_resume_command(last.spec))
     return typed if _is_here(last.spec.directory) else f"cd {shlex.quote(last.spec.directory)} && {typed}"
 
 
-def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
+def make_resume_command(spec: JobSpec) -> tuple[str, ...]:
     """Return the command that continues a job, as the user types it in the job's directory."""
     options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
     defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))

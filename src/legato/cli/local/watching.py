@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from legato.cli.local.resuming import way_on
+from legato.cli.local.resuming import find_resume_command
 from legato.cli.terminal.display import WAITS_AT_START, LogFollower, Screen, main_worker
 from legato.core import wire
 from legato.core.errors import JobNotFound
@@ -52,7 +52,7 @@ def _status_or_none(name: str, home: Path | None) -> dict[str, Any] | None:
 
 def _last_status(name: str, home: Path | None) -> dict[str, Any] | None:
     known = client.last_status(name, home)
-    return None if known is None else {**known, "go_on_with": way_on(JobDirectory.of(name, home))}
+    return None if known is None else {**known, "go_on_with": find_resume_command(JobDirectory.of(name, home))}
 
 
 def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None:
@@ -76,8 +76,8 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
                 screen.show_waiting(WAITS_AT_START)
             elif heard_at is not None and time.monotonic() - heard_at >= _PATIENCE_S:
                 heard_at = None
-                told = f"legato: the driver of job '{name}' lives but does not answer; waiting for it."
-                screen.show_message(told, problem=True)
+                message = f"legato: the driver of job '{name}' lives but does not answer; waiting for it."
+                screen.show_message(message, problem=True)
         else:
             has_status = True
             heard_at = time.monotonic()
@@ -87,7 +87,7 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
                     screen.show_event(event)
             speaker = main_worker(status)
             if speaker is not None and speaker != main:
-                logs.pass_over(speaker)
+                logs.skip(speaker)
                 main = speaker
             screen.show_status(status)
         if main is not None:

@@ -122,22 +122,22 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
     """Print lines and events until both streams have ended."""
     from legato.client.logs import LogLine
 
-    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     streams: list[Callable[[], Iterable[Any]]] = [
         lambda: job.logs(follow=True, tail=tail),
         lambda: job.events(follow=True, after=None if is_new else "now"),
     ]
     for read in streams:
-        threading.Thread(target=_pump, args=(read, told), daemon=True).start()
+        threading.Thread(target=_pump, args=(read, messages), daemon=True).start()
     speaker = Speaker(lambda after: job.training_events(after=after), time.monotonic)
     progress = _ProgressLine(job)
-    if not is_new and (told_why := tell_waiting(job.record)) is not None:
-        typer.echo(f"legato: {told_why}")
+    if not is_new and (why := tell_waiting(job.record)) is not None:
+        typer.echo(f"legato: {why}")
     last_reason = ""
     num_open = len(streams)
     while num_open:
         try:
-            found = told.get(timeout=_LOOK_EVERY_S)
+            found = messages.get(timeout=_LOOK_EVERY_S)
         except queue.Empty:
             progress.look()
             continue
@@ -165,14 +165,14 @@ class _End:
         self.error = error
 
 
-def _pump(read: Callable[[], Iterable[Any]], told: queue.SimpleQueue[Any]) -> None:
+def _pump(read: Callable[[], Iterable[Any]], messages: queue.SimpleQueue[Any]) -> None:
     try:
         for found in read():
-            told.put(found)
+            messages.put(found)
     except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits for it
-        told.put(_End(error))
+        messages.put(_End(error))
     else:
-        told.put(_End())
+        messages.put(_End())
 
 
 def render_event(event: Event) -> str:

@@ -20,7 +20,7 @@ from legato.cli.platform.completion import complete_jobs
 from legato.cli.platform.connecting import find_job, is_server_known
 from legato.cli.platform.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
 from legato.cli.terminal.formatting import read_moment, tell_waiting, tell_when
-from legato.cli.terminal.output import Output, leaving_off
+from legato.cli.terminal.output import Output, ending_on_interrupt
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
 from legato.driver.journal import PLATFORM_JOB
@@ -53,7 +53,7 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
     if server is not None:
         return find_job(name, server, is_watching=is_watching)
     is_id = PLATFORM_JOB.fullmatch(name) is not None
-    if (not is_id and jobs.is_meant_first(name)) or not is_server_known():
+    if (not is_id and jobs.prefers_this_machine(name)) or not is_server_known():
         return None
     try:
         return find_job(name, None, is_watching=is_watching)
@@ -101,9 +101,9 @@ def scale(
     now = found.record
     is_same = (now.min_workers, now.max_workers) == (before.min_workers, before.max_workers)
     changed = f" now (it had {before.min_workers}..{before.max_workers}).{tell_when(now)}"
-    told = ", as before." if is_same else changed
+    note = ", as before." if is_same else changed
     typer.echo(
-        f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers{told} "
+        f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers{note} "
         f"To see how many it gets: legato explain {job}."
     )
 
@@ -246,9 +246,9 @@ def logs(
         for hit in found.search_logs(search or "", level=level, worker=worker, driver=driver):
             typer.echo(hit.text if is_alone else f"{hit.log.removeprefix('worker-')} | {hit.text}")
         return
-    if follow and (told := tell_waiting(found.record)) is not None:
-        typer.echo(f"legato: {told}", err=True)
-    with leaving_off():
+    if follow and (why := tell_waiting(found.record)) is not None:
+        typer.echo(f"legato: {why}", err=True)
+    with ending_on_interrupt():
         for line in found.logs(follow, worker=worker, driver=driver, tail=tail, since=begins):
             typer.echo(line.text if is_alone else f"{line.worker} | {line.text}")
 

@@ -19,7 +19,7 @@ from legato.cli.platform.connecting import find_job, open_client
 from legato.cli.platform.options import OutputOption, OverwriteOption, PlatformJob, ServerOption, naming_overwrite
 from legato.cli.terminal.columns import ATTEMPT_COLUMNS, FILE_COLUMNS
 from legato.cli.terminal.formatting import clean, render_clock
-from legato.cli.terminal.output import Output, leaving_off, make_table, render_for_programs, write, write_list
+from legato.cli.terminal.output import Output, ending_on_interrupt, make_table, render_for_programs, write, write_list
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def events(
         raise UsageError("--follow cannot write CSV, because the columns are known only at the end. Use -o json.")
     if training:
         assert job is not None, "checked above"
-        told = list(find_job(job, server).training_events(after=after or 0))
-        write(told, output, lambda: "\n".join(map(_render_training, told)) or "There are no events yet.")
+        records = list(find_job(job, server).training_events(after=after or 0))
+        write(records, output, lambda: "\n".join(map(_render_training, records)) or "There are no events yet.")
         return
     found: Iterable[Event | TrainingEvent]
     of: str | None = None
@@ -70,7 +70,7 @@ def events(
         of = found_job.id
         found = _follow_with_warnings(found_job, after) if follow else _list_with_warnings(found_job, after)
     if follow:
-        with leaving_off():
+        with ending_on_interrupt():
             is_plain = output.is_for_people
             lines = (
                 _render_all(found, with_job=job is None) if is_plain else (_as_line(one, of, output) for one in found)
@@ -89,14 +89,14 @@ def events(
 def _list_with_warnings(job: Job, after: int | None) -> list[Event | TrainingEvent]:
     """Return a job's events together with its driver's warnings, such as that of a worker's death.
 
-    The two have separate numbers, so with a number to start after there are only events.
+    The numbers of events do not count for warnings. So with ``after`` there are only events.
     """
     warned = job.training_events() if after is None else ()
-    told: list[Event | TrainingEvent] = [
+    found: list[Event | TrainingEvent] = [
         *job.events(after=after),
         *(event for event in warned if event.level != "info"),
     ]
-    return sorted(told, key=lambda event: event.time)
+    return sorted(found, key=lambda event: event.time)
 
 
 def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | TrainingEvent]:
@@ -120,9 +120,9 @@ def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | Train
     while True:
         if time.monotonic() - asked_at >= _ASK_EVERY_S:
             asked_at = time.monotonic()
-            told = list(job.training_events(after=seen))
-            seen = max((event.seq for event in told), default=seen)
-            waiting.extend(event for event in told if event.level != "info")
+            found = list(job.training_events(after=seen))
+            seen = max((event.seq for event in found), default=seen)
+            waiting.extend(event for event in found if event.level != "info")
         try:
             event = came.get(timeout=_ASK_EVERY_S)
         except queue.Empty:
@@ -271,8 +271,8 @@ def _render_all(events: Iterable[Event | TrainingEvent], *, with_job: bool) -> I
 
 def _render(event: Event, reason: str, *, with_job: bool) -> str:
     who = f"  {event.job or '-':<12}" if with_job else ""
-    told = ": ".join(filter(None, (_name_what(event), reason)))
-    return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {told}")
+    text = ": ".join(filter(None, (_name_what(event), reason)))
+    return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {text}")
 
 
 def _name_what(event: Event) -> str:
@@ -296,11 +296,11 @@ def _as_record(event: Event | TrainingEvent, job: str | None) -> dict[str, Any]:
 
     from legato.api.jobs import Event
 
-    told: dict[str, Any] = msgspec.to_builtins(event)
+    record: dict[str, Any] = msgspec.to_builtins(event)
     if isinstance(event, Event):
-        return told
-    kept = {name: told.pop(name) for name in ("level", "worker", "view", "step", "detail")}
-    return {**told, "seq": None, "job": job, "attempt": None, "detail": kept}
+        return record
+    kept = {name: record.pop(name) for name in ("level", "worker", "view", "step", "detail")}
+    return {**record, "seq": None, "job": job, "attempt": None, "detail": kept}
 
 
 def _as_line(event: Event | TrainingEvent, job: str | None, output: Output) -> str:

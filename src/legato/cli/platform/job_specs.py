@@ -159,8 +159,8 @@ def _read_file(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError(f"Cannot submit '{file}': there is no such file. Check the spelling.") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise UsageError(f"Cannot read '{file}': {told}. See docs/cli.md for its format.") from error
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise UsageError(f"Cannot read '{file}': {reason}. See docs/cli.md for its format.") from error
     if not isinstance(found, dict):
         raise UsageError(f"Cannot read '{file}': it must be a list of 'field: value'. See docs/cli.md for its format.")
     known = (*_OWN, *JobOptions.__annotations__)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from legato.client.jobs import Job
 
 _LOSSES: Final = ("died", "fenced", "failed", "refused")
-EXIT_TIME_IS_UP: Final = 124  # as of timeout(1)
+EXIT_TIME_IS_UP: Final = 124  # that of timeout(1)
 _GOES_ON: Final = ("queued", "starting", "running", "pausing", "paused", "stopping")
 _STAGES: Final = (*_GOES_ON, "succeeded", "failed", "stopped")
 
@@ -126,8 +126,12 @@ def explain(
     from legato.cli.terminal.cards import draw_explanation
 
     found = find_job(job, server)
-    told = found.explain(decisions)
-    write(told, output, lambda: draw_explanation(found.record, told, job, time.time(), _find_losses(found, decisions)))
+    explanation = found.explain(decisions)
+    write(
+        explanation,
+        output,
+        lambda: draw_explanation(found.record, explanation, job, time.time(), _find_losses(found, decisions)),
+    )
 
 
 def _find_losses(job: Job, count: int) -> list[TrainingEvent]:
@@ -336,9 +340,9 @@ def _tell_change(before: JobRecord, after: JobRecord) -> str:
     old, new = ((job.min_workers, job.max_workers) for job in (before, after))
     if old != new:
         changes.append(f"workers {old[0]}..{old[1]} → {new[0]}..{new[1]}")
-    told = ", ".join(changes) or "nothing changed, it was so already"
+    summary = ", ".join(changes) or "nothing changed, it was so already"
     later = tell_when(after) if old != new else ""
-    return f"Job '{after.name}': {told} (version {after.version}).{later}"
+    return f"Job '{after.name}': {summary} (version {after.version}).{later}"
 
 
 def _plain(value: object) -> str:

@@ -82,10 +82,10 @@ def login(
         token, token_id = made.secret, made.token.id
         known = known.with_device(user, where, made.device)
     else:
-        told = (
+        given = (
             read_secret("token") if token_stdin else ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
         )
-        token = check_token(told)
+        token = check_token(given)
     if token is not None:
         me = Client.on(open_line(Server(url=where, token=token))).me()
     called = name or known.name_of(where) or _free_name(where, known)
@@ -193,8 +193,8 @@ def _find_here() -> str | None:
     from legato.driver.journal import find_jobs_directory
 
     try:
-        told = msgspec.json.decode((find_jobs_directory().parent / "server.json").read_bytes())
-        return str(told["url"])
+        content = msgspec.json.decode((find_jobs_directory().parent / "server.json").read_bytes())
+        return str(content["url"])
     except (OSError, msgspec.MsgspecError, KeyError, TypeError):
         return None
 

@@ -112,16 +112,16 @@ def _draw_timeline(client: Client, path: Path, since: float, until: float) -> No
     from legato.drawing.holdings import Holding, Panel
     from legato.drawing.timeline import draw_timeline
 
-    told = client.allocations(since, until)
-    if not told:
+    allocations = client.allocations(since, until)
+    if not allocations:
         raise UsageError(f"Cannot draw '{path}': no job had slots in that time. Choose an earlier --since.")
-    holdings = [Holding(slot=one.slot, job=one.job, since=one.since, until=one.until) for one in told]
+    holdings = [Holding(slot=one.slot, job=one.job, since=one.since, until=one.until) for one in allocations]
     names = {job.id: f"{job.record.owner}/{job.name}" for job in client.jobs(limit=_NUM_JOBS)}
     picture = draw_timeline(
         [Panel(holdings=holdings, slots=[slot.id for slot in client.slots()])],
         title=f"Slots of {client.server.url} over time",
         names=names,
-        begin=max(since, min(one.since for one in told)),
+        begin=max(since, min(one.since for one in allocations)),
         end=until,
         by_the_clock=True,
     )

@@ -257,14 +257,14 @@ def plan_definition(
     definition: DefinitionRef, output: OutputOption = Output.table, server: ServerOption = None
 ) -> None:
     """Show what would happen if you ran a training definition now. Runs nothing."""
-    told = open_client(server).plan_definition(definition)
+    plan = open_client(server).plan_definition(definition)
 
     def draw() -> Any:
         from legato.cli.terminal.cards import draw_plan
 
-        return draw_plan(told)
+        return draw_plan(plan)
 
-    write(told, output, draw)
+    write(plan, output, draw)
 
 
 def change_definition(

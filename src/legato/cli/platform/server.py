@@ -316,7 +316,7 @@ def find_plugins(settings: Settings) -> list[ServerPlugin]:
 
 
 def _bring_elasticdl(_: Settings) -> ServerPlugin:
-    """Return a plugin without requests of its own: it only brings the framework that runs its programs."""
+    """Return a plugin that handles no requests. It only adds the framework for programs of ElasticDL."""
     from starlette.applications import Starlette
 
     from legato.compat.elasticdl.framework import NAME, ElasticPrograms

@@ -88,14 +88,14 @@ def timeline(
     """Show how many GPUs each job held in the last hour, or since --since. -o json prints every change."""
     now = time.time()
     begins, ends = _read_times(since, until, now)
-    told = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
+    found = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
 
     def draw() -> Any:
-        if not told.items:
+        if not found.items:
             return "No job held a GPU in that time."
-        return make_table(_line_columns(told), told.items, is_wide=output is Output.wide)
+        return make_table(_line_columns(found), found.items, is_wide=output is Output.wide)
 
-    write(told, output, draw)
+    write(found, output, draw)
 
 
 def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None = None) -> Any:
@@ -150,14 +150,14 @@ def _read_times(since: str | None, until: str | None, now: float) -> tuple[float
     return begins, None if until is None else read_moment(until, now, "the end")
 
 
-def _line_columns(told: Timeline) -> Sequence[Column[HeldSlots]]:
+def _line_columns(found: Timeline) -> Sequence[Column[HeldSlots]]:
     return (
         Column("WHO", lambda line: "others" if line.title is None else line.title or "no project"),
         Column("LEAST", lambda line: min(line.slots, default=0), is_number=True),
         Column("MOST", lambda line: max(line.slots, default=0), is_number=True),
         Column("AT THE END", lambda line: line.slots[-1] if line.slots else 0, is_number=True),
-        Column("GPU HOURS", lambda line: f"{sum_held(line, told.until) / 3600:.2f}", is_number=True),
-        Column("COURSE", lambda line: render_sparkline(sample_held(line, told.since, told.until))),
+        Column("GPU HOURS", lambda line: f"{sum_held(line, found.until) / 3600:.2f}", is_number=True),
+        Column("COURSE", lambda line: render_sparkline(sample_held(line, found.since, found.until))),
     )
 
 

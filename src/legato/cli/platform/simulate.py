@@ -287,9 +287,9 @@ def _draw(runs: Sequence[Run], path: Path, title: str) -> None:
 def _tell_unfinished(report: Report) -> None:
     left = [job for job in report.jobs if job.completion_s is None]
     if report.num_unfinished:
-        told = f": job '{clean(left[0].name)}' {clean(left[0].reason)}" if left else ""
+        example = f": job '{clean(left[0].name)}' {clean(left[0].reason)}" if left else ""
         typer.echo(
-            f"legato: {report.policy}: {report.num_unfinished} of {report.num_jobs} jobs did not end{told}", err=True
+            f"legato: {report.policy}: {report.num_unfinished} of {report.num_jobs} jobs did not end{example}", err=True
         )
 
 
@@ -333,10 +333,10 @@ def _render_figures(reports: Sequence[Report]) -> Table:
     for report in reports[1:]:
         table.add_column(f"{report.policy} / {reports[0].policy}".upper(), justify="right", no_wrap=True)
     figures, ratios = [list_figures(report) for report in reports], compare(reports)
-    for name, (told, kind) in _FIGURES.items():
+    for name, (title, kind) in _FIGURES.items():
         cells = [_render_figure(own[name], kind) for own in figures]
         cells += [_render_ratio(own[name]) for own in ratios[1:]]
-        table.add_row(told, *cells)
+        table.add_row(title, *cells)
     num_jobs = [f"{report.num_jobs - report.num_unfinished} of {report.num_jobs}" for report in reports]
     table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(reports) - 1))
     return table

@@ -244,14 +244,14 @@ def plan(
     if target is not None:
         said = read_wanted(target, (), said, code=None, directory=None).options
     with naming_file(target):
-        told = open_client(server).plan(target, **cast("JobOptions", said))
+        found = open_client(server).plan(target, **cast("JobOptions", said))
 
     def draw() -> Any:
         from legato.cli.terminal.cards import draw_plan
 
-        return draw_plan(told)
+        return draw_plan(found)
 
-    write(told, output, draw)
+    write(found, output, draw)
 
 
 def clone(

@@ -47,7 +47,7 @@ def top(
     client = open_client(server, is_watching=not once)
     console = make_console()
     if once or not console.is_terminal:
-        # The user could not end it, and it could not be redrawn.
+        # Without a terminal there are no keys that end the command, and nothing can be redrawn.
         print_drawn(draw_once(client, height=None))
         return
     from rich.live import Live
@@ -60,7 +60,7 @@ def top(
             try:
                 drawn = draw_once(client, height=console.height)
             except Unavailable as error:
-                # The server returns, or the user ends this command.
+                # Repeated until the server answers again, or the user ends this command.
                 live.update(silence.draw_over(drawn, error), refresh=True)
             else:
                 silence.end()

@@ -35,27 +35,27 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
 
 
 def draw_explanation(
-    job: JobRecord, told: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
+    job: JobRecord, explanation: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
 ) -> RenderableType:
     """Draw why a job has its slots, and what the user can do.
 
     Args:
         job: to describe.
-        told: the explanation of the server.
+        explanation: of the server.
         called: how the user named the job: its own name may mean a newer job.
         now: seconds since 1970.
         losses: of workers, with the newest first.
     """
-    parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
-    if told.because:
-        named = ", ".join(f"{party.title} (has {party.num_slots})" for party in told.because)
+    parts: list[RenderableType] = [Text(clean(sentence)) for sentence in explanation.sentences]
+    if explanation.because:
+        named = ", ".join(f"{party.title} (has {party.num_slots})" for party in explanation.because)
         parts.append(Text(clean(f"Because of: {named}.")))
-    if told.decisions:
+    if explanation.decisions:
         parts += ["", Text("What was decided, the newest first:", style="dim")]
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
         for _ in range(3):
             table.add_column()
-        for decision in told.decisions:
+        for decision in explanation.decisions:
             slots = count_slots(decision.num_slots)
             table.add_row(render_clock(decision.time, now), slots, Text(clean(decision.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
@@ -67,11 +67,11 @@ def draw_explanation(
         for event in losses:
             table.add_row(render_clock(event.time, now), Text(clean(event.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
-    hint = suggest_next(job, told, called)
+    hint = suggest_next(job, explanation, called)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
 
 
-def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
+def suggest_next(job: JobRecord, explanation: Explanation, called: str) -> str | None:
     """Suggest commands, None if there is nothing to do; arguments as in `draw_explanation`."""
     match job.stage:
         case "paused":
@@ -80,13 +80,13 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
             return (
                 f"The end of its logs: legato logs {called} --tail 50. The driver's log: legato logs {called} --driver"
             )
-        case "queued" | "running" | "starting" if told.ceiling is not None:
+        case "queued" | "running" | "starting" if explanation.ceiling is not None:
             return (
-                f"Queue '{job.queue}' may have {count_slots(told.ceiling)}, whatever the priority: 'legato set "
+                f"Queue '{job.queue}' may have {count_slots(explanation.ceiling)}, whatever the priority: 'legato set "
                 f"{called} --queue NAME' moves it to another, 'legato queues' lists them. An admin can raise it: "
                 f"'legato queues set {job.queue} --ceiling N'."
             )
-        case "queued" | "running" | "starting" if _wants_more(job, told):
+        case "queued" | "running" | "starting" if _wants_more(job, explanation):
             narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (
                 f"To get more sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
@@ -103,8 +103,8 @@ def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -
         more: additional lines at the end; they replace fields with the same names.
     """
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    told = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
-    return _draw_pairs([(name.replace("_", " "), text) for name, text in told.items() if text])
+    texts = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
+    return _draw_pairs([(name.replace("_", " "), text) for name, text in texts.items() if text])
 
 
 def draw_plan(plan: Plan) -> RenderableType:
@@ -112,8 +112,8 @@ def draw_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
     if plan.slots:
         in_the_end = count_slots(plan.slots)
-        told = f"It would end up with {in_the_end} if nothing else changes; its exact share is {plan.share:.2f}."
-        parts.append(Text(told))
+        sentence = f"It would end up with {in_the_end} if nothing else changes; its exact share is {plan.share:.2f}."
+        parts.append(Text(sentence))
     if plan.effects:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for title in ("JOB", "GPUS NOW", "GPUS THEN"):
@@ -125,8 +125,12 @@ def draw_plan(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def _wants_more(job: JobRecord, told: Explanation) -> bool:
-    most = job.max_workers if told.wanted is None else max(told.wanted, job.num_slots + bool(told.lost))
+def _wants_more(job: JobRecord, explanation: Explanation) -> bool:
+    most = (
+        job.max_workers
+        if explanation.wanted is None
+        else max(explanation.wanted, job.num_slots + bool(explanation.lost))
+    )
     return job.stage == "queued" or job.num_slots < most
 
 

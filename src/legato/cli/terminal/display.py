@@ -27,14 +27,14 @@ from legato.driver.log_caps import find_begin
 _PROGRESS_EVERY_S: Final = 5.0
 _METRICS_EVERY_S: Final = 1.0
 _SAVED_EVERY_S: Final = 30.0
-_PRELUDE: Final = ("joining", "warm")  # said again by what follows; events.jsonl has them
+_PRELUDE: Final = ("joining", "warm")  # later events repeat them; events.jsonl has them
 _MAX_READ_BYTES: Final = 1 << 20
 _MAX_REMEMBERED: Final = 1 << 16
 _NUM_LIVE_EVENTS: Final = 6
 _NUM_HELD_READS: Final = 3
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _ENDED: Final = ("succeeded", "unsaved", "failed", "stopped")
-WAITS_AT_START: Final = "importing torch"  # what takes the time until a driver has a status
+WAITS_AT_START: Final = "importing torch"  # shown until a driver has a status
 
 
 class Screen(Protocol):
@@ -233,7 +233,7 @@ class LogFollower:
                 found[int(number)] = path.stat().st_size
         return dict(sorted(found.items()))
 
-    def pass_over(self, worker: int) -> None:
+    def skip(self, worker: int) -> None:
         """Skip the present content of a worker's log."""
         self._offsets[worker] = self.sizes().get(worker, 0)
 
@@ -270,7 +270,7 @@ class LogFollower:
         self._shown = (self._shown + text)[-_MAX_REMEMBERED:]
         return text
 
-    def tell_once(self, text: str) -> bool:
+    def show_once(self, text: str) -> bool:
         """Return whether ``text`` was not among the lines read so far; if it comes later, `read` leaves it out."""
         if text.strip() in self._shown:
             return False

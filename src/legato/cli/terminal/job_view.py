@@ -146,9 +146,9 @@ def render_coming(status: Status) -> str | None:
     'worker 1 starting, 3.2 s'
     """
     coming = [worker for worker in status.get("workers") or () if worker.get("phase") in _COMING_PHASES]
-    told = [f"worker {worker['worker']} {_phase_and_time(worker)}" for worker in coming[:_NUM_COMING_NAMED]]
-    more = len(coming) - len(told)
-    return "; ".join([*told, f"{more} more"] if more else told) or None
+    named = [f"worker {worker['worker']} {_phase_and_time(worker)}" for worker in coming[:_NUM_COMING_NAMED]]
+    more = len(coming) - len(named)
+    return "; ".join([*named, f"{more} more"] if more else named) or None
 
 
 def render_event_line(event: Event) -> str:
@@ -206,15 +206,15 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
         ProgressBar(total=num_steps or 1, completed=step if num_steps else 0, width=24),
         Text(render_progress_line({**status, "state": None}, remaining_s), no_wrap=True, overflow="ellipsis"),
     )
-    told = [
+    lines = [
         Text(render_event_line(event), style=_LEVEL_STYLES.get(event.get("level", "info"), ""), overflow="ellipsis")
         for event in events
     ]
-    for line in told:
+    for line in lines:
         line.no_wrap = True
     metrics = render_metrics(status)
     logged = [Text(f"logged  {metrics}", no_wrap=True, overflow="ellipsis")] if metrics else []
-    return Group(head, bar, *logged, render_workers(status), *told)
+    return Group(head, bar, *logged, render_workers(status), *lines)
 
 
 def render_worker_bar(num_there: int, num_wanted: int) -> str:
@@ -262,12 +262,12 @@ def render_status(status: Status) -> RenderableType:
     outcome = status.get("outcome") or {}
     state = str(status.get("state", ""))
     line = Text.assemble((str(status.get("name", "")), "bold"), "  ", (state, _STATE_STYLES.get(state, "")))
-    told = outcome.get("reason") or ""
+    reason = outcome.get("reason") or ""
     if state == "abandoned":
-        told = f"its driver died; to start a new one: legato attach {status.get('name', '')}"
+        reason = f"its driver died; to start a new one: legato attach {status.get('name', '')}"
     if status.get("step") is not None:
-        told += f" (step {status['step']})"
-    head = Text.assemble(line, f"  {told}") if told else line
+        reason += f" (step {status['step']})"
+    head = Text.assemble(line, f"  {reason}") if reason else line
     if not status.get("go_on_with"):
         return head
     # On one line of any length, so that the user can copy it.

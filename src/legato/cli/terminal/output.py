@@ -68,7 +68,7 @@ def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) 
         output: how.
         draw: returns the form for people; called only for them.
     """
-    with leaving_off():
+    with ending_on_interrupt():
         if not output.is_for_people:
             typer.echo(render_for_programs(found, output), nl=False)
             return
@@ -178,7 +178,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
         return
     console = make_console()
     silence = Silence()
-    with leaving_off():
+    with ending_on_interrupt():
         if output.is_for_people and console.is_terminal:
             _watch_live(look, console)
             return
@@ -186,8 +186,8 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
             try:
                 found, drawn, goes_on = look()
             except Unavailable as error:
-                if (told := silence.begin(error)) is not None:
-                    typer.echo(f"legato: {told}", err=True)
+                if (message := silence.begin(error)) is not None:
+                    typer.echo(f"legato: {message}", err=True)
                 time.sleep(WATCH_EVERY_S)
                 continue
             silence.end()
@@ -201,7 +201,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
 
 
 @contextlib.contextmanager
-def leaving_off() -> Iterator[None]:
+def ending_on_interrupt() -> Iterator[None]:
     """Let the user stop watching by Ctrl-C, or by closing the pipe as ``head`` does: neither is an error."""
     try:
         yield

@@ -27,7 +27,7 @@ class Column(NamedTuple, Generic[R]):
         style: returns the style of a cell, from the record. None: the default style.
         is_wide: shown only in wide output.
         is_number: aligned to the right.
-        gives_way: left out where a terminal is too narrow, those with the highest number first. 0: never.
+        gives_way: hidden if the terminal is too narrow, the columns with the highest number first. 0: never hidden.
     """
 
     title: str

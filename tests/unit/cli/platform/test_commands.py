@@ -1020,11 +1020,11 @@ def test_every_command_helps(call: Call, name: str) -> None:
         assert "Example:  legato" in call(name, below, "--help")[1]
 
 
-def test_every_command_of_a_room_is_in_the_index() -> None:
-    from legato.cli.entry import load_room
+def test_every_command_of_a_module_is_in_the_index() -> None:
+    from legato.cli.entry import load_commands
 
-    for room, names in main.ROOMS.items():
-        assert set(load_room(room)) == set(names)
+    for module, names in main.MODULES.items():
+        assert set(load_commands(module)) == set(names)
 
 
 def loaded_by(code: str) -> set[str]:
@@ -1053,7 +1053,7 @@ def test_commands_load_no_more_than_they_need() -> None:
     ps = "from legato.cli.platform import jobs; from legato.cli.terminal import cards, columns\n"
     ps += "from legato.client.client import Client"
     assert not HEAVY & loaded_by(ps)
-    everything = "; ".join(f"import {room}" for room in main.ROOMS)
+    everything = "; ".join(f"import {module}" for module in main.MODULES)
     assert not {*HEAVY, "httpx"} & loaded_by(everything)
 
 

@@ -108,10 +108,10 @@ def test_to_scale_to_what_it_is_already_says_so(platform: Platform, call: Call) 
 def test_a_closed_pipe_ends_the_command() -> None:
     """As ``head`` does: that is neither an error nor a word on stderr, however much is still to come."""
     program = """
-        from legato.cli.terminal.output import leaving_off
+        from legato.cli.terminal.output import ending_on_interrupt
         import typer
 
-        with leaving_off():
+        with ending_on_interrupt():
             while True:
                 typer.echo("a line")
     """

@@ -323,13 +323,13 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
     log.write_text(f"before\n{told}after\n")
     assert first.read(0) == "before\n"
     # The driver tells it before it would have been shown from the log.
-    assert first.tell_once(told)
+    assert first.show_once(told)
     assert first.read(0, whole=True) == "after\n"
     # No event says it: it is shown after a moment.
     second = LogFollower(tmp_path, from_start=True)
     seen = "".join(second.read(0) for _ in range(10))
     assert seen == f"before\n{told}after\n"
-    assert not second.tell_once(told)
+    assert not second.show_once(told)
 
 
 def test_the_summary_reports_the_end_once(tmp_path: Path) -> None:
