@@ -151,7 +151,7 @@ def test_options_without_effect_are_reported_once(do: Do) -> None:
         (("--exec-trainresult", "j-0000000000"), "There is no execution"),
         (("--app-get", "j-0000000000"), "There is no execution or application"),
         (("--rp-get", "nowhere"), "There is no resource plan"),
-        (("--k8s-obj-get-all", "configmap"), "There are pod and paralleljob"),
+        (("--k8s-obj-get-all", "configmap"), "The types are pod and paralleljob"),
         (("--exec-get-all", "--query-args", "state=BUSY"), "There is no state BUSY"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_directory_that_is_too_large_is_reported_with_the_limit(do: Do) -> Non
     Path("mnist/data.bin").write_bytes(os.urandom(4 * 2**20))
     done = do(*SUBMIT)
     assert done.code == dlicmd.REFUSED, done.err
-    assert done.err.startswith("Error 413: What was sent has more than ") and "directory of data" in done.err
+    assert done.err.startswith("Error 413: The upload has more than ") and "data directory" in done.err
 
 
 def test_a_running_job_shows_in_all_tables(do: Do, console: Console) -> None:

@@ -13,7 +13,7 @@ from legato.compat.wmla import names
 from legato.compat.wmla.fabric.model import FabricModel
 from legato.compat.wmla.frameworks import FRAMEWORKS
 from legato.compat.wmla.notebook.model import FabricModel as NotebookModel
-from legato.compat.wmla.rest.plugin import CONDUCTOR, DEEP_LEARNING, INSTEAD, PluginSettings, make_plugin
+from legato.compat.wmla.rest.plugin import CONDUCTOR, DEEP_LEARNING, UNSUPPORTED, PluginSettings, make_plugin
 from legato.compat.wmla.tools import dlicmd
 
 ROOT = Path(__file__).parents[4]
@@ -64,7 +64,7 @@ def routes() -> list[tuple[str, str]]:
     found = {
         (method, route.path.replace(":int", ""))
         for route in known
-        if not route.path.removesuffix("/{rest:path}").startswith(tuple(INSTEAD))
+        if not route.path.removesuffix("/{rest:path}").startswith(tuple(UNSUPPORTED))
         for method in (route.methods or set()) - {"HEAD"}
     }
     return sorted(found)
@@ -85,7 +85,7 @@ def test_every_request_is_documented_and_no_other() -> None:
 
 def test_what_is_not_supported_is_documented() -> None:
     told = statuses("### Not supported")
-    assert set(told) >= {path.removeprefix(DEEP_LEARNING) for path in INSTEAD}
+    assert set(told) >= {path.removeprefix(DEEP_LEARNING) for path in UNSUPPORTED}
 
 
 def test_every_state_is_documented() -> None:

@@ -1,8 +1,8 @@
-"""An upload as code for the platform: laid out as ``_submitted_code/NAME/…``, with its launcher.
+"""Repacks an upload as the code of a job: files below ``_submitted_code/NAME/…`` and the launcher.
 
-What comes is believed in nothing: names that lead elsewhere, links and other special files, and more than may be are
-refused while it is read, and nothing is put down under a name that came. The platform looks at the outcome once more,
-as at any upload. The same files make the same bytes. Runs none of it.
+The upload is not trusted. This module refuses names that point outside of the model directory, links and other special
+files, and uploads above the limits. It writes no file under an uploaded name. The platform checks the result again, as
+it checks every upload. The same files give the same bytes. Runs none of the code.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from legato.core.errors import UsageError
 from legato.uploads.tar_reader import read_plain_tar, tell_packing
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
-OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
+MAC_FILES: Final = ("._", "__MACOSX", ".DS_Store")
 _MIN_MEASURED_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255
 _CHUNK_BYTES: Final = 2**20
 _NUM_SHOWN: Final = 10
 _MAX_PROGRAM_BYTES: Final = 2**20
 _EXECUTABLE: Final = 0o100
-_INSTEAD: Final = "Send a tar file, gzip or not: tar -czf NAME.modelDir.tar FOLDER"
+_ADVICE: Final = "Send a tar file, gzip or not: tar -czf NAME.modelDir.tar FOLDER"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may be sent.
+    """The limits of an upload.
 
     Args:
-        packed_bytes: as it comes, all of it.
-        unpacked_bytes: of all files.
-        ratio: bytes unpacked per byte packed.
-        num_files: files and folders.
+        packed_bytes: maximum size of the whole upload.
+        unpacked_bytes: maximum size of all files.
+        ratio: maximum number of unpacked bytes per packed byte.
+        num_files: maximum number of files and folders.
     """
 
     packed_bytes: int
@@ -52,14 +52,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(NamedTuple):
-    """A file that was sent: its name, and its content, which can be read again from the beginning."""
+    """An uploaded file: its name, and its content as a seekable file."""
 
     name: str
     content: IO[bytes]
 
 
 class _Member(NamedTuple):
-    """An entry of an archive, whose name is safe."""
+    """An entry of an archive, with a name that was checked."""
 
     path: PurePosixPath
     num_bytes: int
@@ -68,7 +68,7 @@ class _Member(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One file that was sent, and how it will lie: in the folder `name`, with `root` before the names in it."""
+    """An uploaded file, the `name` of its model directory, and the path `root` before the names of its members."""
 
     sent: Sent
     name: str
@@ -85,33 +85,33 @@ def repack(
     *,
     preloads: bool = True,
 ) -> str:
-    """Write the code of a job.
+    """Write the code of a job as an archive.
 
     Args:
-        sent: what came.
-        main: the main file, as ``--model-main`` names it. None: the one program, or the one file, that came.
-        model_directory: the name of the model directory. None: as what came is called.
-        limits: how much it may be.
-        target: gets an archive.
-        preloads: what the main file imports may be loaded before it begins.
+        sent: the uploaded files.
+        main: the main file, as ``--model-main`` names it. None: the only program, or the only file, of the upload.
+        model_directory: the name of the model directory. None: the name of the uploaded folder or archive.
+        limits: of the upload.
+        target: the archive is written to it.
+        preloads: whether the warm parent may load the modules that the main file imports before the program begins.
 
     Returns:
         The first argument of the launcher; see `legato.compat.wmla.names.find_model_directory`.
 
     Raises:
-        UsageError: what came holds something that is refused, or no such main file; the message says what to do.
+        UsageError: the upload has something that is refused, or no such main file; the message says what to do.
     """
     parts: list[_Part] = []
     total = 0
     for one in sorted(sent, key=lambda each: not _is_archive(each.name)):
-        # Files that came by themselves are beside those of the model directory.
+        # Single files are put beside the files of the model directory.
         beside = parts[0].name if parts else model_directory
         parts.append(_read_archive(one, model_directory, limits) if _is_archive(one.name) else _read_file(one, beside))
         total = sum(member.num_bytes for part in parts for member in part.members)
         num_members = sum(len(part.members) for part in parts)
         _check_size(limits, total, num_members)
     found = _find_main(parts, main)
-    # Packed only if it has to be: a file full of zeros would look like a bomb to the platform.
+    # Compressed only if necessary: the platform would take a compressed file full of zeros for a zip bomb.
     packs = total > limits.packed_bytes // 2
     with contextlib.ExitStack() as stack:
         if packs:
@@ -126,7 +126,7 @@ def repack(
 
 
 def hash_content(content: IO[bytes]) -> str:
-    """Return the SHA-256 of a file, which is at its beginning then."""
+    """Return the SHA-256 of a file, and rewind the file to its beginning."""
     content.seek(0)
     digest = hashlib.sha256()
     while chunk := content.read(_CHUNK_BYTES):
@@ -135,7 +135,7 @@ def hash_content(content: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-# ---------------------------------------------------------------- what came
+# ---------------------------------------------------------------- reading the upload
 
 
 def _is_archive(name: str) -> bool:
@@ -154,11 +154,11 @@ def _read_archive(sent: Sent, model_directory: str | None, limits: Limits) -> _P
     files = [member.path for member in members if not member.is_folder]
     if not files:
         raise UsageError(f"There is no file in {sent.name[:100]!a}. Pack the folder of your program.")
-    # What Macs put beside files tells nothing of how they lie.
-    own = [path for path in files if not path.parts[0].startswith(OF_MACS)] or files
+    # The files that macOS adds to an archive do not show whether the model directory is at its top.
+    own = [path for path in files if not path.parts[0].startswith(MAC_FILES)] or files
     tops = {path.parts[0] for path in own}
     if len(tops) == 1 and all(len(path.parts) > 1 for path in own):
-        # As their command packs: the model directory itself is on top.
+        # The model directory itself is at the top, as WMLA's command packs it.
         return _Part(sent, tops.pop(), PurePosixPath(), members)
     stem = next(sent.name.removesuffix(ending) for ending in _ENDINGS if sent.name.endswith(ending))
     folder = model_directory or _check_name(PurePosixPath(stem.replace("\\", "/")).name or "model").name
@@ -170,7 +170,7 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     packed_bytes = sent.content.seek(0, io.SEEK_END)
     most = min(limits.unpacked_bytes, max(int(limits.ratio * packed_bytes), _MIN_MEASURED_BYTES))
     if (packing := tell_packing(sent.content)) is not None:
-        raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {_INSTEAD}")
+        raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {_ADVICE}")
     num_bytes = num_members = 0
     try:
         for found, content in read_plain_tar(sent.content, f"{sent.name[:100]!a}"):
@@ -178,7 +178,7 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
             num_bytes += found.size
             _check_size(limits, num_bytes, num_members)
             if found.size < 0 or num_bytes > most:
-                raise _too_much(f"unpacked it has more than {limits.ratio:g} bytes for each byte packed")
+                raise _refuse_size(f"it has more than {limits.ratio:g} unpacked bytes per packed byte")
             path = _check_name(found.name)
             if path.parts:
                 size = 0 if content is None else found.size
@@ -186,18 +186,22 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
+        raise UsageError(
+            f"Cannot unpack {sent.name[:100]!a}: it is not a tar file, or it is damaged. Pack it again."
+        ) from error
 
 
 def _check_name(name: str) -> PurePosixPath:
-    """Return the name of an entry as a path; empty for the top.
+    """Return the name of an entry as a path, which is empty for the top folder.
 
     Raises:
-        UsageError: it leads elsewhere, or no file can have it.
+        UsageError: the name points outside of the model directory, or no file can have it.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise UsageError(f"The name {name[:200]!a} leads out of the model directory. Pack the folder of your program.")
+        raise UsageError(
+            f"The name {name[:200]!a} points outside of the model directory. Pack the folder of your program."
+        )
     try:
         is_long = any(len(part.encode()) > _MAX_NAME_BYTES for part in path.parts)
     except UnicodeEncodeError:
@@ -209,12 +213,12 @@ def _check_name(name: str) -> PurePosixPath:
 
 def _check_size(limits: Limits, num_bytes: int, num_members: int) -> None:
     if num_bytes > limits.unpacked_bytes:
-        raise _too_much(f"unpacked it has more than {limits.unpacked_bytes} bytes")
+        raise _refuse_size(f"it has more than {limits.unpacked_bytes} unpacked bytes")
     if num_members > limits.num_files:
-        raise _too_much(f"it has more than {limits.num_files} files and folders")
+        raise _refuse_size(f"it has more than {limits.num_files} files and folders")
 
 
-def _too_much(why: str) -> UsageError:
+def _refuse_size(why: str) -> UsageError:
     return UsageError(f"The upload is too large: {why}. Put data into the data directory.")
 
 
@@ -226,7 +230,9 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
     if path.is_absolute():
         return main
     if ".." in path.parts:
-        raise UsageError(f"The main file {main[:200]!a} leads out of the model directory. Name it by its path there.")
+        raise UsageError(
+            f"The main file {main[:200]!a} points outside of the model directory. Give its path in the model directory."
+        )
     for name in dict.fromkeys(part.name for part in parts):
         if PurePosixPath(name, path) in files:
             return str(PurePosixPath(SUBMITTED_CODE, name, path))
@@ -234,33 +240,37 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
         return str(SUBMITTED_CODE / path)
     if not files:
         raise UsageError(
-            f"The upload is empty, and the main file {main[:200]!a} is not absolute. Send it in a part 'file'."
+            f"The upload is empty, and the main file {main[:200]!a} is not an absolute path. Send it in a part 'file'."
         )
-    _refuse_packed(parts)
+    _refuse_compressed(parts)
     raise UsageError(f"The main file {main[:200]!a} is not in the upload, which has: {_show(files)}. Name one of them.")
 
 
 def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> PurePosixPath:
-    """Return the one program among the files, or the one file."""
-    programs = [path for path in files if path.suffix == ".py" and not _is_of_macs(path)]
+    """Return the only Python program among the files, or the only file.
+
+    Raises:
+        UsageError: there are several, or none.
+    """
+    programs = [path for path in files if path.suffix == ".py" and not _is_mac_file(path)]
     if len(programs) == 1:
         return programs[0]
-    _refuse_packed(parts)
+    _refuse_compressed(parts)
     if len(files) == 1:
         return next(iter(files))
     shown = f", which has: {_show(programs or files)}" if files else ""
-    raise UsageError(f"There is no --model-main FILE in the arguments. Name the program in the model directory{shown}.")
+    raise UsageError(f"There is no --model-main FILE in the arguments. Name a program of the model directory{shown}.")
 
 
-def _refuse_packed(parts: Sequence[_Part]) -> None:
-    """Raise UsageError if the program may be in a file that is not unpacked."""
+def _refuse_compressed(parts: Sequence[_Part]) -> None:
+    """Raise UsageError if the program may be in a compressed file that Legato does not unpack."""
     for part in parts:
         if not _is_archive(part.sent.name) and (packing := tell_packing(part.sent.content)) is not None:
-            raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which is not unpacked here. {_INSTEAD}")
+            raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which Legato does not unpack. {_ADVICE}")
 
 
-def _is_of_macs(path: PurePosixPath) -> bool:
-    return any(part.startswith(OF_MACS) for part in path.parts)
+def _is_mac_file(path: PurePosixPath) -> bool:
+    return any(part.startswith(MAC_FILES) for part in path.parts)
 
 
 def _show(files: Collection[PurePosixPath]) -> str:
@@ -273,7 +283,7 @@ def _find_imports(parts: Sequence[_Part], main: PurePosixPath, limits: Limits) -
     for part in parts:
         if any(_place(part, member) == main for member in part.members):
             return find_imports(_read_start(part, main, limits).decode(errors="replace"), beside)
-    # A program that is on the machines is not ours to read.
+    # The server does not read a program that is on the machines.
     return ()
 
 
@@ -288,7 +298,7 @@ def _read_start(part: _Part, path: PurePosixPath, limits: Limits) -> bytes:
     return b""
 
 
-# ---------------------------------------------------------------- what goes
+# ---------------------------------------------------------------- writing the archive
 
 
 def _copy(part: _Part, limits: Limits, tar: tarfile.TarFile) -> None:

@@ -1,7 +1,7 @@
-"""The elastic frameworks of WMLA, for training definitions: a program of FabricModel runs as one that was sent to us.
+"""Offers WMLA's elastic frameworks to training definitions, so that these can run programs of FabricModel.
 
-It has the same launcher, the same directories and variables, and the same labels, so that it is one of theirs in all
-that clients of WMLA ask. Its code need not be packed again: the platform copies it to where the launcher looks. Pure.
+Such a job has the same launcher, directories, variables and labels as a submission to WMLA's interface, so WMLA's
+clients can see and control it. Its code is not repacked: the platform copies it to where the launcher expects it. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import hide_secrets
 from legato.compat.wmla.frameworks import FRAMEWORKS
-from legato.compat.wmla.rest.bundles import OF_MACS
+from legato.compat.wmla.rest.bundles import MAC_FILES
 from legato.compat.wmla.rest.records import split_label
 from legato.core.errors import BadField
 from legato.core.frameworks import DistributedName, Launcher, Prepared, Wanted, check_in_code, drop_python
@@ -29,11 +29,12 @@ _TITLES: Final = {
 
 @dataclass(frozen=True)
 class FabricPrograms:
-    """Programs of FabricModel, as `legato.core.frameworks.Framework`.
+    """Programs of FabricModel, as a `legato.core.frameworks.Framework`.
 
     Args:
-        name: of the framework of theirs.
+        name: of WMLA's framework.
         data_root: the directory of all data on the machines.
+        distributed: the kinds of distribution that a training definition may choose.
     """
 
     name: str
@@ -42,23 +43,23 @@ class FabricPrograms:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name that the console shows."""
         return _TITLES[self.name]
 
     @property
     def description(self) -> str:
-        """What it runs."""
+        """The description that the console shows."""
         return f"{FRAMEWORKS[self.name].sentences[0]} Each node is a worker with one slot."
 
     def prepare(self, wanted: Wanted) -> Prepared:
         """Return the program of a job.
 
         Raises:
-            BadField: the code is not uploaded, or the program is not in it.
+            BadField: no code was uploaded, or the program is not in it.
         """
         if wanted.files is None:
             raise BadField(
-                "directory", f"Programs of {self.name} are uploaded. Give their code instead of a directory."
+                "directory", f"{self.name} needs uploaded code. Upload the program instead of naming a directory."
             )
         words = drop_python(wanted.words, "Write the main file and its arguments, such as 'main.py --lr 1'.")
         folder, main = _find_main(words[0], wanted.files, wanted.name)
@@ -68,7 +69,7 @@ class FabricPrograms:
                 module=_LAUNCHER,
                 script=main,
                 folder=folder,
-                # What TensorFlow is to be like is said in variables that the launcher sets before it is loaded.
+                # The launcher sets variables that configure TensorFlow, so TensorFlow must not be loaded before.
                 preloads=FRAMEWORKS[self.name].backend == "pytorch",
                 environment=self._find_variables(wanted),
             ),
@@ -115,26 +116,28 @@ def make_frameworks(data_root: str) -> tuple[FabricPrograms, ...]:
     return tuple(FabricPrograms(name, data_root) for name in _TITLES)
 
 
-def _find_main(said: str, files: Collection[str], name: str) -> tuple[str, str]:
-    """Return where the code goes, and the main file there.
+def _find_main(given: str, files: Collection[str], name: str) -> tuple[str, str]:
+    """Return the folder into which the code is copied, and the path of the main file.
 
     Args:
-        said: the main file, from the model directory on.
+        given: the main file, relative to the model directory.
         files: of the code.
-        name: of the model directory, if none is on top of the code.
+        name: of the model directory, if the code does not have it as its only top folder.
 
     >>> _find_main("main.py", ["mnist/main.py", "mnist/net.py"], "run")
     ('_submitted_code', '_submitted_code/mnist/main.py')
     >>> _find_main("main.py", ["main.py", "net.py"], "run")
     ('_submitted_code/run', '_submitted_code/run/main.py')
     """
-    path = PurePosixPath(said)
+    path = PurePosixPath(given)
     if path.is_absolute() or ".." in path.parts:
-        raise BadField("command", f"The main file '{said[:200]}' leads out of the code. Name it by its path there.")
-    own = [file for file in files if not file.startswith(OF_MACS)] or list(files)
+        raise BadField(
+            "command", f"The main file '{given[:200]}' points outside of the code. Give its path in the code."
+        )
+    own = [file for file in files if not file.startswith(MAC_FILES)] or list(files)
     tops = {file.partition("/")[0] for file in own}
     if len(tops) == 1 and all("/" in file for file in own):
-        # The model directory itself is on top.
+        # The model directory itself is the only top folder.
         inside = str(PurePosixPath(tops.pop(), path))
         main = inside if inside in files else str(path)
         check_in_code(main, files, "main file")

@@ -1,4 +1,4 @@
-"""Executions: submit, list, look at, stop, delete, log, result, frameworks. The platform says what is allowed."""
+"""Routes of executions: submit, list, get, stop, delete, log, result, frameworks. The platform checks permissions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from legato.compat.wmla.frameworks import FRAMEWORKS, describe_framework
 from legato.compat.wmla.names import DELETED_LABEL, MARK, STAGES_OF_STATES
 from legato.compat.wmla.rest.logs import read_training_log, take_last_lines
 from legato.compat.wmla.rest.platform import Handler, Job, Platform
-from legato.compat.wmla.rest.records import has_ended, tell_execution
+from legato.compat.wmla.rest.records import describe_execution, has_ended
 from legato.compat.wmla.rest.refusals import Refusal
 from legato.compat.wmla.rest.results import answer_result, list_result
 from legato.compat.wmla.rest.submitting import NOTICE, Submitter
 
 Route = tuple[str, str, Handler]
-"""Method, path below the base, and what answers."""
+"""Method, path below the base path, and the function that answers."""
 
-_MOST: Final = 10_000
+_MAX_JOBS: Final = 10_000
 
 
 def make_routes(submitter: Submitter, version: str) -> Sequence[Route]:
@@ -36,9 +36,8 @@ def make_routes(submitter: Submitter, version: str) -> Sequence[Route]:
     async def submit(request: Request, platform: Platform) -> Response:
         job, notice = await submitter.submit(request, platform)
         headers = {NOTICE: notice.encode("ascii", "replace").decode()} if notice else {}
-        told = tell_execution(job)
-        # It was submitted this moment; no loop has seen it.
-        return JSONResponse(told | {"state": "SUBMITTED"}, 200, headers)
+        # A new job is SUBMITTED, whatever the platform has done with it since.
+        return JSONResponse(describe_execution(job) | {"state": "SUBMITTED"}, 200, headers)
 
     async def list_frameworks(_: Request, platform: Platform) -> Response:
         await platform.get("me")
@@ -59,8 +58,11 @@ def make_routes(submitter: Submitter, version: str) -> Sequence[Route]:
     )
 
 
-def read_stages(said: str | None) -> list[str]:
-    """Return the stages that a query for states asks for; none of them: all.
+def read_stages(text: str | None) -> list[str]:
+    """Return the stages of the states in a query; an empty list means all stages.
+
+    Args:
+        text: WMLA's states, separated by commas.
 
     Raises:
         Refusal: a state is unknown.
@@ -69,42 +71,44 @@ def read_stages(said: str | None) -> list[str]:
     ['succeeded', 'stopped']
     """
     stages: dict[str, None] = {}
-    words = [word.strip() for word in (said or "").split(",") if word.strip()]
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
     for word in words:
         found = STAGES_OF_STATES.get(word.upper())
         if found is None:
-            raise Refusal(400, f"There is no state {word[:100]}. There are {', '.join(STAGES_OF_STATES)}.")
+            raise Refusal(400, f"There is no state {word[:100]}. The states are {', '.join(STAGES_OF_STATES)}.")
         stages |= dict.fromkeys(found)
-    # A state that nothing is ever in finds nothing; no state finds all.
+    # A state that no job is ever in finds no job; without a state, all jobs are found.
     return list(stages) if stages or not words else ["none"]
 
 
 async def find_jobs(
-    platform: Platform, state: str | None, most: int = _MOST, *, oldest_first: bool = False, **query: Any
+    platform: Platform, state: str | None, max_jobs: int = _MAX_JOBS, *, oldest_first: bool = False, **query: Any
 ) -> list[Job]:
-    """Return jobs in some states, the newest first."""
+    """Return at most ``max_jobs`` jobs in some states, the newest first unless ``oldest_first``."""
     stages = read_stages(state)
     if stages == ["none"]:
         return []
-    return await platform.list_jobs(most, oldest_first=oldest_first, **(query | ({"stage": stages} if stages else {})))
+    return await platform.list_jobs(
+        max_jobs, oldest_first=oldest_first, **(query | ({"stage": stages} if stages else {}))
+    )
 
 
 def read_number(request: Request, name: str, default: int) -> int:
-    """Return a whole number of the query.
+    """Return a whole number of the query, or a default.
 
     Raises:
-        Refusal: it is none.
+        Refusal: the parameter is not a whole number.
     """
-    said = request.query_params.get(name, "").strip()
-    if not said:
+    value = request.query_params.get(name, "").strip()
+    if not value:
         return default
-    if not (said.isascii() and said.isdecimal() and len(said) < 10):
-        raise Refusal(400, f"Cannot read {name}={said[:100]}. Give a whole number of at least 0.")
-    return int(said)
+    if not (value.isascii() and value.isdecimal() and len(value) < 10):
+        raise Refusal(400, f"Cannot read {name}={value[:100]}. Give a whole number of at least 0.")
+    return int(value)
 
 
 async def stop_job(platform: Platform, job: Job, *, now: bool = False) -> None:
-    """Stop a job, with a checkpoint or at once."""
+    """Stop a job: after a checkpoint, or immediately if ``now``."""
     await platform.ask("POST", f"jobs/{job['id']}/stop", json={"now": now})
 
 
@@ -113,24 +117,24 @@ async def _list(request: Request, platform: Platform) -> Response:
     if order not in ("", "asc", "desc"):
         raise Refusal(400, f"Cannot sort by {field[:100]}:{order[:100]}. Write FIELD:asc or FIELD:desc.")
     is_by_time = field in ("id", "createTime")
-    limit = read_number(request, "limit", _MOST) or _MOST
+    limit = read_number(request, "limit", _MAX_JOBS) or _MAX_JOBS
     state = request.query_params.get("state")
     me = await platform.get("me")
-    # As theirs, a user's own; who is there to look after all, or only to look, has all.
+    # As in WMLA, users get their own jobs. Admins and viewers get all jobs.
     whose = {"owner": me["name"]} if me["role"] == "user" else {}
     is_ascending = order != "desc"
-    most = limit if is_by_time else _MOST
-    jobs = await find_jobs(platform, state, most, oldest_first=is_by_time and is_ascending, **whose)
-    told = [tell_execution(job) for job in jobs]
+    max_jobs = limit if is_by_time else _MAX_JOBS
+    jobs = await find_jobs(platform, state, max_jobs, oldest_first=is_by_time and is_ascending, **whose)
+    records = [describe_execution(job) for job in jobs]
     if not is_by_time:
-        if told and field not in told[0]:
-            raise Refusal(400, f"Cannot sort by {field[:100]}. There are {', '.join(told[0])}.")
-        told.sort(key=lambda record: str(record.get(field, "")), reverse=not is_ascending)
-    return JSONResponse(told[:limit])
+        if records and field not in records[0]:
+            raise Refusal(400, f"Cannot sort by {field[:100]}. The fields are {', '.join(records[0])}.")
+        records.sort(key=lambda record: str(record.get(field, "")), reverse=not is_ascending)
+    return JSONResponse(records[:limit])
 
 
 async def _get(request: Request, platform: Platform) -> Response:
-    return JSONResponse(tell_execution(await platform.find_job(request.path_params["id"])))
+    return JSONResponse(describe_execution(await platform.find_job(request.path_params["id"])))
 
 
 async def _stop(request: Request, platform: Platform) -> Response:
@@ -145,24 +149,24 @@ async def _delete(request: Request, platform: Platform) -> Response:
 
 async def _delete_all(_: Request, platform: Platform) -> Response:
     user = (await platform.get("me"))["name"]
-    # These commands never mean the jobs of other users, not even for an admin.
+    # Even an admin deletes only the admin's own jobs with this.
     for job in await platform.list_jobs(owner=user):
         await _delete_job(platform, job)
     return Response(status_code=204)
 
 
 async def _delete_job(platform: Platform, job: Job) -> None:
-    """Stop a job, and show it as theirs no more. What it left is kept as long as that of any job."""
+    """Stop a job, and hide it from WMLA's interface. The platform keeps its files as long as those of any job."""
     try:
         if not has_ended(job):
-            # That it ended meanwhile, or is being stopped, is as well.
+            # 409: the job has ended meanwhile, or it is being stopped.
             await platform.ask("POST", f"jobs/{job['id']}/stop", json={"now": True}, allowed=(409,))
         await platform.ask("PATCH", f"jobs/{job['id']}", json={"labels": {DELETED_LABEL: MARK}})
     except Refusal as refusal:
         if refusal.status != 403:
             raise
-        # Who may not do it hears of what was asked for, not of the steps.
-        raise Refusal(403, re.sub(r"^Cannot [a-z]+", "Cannot delete", refusal.told)) from refusal
+        # The refusal speaks of the request, to delete, not of one of its steps.
+        raise Refusal(403, re.sub(r"^Cannot [a-z]+", "Cannot delete", refusal.message)) from refusal
 
 
 async def _deploy(request: Request, platform: Platform) -> Response:
@@ -179,7 +183,7 @@ async def _get_log(request: Request, platform: Platform) -> Response:
 
 
 def answer_text(request: Request, text: str) -> Response:
-    """Return a text as it is, or as a JSON string, whichever is wanted; who says nothing gets JSON."""
+    """Return a text as plain text or as a JSON string, as the client accepts; JSON if it does not say."""
     wanted = request.headers.get("accept", "").lower()
     if "json" not in wanted and ("text/" in wanted or "octet-stream" in wanted):
         return PlainTextResponse(text)

@@ -1,4 +1,4 @@
-"""Instance groups, consumers, resource plans: the queues of the platform by these names. Changes none."""
+"""Checks instance groups, consumers and resource plans, which are queues of the platform. Changes no queue."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _NUM_SHOWN: Final = 20
 
 
 async def check_group(platform: Platform, name: str, kind: str, status: int) -> None:
-    """Refuse a name that no queue has which the user may see; those that there are stand in the refusal.
+    """Raise Refusal unless the user may see a queue of this name.
 
     Args:
-        platform: the REST of the platform, with the token of the client.
+        platform: the platform's REST interface, with the client's token.
         name: of the queue.
-        kind: what it was called, at the beginning of a sentence.
+        kind: the client's word for it, with a capital letter, such as "Consumer".
         status: of the refusal.
 
     Raises:
-        Refusal: there is none.
+        Refusal: the user may see no such queue; the message lists the queues that the user may see.
     """
     known = sorted(queue["name"] for queue in (await platform.get("queues"))["items"])
     if name in known:
         return
     more = f" and {len(known) - _NUM_SHOWN} more" if len(known) > _NUM_SHOWN else ""
-    there = f" You may use {', '.join(known[:_NUM_SHOWN])}{more}." if known else " There is none that you may use."
-    raise Refusal(status, f"{kind} {name[:100]} not found.{ask_whether(name[:100], known)}{there}")
+    allowed = f" You may use {', '.join(known[:_NUM_SHOWN])}{more}." if known else " You may not use any queue."
+    raise Refusal(status, f"{kind} {name[:100]} not found.{ask_whether(name[:100], known)}{allowed}")

@@ -1,4 +1,4 @@
-"""Output of an application: its loggers, its program, its processes. Reads the files that the launcher makes."""
+"""Reads the logs of an application: of its loggers, its program and its processes, from the files of the launcher."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _WORKER: Final = re.compile(r"worker-([0-9]+)")
 
 
 async def read_training_log(platform: Platform, job: Job, kind: str | None) -> str:
-    """Return a log of an execution; "" where nothing was written yet.
+    """Return a log of an execution; "" if nothing was written yet.
 
     Args:
-        platform: the REST of the platform, with the token of the client.
-        job: which one.
-        kind: one of `TYPES`. None: what the driver's logger wrote, and nothing else; ``outlog`` of a framework that has
-            none.
+        platform: the platform's REST interface, with the client's token.
+        job: the job.
+        kind: one of `TYPES`. None: the output of the driver's logger, or ``outlog`` if there is none and the framework
+            is not elastic.
 
     Raises:
-        Refusal: there is no such kind, or the log is not the user's to see.
+        Refusal: there is no such kind, or the user may not see the log.
     """
     if kind is None:
         framework = FRAMEWORKS.get(job["labels"].get(FRAMEWORK_LABEL, ""))
@@ -49,7 +49,7 @@ async def read_training_log(platform: Platform, job: Job, kind: str | None) -> s
             return text or ""
         kind = "outlog"
     if kind not in TYPES:
-        raise Refusal(400, f"There is no logType {kind[:100]}. There are {', '.join(TYPES)}.")
+        raise Refusal(400, f"There is no logType {kind[:100]}. Use one of {', '.join(TYPES)}.")
     if kind == "outerrlog":
         return await _read_worker(platform, job, None) or ""
     file = OUT_FILE if kind == "outlog" else ERR_FILE
@@ -58,7 +58,7 @@ async def read_training_log(platform: Platform, job: Job, kind: str | None) -> s
         if text:
             return text
     if kind == "errlog" and has_ended(job) and job["stage"] != "succeeded":
-        # It did not come as far as its own files.
+        # The job failed before its program wrote to its own files.
         return await _read_worker(platform, job, None) or f"{job['reason']}\n"
     return ""
 
@@ -67,13 +67,13 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     """Return a log of the driver (number 0) or of an executor.
 
     Args:
-        platform: the REST of the platform, with the token of the client.
-        job: whose.
-        number: of the executor.
+        platform: the platform's REST interface, with the client's token.
+        job: the job.
+        number: of the executor; 0 for the driver.
         log: ``stdout``, ``stderr`` or ``launcherlog``.
 
     Raises:
-        Refusal: there is no such log, or it is not the user's to see.
+        Refusal: there is no such log, or the user may not see it.
     """
     whose = f"executor {number}" if number else "the driver"
     text: str | None
@@ -83,12 +83,12 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
         process = executor_id(job["id"], number) if number else driver_id(job["id"])
         text = await _read(platform, job, process, FILES[log])
         if text is None and not number:
-            # Before any process spoke for the driver; a program that has none is spoken for by its first process.
+            # No process writes the driver's files yet, so take those of the first executor.
             text = await _read(platform, job, None, FILES[log])
         if not text and log == "stderr" and job["stage"] == "failed":
             text = await _read_worker(platform, job, number or None) or f"{job['reason']}\n"
     else:
-        raise Refusal(404, f"There is no log {log[:100]}. There are stdout, stderr and {LAUNCHER_LOG}.")
+        raise Refusal(404, f"There is no log {log[:100]}. The logs are stdout, stderr and {LAUNCHER_LOG}.")
     if text is None:
         if not number and not has_ended(job):
             return ""
@@ -97,7 +97,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Return the lines of a text with their ends, as ``tail`` counts them: a progress bar is one line.
+    r"""Return the lines of a text with their newlines. Only ``\n`` ends a line, so a progress bar is one line.
 
     >>> split_lines("1 %\r2 %\n\fa\u2028b")
     ['1 %\r2 %\n', '\x0ca\u2028b']
@@ -105,20 +105,20 @@ def split_lines(text: str) -> list[str]:
     return list(io.StringIO(text, newline="\n"))
 
 
-def take_last_lines(text: str, said: str | None) -> str:
-    r"""Return the last lines of a text.
+def take_last_lines(text: str, number: str | None) -> str:
+    r"""Return the last lines of a text; all lines if ``number`` is not a whole number.
 
     >>> take_last_lines("a\nb\nc\n", "2"), take_last_lines("a", None)
     ('b\nc\n', 'a')
     """
-    if said is None or not (said.isascii() and said.isdecimal() and len(said) < 10):
+    if number is None or not (number.isascii() and number.isdecimal() and len(number) < 10):
         return text
     lines = split_lines(text)
-    return "".join(lines[max(len(lines) - int(said), 0) :])
+    return "".join(lines[max(len(lines) - int(number), 0) :])
 
 
 async def _read(platform: Platform, job: Job, process: str | None, file: str) -> str | None:
-    """Return a file of a process's log directory; process None: of the first executor that has it."""
+    """Return a file of a process's log directory; if ``process`` is None, of the first executor that has it."""
     entries = await platform.list_files(job["id"], f"work/{LOG}")
     found = []
     for entry in entries:
@@ -126,7 +126,7 @@ async def _read(platform: Platform, job: Job, process: str | None, file: str) ->
         if entry["kind"] == "file" and len(parts) == 4 and parts[3] == file:
             owner = parts[2].partition(".")[0]
             if owner == process:
-                # On another host, after a pause, it is another directory; the newest is whole.
+                # After a pause, a process on another host has another directory; the newest file is complete.
                 found.append((entry["modified_at"], entry["path"]))
             elif process is None and owner.startswith("executor-"):
                 found.append((-float(owner.rpartition("-")[2]), entry["path"]))
@@ -134,7 +134,7 @@ async def _read(platform: Platform, job: Job, process: str | None, file: str) ->
 
 
 async def _read_worker(platform: Platform, job: Job, number: int | None) -> str | None:
-    """Return the platform's own log of an executor's process; None: of the first one that there is."""
+    """Return the platform's log of an executor's process; if ``number`` is None, of the first one that has a log."""
     worker = None if number is None else number - 1
     if worker is None:
         listed = (await platform.get(f"jobs/{job['id']}/logs"))["items"]
@@ -146,7 +146,7 @@ async def _read_worker(platform: Platform, job: Job, number: int | None) -> str 
 
 
 async def _read_launcher(platform: Platform, job: Job, number: int) -> str | None:
-    """Return what an executor's process said besides what its program printed, which is in the other logs."""
+    """Return the lines of an executor's process that its program did not print; the other logs have the program's."""
     text = await _read_worker(platform, job, number)
     if text is None:
         return None
@@ -155,7 +155,7 @@ async def _read_launcher(platform: Platform, job: Job, number: int) -> str | Non
         printed.update(split_lines(await _read(platform, job, executor_id(job["id"], number), file) or ""))
     own = []
     for line in split_lines(text):
-        # As often as the program printed a line it is the program's; again, and another process printed it too.
+        # If the program printed a line n times, the first n are the program's, and further ones are not.
         printed[line] -= 1
         if printed[line] < 0:
             own.append(line)

@@ -1,4 +1,4 @@
-"""The executors of an application, now and before: read from its driver's events, only new ones each time."""
+"""Finds the present and former executors of an application from the events of its driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EMPTIES: Final = frozenset({"finished", "stopped", "failed"})
 
 
 class Members(NamedTuple):
-    """Numbers of executors, worker 0 being number 1: those that are there, and all that are known."""
+    """Numbers of the present executors and of all known ones; worker 0 is executor 1."""
 
     present: frozenset[int] = frozenset()
     known: frozenset[int] = frozenset()
@@ -25,13 +25,13 @@ EMPTY: Final = Members()
 
 
 class MembershipReader:
-    """Remembers of each job how far it was read."""
+    """Reads the events of jobs, and keeps how far it has read, so that it reads each event once."""
 
     def __init__(self) -> None:
         self._read: OrderedDict[str, tuple[int, Members]] = OrderedDict()
 
     async def find(self, platform: Platform, job: Job) -> Members:
-        """Return the executors of a job, which the user may see."""
+        """Return the executors of a job that the user may see."""
         name = job["id"]
         after, members = self._read.get(name, (0, EMPTY))
         while True:
@@ -45,13 +45,13 @@ class MembershipReader:
         self._read.move_to_end(name)
         while len(self._read) > _MAX_JOBS:
             self._read.popitem(last=False)
-        # After an attempt that was cut off, the end of some workers may be missing in the record.
+        # If an attempt was interrupted, events for the end of some workers may be missing.
         newest = sorted(members.present)[len(members.present) - min(job["num_slots"], len(members.present)) :]
         return Members(frozenset(newest), members.known)
 
 
 def follow(members: Members, event: Any) -> Members:
-    """Return the executors after an event.
+    """Return the executors of a job after an event.
 
     >>> follow(EMPTY, {"kind": "joined", "worker": 0})
     Members(present=frozenset({1}), known=frozenset({1}))

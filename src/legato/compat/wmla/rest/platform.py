@@ -1,4 +1,4 @@
-"""The platform as the plugin asks it: its own REST, with the token of the plugin's client. Keeps nothing."""
+"""Sends requests to the platform's own REST interface, with the token of the plugin's client. Keeps no state."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _MOST: Final = 10_000
 _TAIL_BYTES: Final = 16 * 2**20
 
 Inside = Callable[[Scope], httpx.AsyncClient]
-"""Makes a client of the platform's REST for a request; see the server's plugins."""
+"""Makes a client of the platform's REST interface for a request; see the server's plugins."""
 
 Job = Mapping[str, Any]
-"""A job as the platform's REST shows it."""
+"""A job, as the platform's REST interface returns it."""
 
 
 class Platform:
     """The platform for one user.
 
     Args:
-        client: of its REST.
-        secret: the token of the user. None: no token.
+        client: of the platform's REST interface.
+        secret: the user's token; None: no token.
     """
 
     def __init__(self, client: httpx.AsyncClient, secret: str | None) -> None:
@@ -41,16 +41,16 @@ class Platform:
         self.headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
 
     async def ask(self, method: str, path: str, *, allowed: Sequence[int] = (), **more: Any) -> httpx.Response:
-        """Ask something of the platform.
+        """Send a request to the platform.
 
         Args:
-            method: of HTTP.
+            method: HTTP method.
             path: below ``/api/v1/``.
-            allowed: statuses of errors that are answers to this question.
-            more: as httpx takes it.
+            allowed: statuses of errors that the caller handles.
+            more: further arguments for httpx.
 
         Raises:
-            Refusal: it answers with another error.
+            Refusal: the platform answers with another error.
         """
         headers = {**self.headers, **more.pop("headers", {})}
         answer = await self._client.request(method, f"{API}/{path}", headers=headers, **more)
@@ -59,14 +59,14 @@ class Platform:
         return answer
 
     async def get(self, path: str, **query: Any) -> Any:
-        """Return what is at a path."""
+        """Return the JSON answer of a GET request."""
         return (await self.ask("GET", path, params=query)).json()
 
     async def find_job(self, name: str) -> Job:
         """Return a job by any of its ids, or by its name.
 
         Raises:
-            Refusal: there is none that the user may see, or it was deleted.
+            Refusal: the user may see no such job, or it was deleted.
         """
         missing = Refusal(404, f"There is no execution or application {name[:100]} that you may see. {_WHERE}")
         if not _NAME.fullmatch(name):
@@ -78,7 +78,7 @@ class Platform:
         return job
 
     async def list_jobs(self, most: int = _MOST, *, oldest_first: bool = False, **query: Any) -> list[Job]:
-        """Return jobs that came as theirs and that the user may see, the newest first."""
+        """Return jobs of WMLA's interface that the user may see, the newest first unless ``oldest_first``."""
         found: list[Job] = []
         query |= {"label": f"{MARK_LABEL}={MARK}", "order": "oldest" if oldest_first else "newest"}
         after: dict[str, str] = {}
@@ -91,15 +91,15 @@ class Platform:
         return found[:most]
 
     async def list_files(self, job: str, path: str, *, needs_all: bool = False) -> list[Mapping[str, Any]]:
-        """Return what is in a folder of a job and below it; nothing if there is no such folder.
+        """Return the entries of a job's folder and its subfolders; an empty list if there is no such folder.
 
         Args:
-            job: its id.
+            job: id of the job.
             path: of the folder.
-            needs_all: rather nothing than a part of it.
+            needs_all: whether an incomplete list is an error.
 
         Raises:
-            Refusal: the files are not the user's to see, or not all of them are shown.
+            Refusal: the user may not see the files, or the list is incomplete and ``needs_all``.
         """
         answer = await self.ask("GET", f"jobs/{job}/files", params={"path": path, "recursive": "true"}, allowed=(404,))
         if answer.status_code == 404:
@@ -109,14 +109,13 @@ class Platform:
             raise Refusal(
                 409,
                 f"{path} of {job} has too many files, or file names that are not text, so it cannot be sent as a "
-                "whole. "
-                f"Fetch what you need of it with 'legato download {job} PATH'.",
+                f"whole. Download the parts that you need with 'legato download {job} PATH'.",
             )
         items: list[Mapping[str, Any]] = found["items"]
         return items
 
     async def read_end(self, job: str, path: str) -> str | None:
-        """Return a file of a job as text, or the end of one that is very long; None: there is none."""
+        """Return the last 16 MiB of a job's file as text; None if there is no such file."""
         answer = await self.ask(
             "GET",
             f"jobs/{job}/files/{quote(path)}",
@@ -128,10 +127,10 @@ class Platform:
         return "" if answer.status_code == 416 else answer.content.decode(errors="replace")
 
     async def read_file(self, job: str, path: str, num_bytes: int, chunk_bytes: int) -> AsyncIterator[bytes]:
-        """Yield so many bytes of a file of a job, all of one version of it.
+        """Yield the first ``num_bytes`` bytes of a job's file in chunks, all of one version of the file.
 
         Raises:
-            Refusal: there are fewer by now, or others.
+            Refusal: the file has changed, or has fewer bytes.
         """
         place, version = 0, None
         while place < num_bytes:
@@ -146,10 +145,10 @@ class Platform:
             place = last + 1
 
     async def read_log(self, job: str, log: str, num_lines: int) -> str | None:
-        """Return the last lines of a log of the platform's own; None: there is no such log."""
+        """Return the last lines of a log that the platform keeps; None if there is no such log."""
         answer = await self.ask("GET", f"jobs/{job}/logs/{log}", params={"tail": num_lines}, allowed=(404,))
         return None if answer.status_code == 404 else answer.content.decode(errors="replace")
 
 
 Handler = Callable[[Request, Platform], Awaitable[Any]]
-"""A route, for a user who is known."""
+"""Answers a request; the `Platform` has the user's token."""

@@ -1,4 +1,4 @@
-"""The plugin itself: all its routes, and what holds for each of them. Starts nothing and opens no connection."""
+"""The plugin of the server for WMLA's REST interface: puts all routes together. Starts no task, opens no connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import legato
 from legato.compat.wmla.rest import applications, executions, scheduler_pages
 from legato.compat.wmla.rest.bundles import Limits
-from legato.compat.wmla.rest.keys import Keys
+from legato.compat.wmla.rest.keys import Authenticator
 from legato.compat.wmla.rest.members import MembershipReader
 from legato.compat.wmla.rest.platform import Handler, Inside, Platform
 from legato.compat.wmla.rest.refusals import Refusal, answer_error
@@ -37,7 +37,7 @@ PREFIXES: Final = (
 _COMMAND_FILE: Final = Path(__file__).parents[1] / "tools" / "dlicmd.py"
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-INSTEAD: Final[Mapping[str, str]] = {
+UNSUPPORTED: Final[Mapping[str, str]] = {
     f"{DEEP_LEARNING}/hypersearch": "Hyperparameter search is not supported. Submit one execution for each set of "
     "parameters, with the parameters behind ' -- '; they share the slots.",
     f"{DEEP_LEARNING}/datasets": "Legato does not manage data sets. Put the data into the data directory, and name it "
@@ -55,18 +55,18 @@ INSTEAD: Final[Mapping[str, str]] = {
     f"POST {DEEP_LEARNING}/execs.",
     "/v2/spaces": "There are no spaces. Queues limit the slots of users; see 'legato queues'.",
 }
-"""What is not supported, by the beginning of its path, and what to use instead."""
+"""Messages for what is not supported, by the beginning of the path. They say what to use instead."""
 
 
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator has chosen, as far as it concerns the plugin.
+    """The settings of the server that the plugin uses.
 
     Args:
         data_root: the directory of all data on the machines.
-        upload_max_bytes: of one upload, packed.
-        upload_max_unpacked_bytes: of one upload, unpacked.
-        upload_max_ratio: bytes unpacked per byte packed.
-        upload_max_files: files and folders in one upload.
+        upload_max_bytes: maximum size of an upload.
+        upload_max_unpacked_bytes: maximum size of all files of an upload.
+        upload_max_ratio: maximum number of unpacked bytes per packed byte.
+        upload_max_files: maximum number of files and folders in an upload.
     """
 
     data_root: str
@@ -77,13 +77,13 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
-    """Return the plugin, as the server takes it.
+    """Return the plugin as an ASGI application.
 
     Args:
-        inside: makes a client of the platform's REST for a request.
-        settings: what the operator has chosen.
+        inside: makes a client of the platform's REST interface for a request.
+        settings: of the server.
     """
-    keys, book = Keys(inside), MembershipReader()
+    authenticator, reader = Authenticator(inside), MembershipReader()
     limits = Limits(
         packed_bytes=settings.upload_max_bytes,
         unpacked_bytes=settings.upload_max_unpacked_bytes,
@@ -93,33 +93,33 @@ def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
     submitter = Submitter(settings.data_root, limits)
     version = legato.__version__
 
-    async def find_nobody(request: Request) -> Platform:
+    async def without_user(request: Request) -> Platform:
         return Platform(inside(request.scope), None)
 
-    async def find_user(request: Request) -> Platform:
-        # Without a connection there is nothing that would have to be closed.
-        return Platform(inside(request.scope), await keys.find_secret(request))
+    async def with_user(request: Request) -> Platform:
+        # The client calls the platform in this process, so it has no connection that must be closed.
+        return Platform(inside(request.scope), await authenticator.find_secret(request))
 
     routes = [Route(COMMAND, _send_command, methods=["GET"])]
-    routes += [_route(*route, find_nobody) for route in make_session_routes(keys, inside)]
+    routes += [_route(*route, without_user) for route in make_session_routes(authenticator, inside)]
     for base, found in (
         (DEEP_LEARNING, executions.make_routes(submitter, version)),
-        (DEEP_LEARNING, applications.make_scheduler_routes(book)),
+        (DEEP_LEARNING, applications.make_scheduler_routes(reader)),
         (DEEP_LEARNING, scheduler_pages.make_routes(version, settings.data_root)),
-        (CONDUCTOR, applications.make_conductor_routes(book)),
+        (CONDUCTOR, applications.make_conductor_routes(reader)),
     ):
-        routes += [_route(method, base + path, handler, find_user) for method, path, handler in found]
-    for beginning, told in INSTEAD.items():
+        routes += [_route(method, base + path, handler, with_user) for method, path, handler in found]
+    for beginning, message in UNSUPPORTED.items():
         for path in (beginning, f"{beginning}/{{rest:path}}"):
-            routes.append(Route(path, _refusing(told), methods=list(_METHODS)))
+            routes.append(Route(path, _refusing(message), methods=list(_METHODS)))
     kinds = (Refusal, UsageError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, answer_error))
     app.router.redirect_slashes = False
-    return _Tidy(app)
+    return _PathCleaner(app)
 
 
-class _Tidy:
-    """Takes slashes at the end of paths away, and doubled ones: clients put their parts together without care."""
+class _PathCleaner:
+    """Removes double slashes and slashes at the end of paths, which some clients send."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -136,9 +136,9 @@ def _route(method: str, path: str, handler: Handler, find: Callable[[Request], A
     return Route(path, answer, methods=[method])
 
 
-def _refusing(told: str) -> Callable[[Request], Awaitable[Response]]:
+def _refusing(message: str) -> Callable[[Request], Awaitable[Response]]:
     async def refuse(_: Request) -> Response:
-        raise Refusal(501, told)
+        raise Refusal(501, message)
 
     return refuse
 

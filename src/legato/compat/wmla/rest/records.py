@@ -1,4 +1,4 @@
-"""A job of Legato as the records of WMLA: of an execution, an application, an application of the Conductor. Pure."""
+"""Converts a job into WMLA's records of executions, applications and applications of the Conductor. Pure."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _MAX_PARTS: Final = 32
 _ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 
 
-def tell_state(job: Job) -> str:
-    """Return the state of a job, in the words of the release whose form its submission had."""
+def state_of(job: Job) -> str:
+    """Return WMLA's state of a job: the name of release 1.2.x if the submission had an instance group, else of 2.x."""
     state = STATES[job["stage"]]
     return state.old if GROUP_LABEL in job["labels"] else state.now
 
 
 def has_ended(job: Job) -> bool:
-    """Return whether a job is over."""
+    """Return whether a job has ended."""
     return job["stage"] in _ENDED
 
 
 def count_slots(job: Job) -> int:
-    """Return how many slots a job holds, as far as its state says that it holds any.
+    """Return the number of slots that a job holds; 0 if WMLA's state is pending.
 
-    It has its first ones while its workers start, and those that its end has not yet given back: it is pending then.
+    A pending job may hold slots: those with which its workers start, or those that it has not given back yet.
     """
     held: int = job["num_slots"]
     return 0 if STATES[job["stage"]] is PENDING else held
 
 
 def split_label(name: str, text: str) -> dict[str, str]:
-    """Return the labels that hold a text which may be longer than one; what is too long for all is cut.
+    """Return the labels for a text, which may be longer than one label. A text that is too long for 32 labels is cut.
 
     >>> split_label("a", "x" * 256)["a.2"]
     'x'
@@ -60,25 +60,25 @@ def split_label(name: str, text: str) -> dict[str, str]:
 
 
 def join_label(labels: Mapping[str, str], name: str) -> str:
-    """Return a text that `split_label` has split."""
+    """Return the text of labels that `split_label` returned."""
     parts = [labels.get(name, "")]
     while (part := labels.get(f"{name}.{len(parts) + 1}")) is not None:
         parts.append(part)
     return "".join(parts)
 
 
-def tell_execution(job: Job) -> dict[str, Any]:
-    """Return the record of an execution: one level, and texts, numbers and truth values only.
+def describe_execution(job: Job) -> dict[str, Any]:
+    """Return the record of an execution, without nested values.
 
-    One that was submitted as to 1.2.x, with an instance group, has the fields of those releases besides.
+    If the submission named an instance group, as in 1.2.x, the record also has the fields of those releases.
     """
     labels = job["labels"]
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "id": job["id"],
         "args": join_label(labels, ARGUMENTS_LABEL),
         "submissionId": driver_id(job["id"]),
         "creator": job["owner"],
-        "state": tell_state(job),
+        "state": state_of(job),
         "appId": job["id"],
         "schedulerUrl": "",
         "modelFileOwnerName": job["owner"],
@@ -90,21 +90,21 @@ def tell_execution(job: Job) -> dict[str, Any]:
         "numWorker": job["max_workers"],
         "framework": labels.get(FRAMEWORK_LABEL, ""),
         "reason": job["reason"],
-        "notice": " ".join(part for part in (join_label(labels, NOTICE_LABEL), _tell_step(job)) if part),
+        "notice": " ".join(part for part in (join_label(labels, NOTICE_LABEL), _warn_of_step_size(job)) if part),
     }
     if GROUP_LABEL in labels:
-        told |= {
+        record |= {
             "userName": job["owner"],
             "sigName": labels[GROUP_LABEL],
             "sigId": labels[GROUP_LABEL],
             "masterURL": "",
             "executionUserName": job["owner"],
         }
-    return told
+    return record
 
 
-def _tell_step(job: Job) -> str:
-    """Say that the steps of a job turned out larger than its workers make them; "" where they did not."""
+def _warn_of_step_size(job: Job) -> str:
+    """Return a warning if the steps of a job have more micro-batches than the job has workers, else ""."""
     num_micro_batches = (job["progress"] or {}).get("num_micro_batches") or 0
     if not job["is_elastic"] or num_micro_batches <= job["max_workers"]:
         return ""
@@ -114,12 +114,12 @@ def _tell_step(job: Job) -> str:
     )
 
 
-def tell_application(job: Job, members: Members, now: float) -> dict[str, Any]:
-    """Return the record of an application, as the scheduler has it.
+def describe_application(job: Job, members: Members, now: float) -> dict[str, Any]:
+    """Return the scheduler's record of an application.
 
     Args:
-        job: which one.
-        members: its workers, as far as they were looked up.
+        job: the job.
+        members: its executors, or `EMPTY` if the caller does not need them.
         now: seconds since 1970.
     """
     labels = job["labels"]
@@ -131,11 +131,11 @@ def tell_application(job: Job, members: Members, now: float) -> dict[str, Any]:
         "applicationid": job["id"],
         "applicationname": labels.get(APPLICATION_LABEL, job["name"]),
         "type": labels.get(TYPE_LABEL, "BATCH"),
-        "state": tell_state(job),
+        "state": state_of(job),
         "reason": job["reason"],
         "uiport": "",
-        "driver": _tell_driver(job),
-        "executors": _tell_executors(job, members),
+        "driver": _describe_driver(job),
+        "executors": _describe_executors(job, members),
         "slots": count_slots(job),
         "demandslots": 0 if has_ended(job) else job["max_workers"],
         "hosts": "",
@@ -152,13 +152,13 @@ def tell_application(job: Job, members: Members, now: float) -> dict[str, Any]:
         "dltype": labels.get(FRAMEWORK_LABEL, ""),
         "elastic": job["is_elastic"],
         "numWorker": job["max_workers"],
-        "task0": {"id": driver_id(job["id"]), "state": tell_state(job)},
-        "task12n": _tell_executors(job, members),
+        "task0": {"id": driver_id(job["id"]), "state": state_of(job)},
+        "task12n": _describe_executors(job, members),
     }
 
 
-def tell_engine_application(job: Job) -> dict[str, Any]:
-    """Return the record of an application, as the engine of the scheduler has it; times in seconds since 1970."""
+def describe_engine_application(job: Job) -> dict[str, Any]:
+    """Return the record of an application in the scheduler's engine; times are in seconds since 1970."""
     labels = job["labels"]
     return {
         "id": job["id"],
@@ -168,7 +168,7 @@ def tell_engine_application(job: Job) -> dict[str, Any]:
         "tag": "",
         "type": "ELASTIC" if job["is_elastic"] else "PARALLEL",
         "priority": job["priority"],
-        "state": tell_state(job),
+        "state": state_of(job),
         "reason": job["reason"],
         "is_packing": False,
         "pack_id": "",
@@ -185,31 +185,31 @@ def tell_engine_application(job: Job) -> dict[str, Any]:
     }
 
 
-def tell_conductor_application(job: Job, members: Members, now: float) -> dict[str, Any]:
-    """Return the record of an application, as the Conductor has it; ``gpuslots`` are the slots that it holds now."""
+def describe_conductor_application(job: Job, members: Members, now: float) -> dict[str, Any]:
+    """Return the Conductor's record of an application; ``gpuslots`` is the number of slots that it holds now."""
     return {
         "applicationid": job["id"],
         "applicationname": job["labels"].get(APPLICATION_LABEL, job["name"]),
-        "driver": _tell_driver(job),
-        "state": tell_state(job),
+        "driver": _describe_driver(job),
+        "state": state_of(job),
         "username": job["owner"],
         "priority": job["priority"],
         "submittedtime": _write_time(job["submitted_at"]),
         "apprunduration": _count_minutes(job, now),
         "slots": count_slots(job),
         "gpuslots": count_slots(job),
-        # Not measured by the platform.
+        # The platform does not measure these.
         "gpumemused": {"total": 0},
         "gpudevutil": {"total": 0},
-        "executors": _tell_executors(job, Members(members.present, members.present)),
+        "executors": _describe_executors(job, Members(members.present, members.present)),
     }
 
 
-def _tell_driver(job: Job) -> dict[str, Any]:
+def _describe_driver(job: Job) -> dict[str, Any]:
     return {
         "id": driver_id(job["id"]),
         "containerid": "",
-        "state": tell_state(job),
+        "state": state_of(job),
         "host": "",
         "coresused": 0,
         "memused": 0,
@@ -219,7 +219,7 @@ def _tell_driver(job: Job) -> dict[str, Any]:
     }
 
 
-def _tell_executors(job: Job, members: Members) -> Sequence[dict[str, Any]]:
+def _describe_executors(job: Job, members: Members) -> Sequence[dict[str, Any]]:
     return [
         {
             "id": executor_id(job["id"], number),

@@ -17,50 +17,50 @@ from legato.core.errors import LegatoError, UsageError
 _log = structlog.get_logger(__name__)
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Legato", charset="UTF-8"'}
-# What can be read but not done is 400 there.
+# WMLA answers with 400 if it can read a request but not execute it.
 _STATUSES: Final = {422: 400, 412: 409, 421: 400}
 
 
 class Refusal(LegatoError):
-    """An answer that is an error.
+    """An error that is sent to the client.
 
     Args:
-        status: of HTTP.
-        told: a sentence that says what to do.
+        status: HTTP status.
+        message: says what failed and what to do.
         headers: of the answer.
     """
 
-    def __init__(self, status: int, told: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
         self.status = status
-        self.told = told
+        self.message = message
         self.headers = dict(headers or {})
 
     def render(self) -> Response:
         """Return the answer."""
         headers = {**(_CHALLENGE if self.status == 401 else {}), **self.headers}
-        return PlainTextResponse(f"Error {self.status}: {self.told}", self.status, headers)
+        return PlainTextResponse(f"Error {self.status}: {self.message}", self.status, headers)
 
 
 def refuse_as(answer: httpx.Response) -> Refusal:
-    """Return the refusal that an error of the platform is."""
+    """Return a refusal with the status and the message of the platform's error."""
     try:
-        told = str(msgspec.json.decode(answer.content)["detail"])
+        message = str(msgspec.json.decode(answer.content)["detail"])
     except (msgspec.MsgspecError, TypeError, KeyError, UnicodeDecodeError):
-        told = "The platform sent an unexpected answer."
+        message = "The platform sent an unexpected answer."
     wait = {"Retry-After": answer.headers["Retry-After"]} if "Retry-After" in answer.headers else None
-    return Refusal(_STATUSES.get(answer.status_code, answer.status_code), told, wait)
+    return Refusal(_STATUSES.get(answer.status_code, answer.status_code), message, wait)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Return the answer to a request whose route has raised."""
+    """Return the answer to a request whose route has raised an error."""
     if isinstance(error, Refusal):
         return error.render()
     if isinstance(error, UsageError):
         return Refusal(400, str(error)).render()
     if isinstance(error, HTTPException):
-        told = {404: "There is no such path.", 405: "This path does not support this method."}
-        return Refusal(error.status_code, told.get(error.status_code, str(error.detail)), error.headers).render()
+        messages = {404: "There is no such path.", 405: "This path does not support this method."}
+        return Refusal(error.status_code, messages.get(error.status_code, str(error.detail)), error.headers).render()
     if isinstance(error, ClientDisconnect):
         return Refusal(400, "The connection closed before the whole body arrived. Send it again.").render()
     _log.error("a plugin of the server could not answer a request", path=request.url.path, exc_info=error)

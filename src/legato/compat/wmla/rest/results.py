@@ -1,6 +1,6 @@
-"""The result of an execution: its model directory as a zip file, made while it is sent. Keeps no copy of it.
+"""Sends the result of an execution: its files in ``model`` as a zip file, which is made while it is sent.
 
-The files are stored as they are, so that its length is known before its first byte.
+The files are stored without compression, so that the size of the zip file is known before the first byte is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from legato.compat.wmla.rest.refusals import Refusal
 
 _CHUNK_BYTES: Final = 4 * 2**20
 
-# Of a zip file (APPNOTE 6.3.3, section 4.3): each entry has a header, with room for large numbers, and a descriptor.
+# Sizes in a zip file (APPNOTE 6.3.3, section 4.3). Each entry has a header, with a zip64 field, and a descriptor.
 _LOCAL_BYTES: Final = 30 + 20
 _DESCRIPTOR_BYTES: Final = 24
 _CENTRAL_BYTES: Final = 46
@@ -27,15 +27,15 @@ _END_BYTES: Final = 22
 _LARGE_END_BYTES: Final = 56 + 20
 LARGE_BYTES: Final = 2**31 - 1
 MANY_FILES: Final = 2**16 - 1
-"""Above these the standard library writes larger numbers."""
+"""Above `LARGE_BYTES` and `MANY_FILES` the standard library writes zip64 fields."""
 
 _FIRST_TIME: Final = 315_532_800.0
 _LAST_TIME: Final = 4_354_819_198.0
-"""Of a zip file: the years 1980 to 2107."""
+"""The first and the last time that a zip file can store, in the years 1980 and 2107, in seconds since 1970."""
 
 
 class ResultFile(NamedTuple):
-    """A file of a result. ``path``: in the job's files; ``name``: in the zip file; ``modified_at``: since 1970."""
+    """A file of a result: its `path` in the job's files, its `name` in the zip file; times are seconds since 1970."""
 
     path: str
     name: str
@@ -44,10 +44,10 @@ class ResultFile(NamedTuple):
 
 
 async def list_result(platform: Platform, job: Job) -> list[ResultFile]:
-    """Return the files of a result.
+    """Return the files of a job's result.
 
     Raises:
-        Refusal: there are none, or too many, or they are not the user's to see.
+        Refusal: there is no file, there are too many, or the user may not see them.
     """
     entries = await platform.list_files(job["id"], f"work/{MODEL}", needs_all=True)
     files = [
@@ -61,16 +61,16 @@ async def list_result(platform: Platform, job: Job) -> list[ResultFile]:
 
 
 def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile], *, with_body: bool = True) -> Response:
-    """Return the answer that is a result.
+    """Return the answer with a job's result.
 
     Args:
-        platform: the REST of the platform, with the token of the client.
-        job: whose.
-        files: of it.
-        with_body: False: the head alone; no file is read.
+        platform: the platform's REST interface, with the client's token.
+        job: the job.
+        files: of the result.
+        with_body: if False, only the headers are sent, and no file is read.
     """
     num_bytes = count_bytes(files)
-    # Their clients take the name between ';' and the size behind 'size='.
+    # WMLA's clients parse the name after the first ';' and the size after 'size='.
     headers = {
         "Content-Disposition": f"attachment;filename=dlpd-model-{job['id']}.zip;size={num_bytes}",
         "Content-Length": str(num_bytes),
@@ -81,7 +81,7 @@ def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile], *, 
 
 
 def count_bytes(files: Sequence[ResultFile]) -> int:
-    """Return how many bytes the zip file has."""
+    """Return the size of the zip file in bytes."""
     place = central = 0
     for file in files:
         name_bytes = len(file.name.encode())
@@ -107,7 +107,7 @@ async def _send(platform: Platform, job: str, files: Sequence[ResultFile]) -> As
 
 
 class _Sink(io.RawIOBase):
-    """What a zip file is written to: cannot go back, and is emptied again and again."""
+    """A write-only stream for a zip file. It is not seekable, and `take` empties it."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -120,7 +120,7 @@ class _Sink(io.RawIOBase):
         return len(data)
 
     def take(self) -> bytes:
-        """Return what was written since the last time."""
+        """Return the bytes that were written since the last call."""
         taken = bytes(self._held)
         self._held.clear()
         return taken

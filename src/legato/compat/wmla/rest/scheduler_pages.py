@@ -1,4 +1,4 @@
-"""Other pages of the scheduler: settings, status, instances, plans, pods. Made from pool and queues."""
+"""Further routes of the scheduler: settings, status, instances, resource plans, pods, from the pool and the queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from legato.compat.wmla.rest.executions import Route, find_jobs
 from legato.compat.wmla.rest.platform import Job, Platform
-from legato.compat.wmla.rest.records import count_slots, has_ended, tell_state
+from legato.compat.wmla.rest.records import count_slots, has_ended, state_of
 from legato.compat.wmla.rest.refusals import Refusal
 
 
@@ -23,7 +23,7 @@ def make_routes(version: str, data_root: str) -> Sequence[Route]:
         data_root: the directory of all data on the machines.
     """
 
-    async def tell_settings(_: Request, platform: Platform) -> Response:
+    async def get_settings(_: Request, platform: Platform) -> Response:
         await platform.get("me")
         return JSONResponse(
             {
@@ -35,14 +35,14 @@ def make_routes(version: str, data_root: str) -> Sequence[Route]:
             }
         )
 
-    async def tell_status(_: Request, platform: Platform) -> Response:
+    async def get_status(_: Request, platform: Platform) -> Response:
         pool = await platform.get("pool")
-        told = {"status": "OK", "state": "RUNNING", "version": f"legato-{version}", "policy": pool["policy"]}
-        return JSONResponse(told | {name: pool[name] for name in ("num_slots", "num_usable", "num_free")})
+        record = {"status": "OK", "state": "RUNNING", "version": f"legato-{version}", "policy": pool["policy"]}
+        return JSONResponse(record | {name: pool[name] for name in ("num_slots", "num_usable", "num_free")})
 
     return (
-        ("GET", "/conf", tell_settings),
-        ("GET", "/status", tell_status),
+        ("GET", "/conf", get_settings),
+        ("GET", "/status", get_status),
         ("GET", "/scheduler/instances", _list_instances),
         ("GET", "/scheduler/kubernetesobjects", _list_objects),
         ("GET", "/resplans/resplantree", _get_plans),
@@ -54,17 +54,17 @@ def make_routes(version: str, data_root: str) -> Sequence[Route]:
 
 async def _list_instances(_: Request, platform: Platform) -> Response:
     pool = await platform.get("pool")
-    told = {"name": "legato", "state": "RUNNING", "slots": pool["num_slots"], "freeslots": pool["num_free"]}
-    return JSONResponse([told])
+    record = {"name": "legato", "state": "RUNNING", "slots": pool["num_slots"], "freeslots": pool["num_free"]}
+    return JSONResponse([record])
 
 
 async def _list_objects(request: Request, platform: Platform) -> Response:
-    """There is no Kubernetes here; jobs and the slots that they hold are reported in its form."""
+    """List Kubernetes objects. Legato runs without Kubernetes: jobs are parallel jobs, and slots of jobs are pods."""
     kind, name = request.query_params.get("type", ""), request.query_params.get("name")
     if kind not in ("pod", "paralleljob"):
-        raise Refusal(400, f"There is no type {kind[:100]} of objects. There are pod and paralleljob.")
+        raise Refusal(400, f"There is no type {kind[:100]} of objects. The types are pod and paralleljob.")
     jobs = [job for job in await find_jobs(platform, None) if not has_ended(job)]
-    items = [_tell_job(job) for job in jobs] if kind == "paralleljob" else await _list_pods(platform, jobs)
+    items = [_describe_job(job) for job in jobs] if kind == "paralleljob" else await _list_pods(platform, jobs)
     if name is not None:
         items = [item for item in items if item["metadata"]["name"] == name]
         if not items:
@@ -92,7 +92,7 @@ async def _list_pods(platform: Platform, jobs: Sequence[Job]) -> list[dict[str, 
     ]
 
 
-def _tell_job(job: Job) -> dict[str, Any]:
+def _describe_job(job: Job) -> dict[str, Any]:
     return {
         "kind": "ParallelJob",
         "metadata": {
@@ -102,17 +102,17 @@ def _tell_job(job: Job) -> dict[str, Any]:
             "labels": {"app": job["id"], "user": job["owner"]},
         },
         "spec": {"priority": job["priority"], "minWorkers": job["min_workers"], "maxWorkers": job["max_workers"]},
-        "status": {"jobStatus": tell_state(job), "running": count_slots(job), "reason": job["reason"]},
+        "status": {"jobStatus": state_of(job), "running": count_slots(job), "reason": job["reason"]},
     }
 
 
 async def _get_plans(_: Request, platform: Platform) -> Response:
     queues = (await platform.get("queues"))["items"]
-    return JSONResponse({"name": "root", "children": [_tell_plan(queue) for queue in queues]})
+    return JSONResponse({"name": "root", "children": [_describe_plan(queue) for queue in queues]})
 
 
 async def _get_plan(request: Request, platform: Platform) -> Response:
-    return JSONResponse(_tell_plan(await _find_plan(request, platform)))
+    return JSONResponse(_describe_plan(await _find_plan(request, platform)))
 
 
 async def _delete_plan(request: Request, platform: Platform) -> Response:
@@ -122,15 +122,15 @@ async def _delete_plan(request: Request, platform: Platform) -> Response:
 
 
 async def _find_plan(request: Request, platform: Platform) -> Any:
-    """Return the queue that is a resource plan."""
+    """Return the queue of a resource plan."""
     wanted = request.path_params["name"]
     for queue in (await platform.get("queues"))["items"]:
         if queue["name"] == wanted:
             return queue
-    raise Refusal(404, f"There is no resource plan {wanted[:100]}. A resource plan is a queue here.")
+    raise Refusal(404, f"There is no resource plan {wanted[:100]}. In Legato, resource plans are queues.")
 
 
-def _tell_plan(queue: Any) -> dict[str, Any]:
+def _describe_plan(queue: Any) -> dict[str, Any]:
     return {
         "name": queue["name"],
         "consumer": queue["name"],

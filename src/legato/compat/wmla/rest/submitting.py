@@ -1,4 +1,4 @@
-"""Turns a submission to WMLA into one to the platform's REST: reads, repacks and sends it."""
+"""Turns a submission to WMLA's interface into a job of the platform: reads it, repacks its code and submits it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from legato.core.errors import UsageError
 from legato.uploads.receiving import Arrivals, read_promptly
 
 NOTICE: Final = "X-WMLA-Notice"
-"""Header of an answer that tells what is to be known of a submission."""
+"""Header of the answer with the notice of a submission."""
 
-_WARNING: Final = "X-Legato-Warning"  # of the platform
+_WARNING: Final = "X-Legato-Warning"  # a header of the platform
 _MAX_TEXT_BYTES: Final = 2**20
 _MAX_FILES: Final = 100
 _MAX_FIELDS: Final = 20
@@ -43,7 +43,7 @@ class Submitter:
 
     Args:
         data_root: the directory of all data on the machines.
-        limits: how much may be sent.
+        limits: of an upload.
     """
 
     def __init__(self, data_root: str, limits: Limits) -> None:
@@ -52,13 +52,13 @@ class Submitter:
         self._arrivals = Arrivals("submissions")
 
     async def submit(self, request: Request, platform: Platform) -> tuple[Job, str]:
-        """Submit what a request asks for.
+        """Submit the job of a request.
 
         Returns:
-            The job, and a line of what is to be known of it; "" if there is nothing.
+            The job and its notice; "" if there is no notice.
 
         Raises:
-            Refusal, UsageError, HTTPException: nothing was submitted.
+            Refusal, UsageError, HTTPException: the request cannot be executed; no job was submitted.
         """
         user = (await platform.get("me"))["name"]
         with self._arrivals.counted(user):
@@ -82,21 +82,21 @@ class Submitter:
         notice = write_notice(submission, extra, main)
         wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
         if submission.data_path and names.DATA_DIRECTORY not in submission.environment:
-            # The platform refuses what needs data that are not there; a program of theirs may make them itself.
+            # The platform refuses a job with missing data, but a program for WMLA may create its data itself.
             data = str(self._find_data(submission))
             answer = await platform.ask("POST", "jobs", json={**wanted, "data": data}, allowed=(422,))
             if answer.is_success:
-                return await _tell_all(platform, answer, notice)
+                return await _add_warning(platform, answer, notice)
             if not _misses_data(answer):
                 raise refuse_as(answer)
             notice = write_notice(submission, extra, main, missing_data=data)
             wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
-        return await _tell_all(platform, await platform.ask("POST", "jobs", json=wanted), notice)
+        return await _add_warning(platform, await platform.ask("POST", "jobs", json=wanted), notice)
 
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
-        """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
+        """Upload the code, unless the platform has it; return its SHA-256 and the launcher's first argument."""
         with tempfile.TemporaryFile() as packed:
-            # What TensorFlow is to be like is said in variables that the launcher sets before it is loaded.
+            # The launcher sets variables that configure TensorFlow, so TensorFlow must not be loaded before.
             preloads = submission.framework.backend == "pytorch"
             main = await run_in_threadpool(
                 repack, sent, submission.main, submission.model_directory, self._limits, packed, preloads=preloads
@@ -109,7 +109,7 @@ class Submitter:
     def _describe(
         self, submission: Submission, user: str, code: str, main: str, arguments: str, notice: str
     ) -> dict[str, Any]:
-        """Return the submission as the platform has it."""
+        """Return the body of the request that submits the job to the platform."""
         framework = submission.framework
         application = submission.application or f"{framework.application}-{user}"
         num_workers = submission.num_workers
@@ -136,9 +136,9 @@ class Submitter:
         if submission.group is not None:
             wanted["queue"] = submission.group
         limits = {"memory_bytes": submission.memory_bytes, "num_cpus": submission.num_cpus}
-        if said := {name: value for name, value in limits.items() if value is not None}:
-            # Where the machine cannot limit, the job runs all the same; the notice and an event of the job say so.
-            wanted |= {**said, "must_limit": False}
+        if given := {name: value for name, value in limits.items() if value is not None}:
+            # If the machine cannot enforce limits, the job runs without them; the notice and an event say so.
+            wanted |= {**given, "must_limit": False}
         if submission.priority is not None:
             wanted["priority"] = submission.priority
         return wanted
@@ -147,7 +147,7 @@ class Submitter:
         return PurePosixPath(self._data_root, submission.data_path or "")
 
     def _find_variables(self, submission: Submission, user: str, application: str) -> dict[str, str]:
-        """Return the variables that are known now; the launcher knows the others."""
+        """Return the environment variables that are known at submission; the launcher sets the others."""
         framework = submission.framework
         found = {
             names.DATA_ROOT: self._data_root,
@@ -165,7 +165,7 @@ class Submitter:
             found[names.REQUESTED_WORKERS] = str(submission.num_workers)
         found |= submission.environment
         if framework.shape == "gang":
-            # So many wait for one another, whatever other options the program gets.
+            # The size of the gang: all workers wait for this number, even if --msd-env sets the variable.
             found |= {names.NUM_NODES: str(submission.num_workers), names.NODE_DEVICES: "1"}
         return found
 
@@ -175,8 +175,8 @@ def _read_job(answer: httpx.Response) -> Job:
     return job
 
 
-async def _tell_all(platform: Platform, answer: httpx.Response, notice: str) -> tuple[Job, str]:
-    """Return a new job and the notice of it, to which is added what the platform warns of."""
+async def _add_warning(platform: Platform, answer: httpx.Response, notice: str) -> tuple[Job, str]:
+    """Return a new job and its notice; a warning of the platform is added to the notice and to the job's labels."""
     job, warning = _read_job(answer), answer.headers.get(_WARNING)
     if warning is None:
         return job, notice
@@ -186,28 +186,28 @@ async def _tell_all(platform: Platform, answer: httpx.Response, notice: str) -> 
 
 
 def _misses_data(answer: httpx.Response) -> bool:
-    """Whether a submission was refused because its data are not there."""
+    """Return whether the platform refused a submission only because its data do not exist."""
     return [error["field"] for error in answer.json().get("errors", ())] == ["body.data"]
 
 
-# ---------------------------------------------------------------- what a request holds
+# ---------------------------------------------------------------- reading a request
 
 
 class _Parser(MultiPartParser):
-    """Of a form whose files are on the disk from their first bytes on that do not fit here."""
+    """A parser that stores uploaded files above 64 KiB on the disk."""
 
     spool_max_size = 2**16
 
 
 async def _read_form(request: Request, limits: Limits) -> FormData:
-    """Read the body of a submission; whatever it is called, it is read as what it is."""
+    """Read the body of a submission: a form with files, or JSON, which becomes the field ``data``."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    most = limits.packed_bytes if kind == "multipart/form-data" else 0
-    most += _MAX_TEXT_BYTES
+    max_bytes = limits.packed_bytes if kind == "multipart/form-data" else 0
+    max_bytes += _MAX_TEXT_BYTES
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > most:
-        raise _too_large(most)
-    body = _read_capped(request, most)
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+    body = _read_capped(request, max_bytes)
     if kind == "multipart/form-data":
         try:
             parser = _Parser(
@@ -222,30 +222,30 @@ async def _read_form(request: Request, limits: Limits) -> FormData:
     return FormData()
 
 
-async def _read_capped(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+async def _read_capped(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
     num_bytes = 0
     async for chunk in read_promptly(request.stream()):
         num_bytes += len(chunk)
-        if num_bytes > most:
-            raise _too_large(most)
+        if num_bytes > max_bytes:
+            raise _too_large(max_bytes)
         yield chunk
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"What was sent has more than {most} bytes. Data belong into the directory of data.")
+def _too_large(max_bytes: int) -> Refusal:
+    return Refusal(413, f"The upload has more than {max_bytes} bytes. Put data into the data directory instead.")
 
 
 def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str, Any]]:
-    """Return the argument string, and what the field ``data`` says besides."""
-    said = form.get("data")
+    """Return the argument string, and the JSON object in the field ``data``."""
+    data = form.get("data")
     extra: Any = {}
-    if isinstance(said, str) and said.strip():
+    if isinstance(data, str) and data.strip():
         try:
-            extra = msgspec.json.decode(said)
+            extra = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
             raise UsageError(f"The field 'data' is not JSON: {error}. Send one JSON object.") from error
         if not isinstance(extra, dict):
-            raise UsageError("The field 'data' is no JSON object. Send one, such as {\"dataSource\": []}.")
+            raise UsageError("The field 'data' is not a JSON object. Send one, for example {\"dataSource\": []}.")
     texts = (request.query_params.get("args"), form.get("args"), extra.get("args"))
     text = next((one for one in texts if isinstance(one, str) and one.strip()), None)
     if text is None:
@@ -254,7 +254,7 @@ def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str,
 
 
 def _with_hardware(submission: Submission, extra: Mapping[str, Any]) -> Submission:
-    """Return the submission with the numbers of its ``hardwareSpec``, which go before all others."""
+    """Return the submission with the numbers of ``hardwareSpec``, which have precedence over the arguments."""
     spec = extra.get("hardwareSpec")
     nodes = spec.get("nodes") if isinstance(spec, dict) else None
     if not isinstance(nodes, dict):
@@ -266,7 +266,7 @@ def _with_hardware(submission: Submission, extra: Mapping[str, Any]) -> Submissi
             submission, max_workers=None, num_nodes=_check_count(num_nodes, "num_nodes")
         )
     if num_devices:
-        # 0 is a node without a GPU; its worker has a slot nevertheless.
+        # 0 means a node without a GPU, but its worker needs a slot, too.
         submission = msgspec.structs.replace(submission, num_devices=_check_count(num_devices, "num_gpu"))
     return submission
 
@@ -279,9 +279,9 @@ def _check_count(value: Any, name: str) -> int:
 
 
 def _name_job(submission: Submission, main: str) -> str:
-    """Return a name for the job: its application's, or that of the folder in which its program lies.
+    """Return the name of the job: ``--appName``, or the name of the model directory.
 
-    However it came, and whether or not ``--model-dir`` was said: what was sent has one folder on top.
+    For a program on the machines, without an upload, it is ``--model-dir`` or the name of the main file.
     """
     path = PurePosixPath(main)
     folder = submission.model_directory or path.stem if path.is_absolute() else path.parts[1]
@@ -308,29 +308,33 @@ def write_notice(
     *,
     missing_data: str | None = None,
 ) -> str:
-    """Return the line; "" if there is nothing to tell.
+    """Return the notice of a submission: one line, or "".
 
     Args:
-        submission: what the argument string asks for.
-        extra: what the form says besides.
+        submission: the argument string.
+        extra: the JSON object in the field ``data`` of the form.
         main: the main file, as the launcher gets it.
-        missing_data: the directory of its data, if it is not there.
+        missing_data: the data directory, if it does not exist.
     """
-    told = []
+    sentences = []
     if missing_data is not None:
-        told.append(f"DATA_DIR={missing_data} does not exist yet: the program must create it, or it finds no data.")
+        sentences.append(
+            f"DATA_DIR={missing_data} does not exist yet: the program must create it, or it finds no data."
+        )
     ignored = list(submission.ignored)
     ignored += ["dataSource"] if extra.get("dataSource") else []
     if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
         ignored.append("more than one worker")
     if ignored:
-        told.append(f"Accepted, but without effect here: {', '.join(ignored)}.")
-    told += [f"{said[:100]} is passed to the program; did you mean {meant}?" for said, meant in submission.near_misses]
+        sentences.append(f"Accepted, but without effect here: {', '.join(ignored)}.")
+    sentences += [
+        f"{word[:100]} is passed to the program; did you mean {option}?" for word, option in submission.near_misses
+    ]
     if submission.main is None:
         shown = main.removeprefix(f"{SUBMITTED_CODE}/")
-        told.append(f"Without --model-main the program is {shown}, the only one that was sent.")
+        sentences.append(f"Without --model-main the program is {shown}, the only one in the upload.")
     if _REQUESTS.intersection(ignored):
-        told.append("Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker.")
-    line = _UNSEEN.sub("?", " ".join(told))
-    # Clients take a header of some length for an attack.
+        sentences.append("Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker.")
+    line = _UNSEEN.sub("?", " ".join(sentences))
+    # HTTP clients refuse very long headers.
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"

@@ -11,7 +11,7 @@ from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, Console, c
 from tests.unit.compat.wmla.rest.test_executions import write_logs
 
 from legato.compat.wmla.names import driver_id, executor_id
-from legato.compat.wmla.rest.plugin import INSTEAD
+from legato.compat.wmla.rest.plugin import UNSUPPORTED
 from legato.control.stages import Stage
 
 ENGINE = "/scheduler/engine/applications"
@@ -277,7 +277,7 @@ def test_jobs_and_slots_as_objects(console: Console) -> None:
     check_error(console.ask("GET", "/scheduler/kubernetesobjects"), 400)
 
 
-@pytest.mark.parametrize("beginning", list(INSTEAD))
+@pytest.mark.parametrize("beginning", list(UNSUPPORTED))
 def test_what_is_not_supported_says_what_to_use(shared: Console, beginning: str) -> None:
     for method in ("GET", "POST", "PUT", "DELETE"):
         for path in (beginning, f"{beginning}/x/y"):
@@ -299,6 +299,6 @@ def test_an_internal_error_is_reported_as_one(console: Console, monkeypatch: pyt
         raise RuntimeError("secret detail")
 
     job = console.submit()["id"]
-    monkeypatch.setattr(executions, "tell_execution", fall)
+    monkeypatch.setattr(executions, "describe_execution", fall)
     told = check_error(console.ask("GET", f"/execs/{job}"), 500, "Its log has the details")
     assert "secret" not in told

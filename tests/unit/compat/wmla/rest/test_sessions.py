@@ -107,7 +107,7 @@ def test_a_logoff_with_a_password_ends_the_session_of_its_cookie_and_nothing_els
 
 
 def test_of_many_logons_those_in_use_stay(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(keys, "MAX_TOKENS_OF_USER", 3)
     used = {"X-Auth-Token": log_on(console).json()["accessToken"]}
     unused = {"X-Auth-Token": log_on(console).json()["accessToken"]}
     log_on(console, user="ben")
@@ -149,9 +149,7 @@ def test_who_is_not_let_in(console: Console) -> None:
             401,
             "does not know the token",
         )
-        check_error(
-            console.ask("GET", path, who=None, headers={"X-Auth-Token": "a.b.c"}), 401, "not one of this server"
-        )
+        check_error(console.ask("GET", path, who=None, headers={"X-Auth-Token": "a.b.c"}), 401, "not from this server")
     for said in ("Basic", "Basic !!!", "Basic YW5u", "Basic " + base64.b64encode(b"\xff:\xff").decode(), "Odd x"):
         check_error(console.ask("GET", "/execs", who=None, headers={"Authorization": said}), 401)
     for token in ("a b", "x" * 5000, "a.b."):

@@ -316,7 +316,7 @@ def test_a_guessed_program_is_reported(console: Console) -> None:
     files = {"mnist/sub/train.py": b"", "mnist/config.json": b"{}", "mnist/sub/._x.py": b"", "__MACOSX/mnist/y.py": b""}
     guessed = console.send(args, [("mnist.modelDir.tar", make_tar(files))])
     assert guessed.headers["x-wmla-notice"] == (
-        "Without --model-main the program is mnist/sub/train.py, the only one that was sent."
+        "Without --model-main the program is mnist/sub/train.py, the only one in the upload."
     )
     assert spec(console, guessed.json())["program"] == [LAUNCHER, "_submitted_code/mnist/sub/train.py"]
     two = console.send(args, [("mnist.tar", make_tar(files | {"mnist/a.py": b""}))])
@@ -409,7 +409,7 @@ def test_whatever_is_said_is_taken_or_refused(shared: Console, text: str) -> Non
         ("--exec-start edtPytorch --model-main main.py", "Framework edtPytorch not found. Did you mean edtPyTorch"),
         ("--exec-start edtPyTorch --model-main missing.py", "'missing.py' is not in the upload, which has: mnist/"),
         ("--exec-start edtPyTorch", "no --model-main"),
-        ("--exec-start edtPyTorch --model-main ../main.py", "leads out"),
+        ("--exec-start edtPyTorch --model-main ../main.py", "points outside"),
         ("--exec-start edtPyTorch --model-main main.py --ig X", "Error 400: Instance group name X not found."),
         ("--exec-start edtPyTorch --model-main main.py --ig ../jobs", "Instance group name ../jobs not found."),
         ("--exec-start edtPyTorch --model-main main.py --consumer X", "Consumer X not found."),
@@ -458,9 +458,9 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (make_tar({"mnist/main.py": b"", "mnist/../../x.py": b""}), "leads out of the model directory"),
-        (make_tar({"mnist/main.py": b"", "/etc/passwd": b""}), "leads out of the model directory"),
-        (make_tar({"mnist/main.py": b"", "mnist/a\\b": b""}), "leads out of the model directory"),
+        (make_tar({"mnist/main.py": b"", "mnist/../../x.py": b""}), "points outside of the model directory"),
+        (make_tar({"mnist/main.py": b"", "/etc/passwd": b""}), "points outside of the model directory"),
+        (make_tar({"mnist/main.py": b"", "mnist/a\\b": b""}), "points outside of the model directory"),
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.SYMTYPE, "/etc"),)), "link"),
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.LNKTYPE, "mnist/main.py"),)), "link"),
         (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/p", tarfile.FIFOTYPE),)), "special file"),
@@ -491,7 +491,7 @@ def make_zip() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("mnist.zip", make_zip(), "'mnist.zip' is a zip file, which is not unpacked here. Send a tar file"),
+        ("mnist.zip", make_zip(), "'mnist.zip' is a zip file, which Legato does not unpack. Send a tar file"),
         ("mnist.modelDir.tar", make_zip(), "Cannot unpack 'mnist.modelDir.tar': it is a zip file. Send a tar file"),
         ("mnist.tar.bz2", bz2.compress(make_tar({"mnist/main.py": b""}, gzips=False)), "is packed with bzip2, which"),
         ("mnist.tar.xz", lzma.compress(make_tar({"mnist/main.py": b""}, gzips=False)), "is packed with xz, which"),
@@ -581,7 +581,7 @@ def test_more_than_may_be_sent(new_console: NewConsole) -> None:
     check_error(
         console.send(MNIST, [("mnist.tar", make_tar({"m/main.py": b"x" * 900}))]),
         400,
-        "too large: unpacked it has more than",
+        "too large: it has more than",
     )
     check_error(console.send("--exec-start PyTorch", [("main.py", b"x" * 900)]), 400, "too large")
 
