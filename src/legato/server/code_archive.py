@@ -1,4 +1,4 @@
-"""Uploaded code as one file, for downloads. Reads only the folder of the code."""
+"""Packs uploaded code into one zip file for downloads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
-_FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
+_FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can contain
 
 
 def pack_code(folder: Path) -> BinaryIO:
-    """Return a zip of a folder with code: an open file that has no name any more. The same files give the same bytes.
+    """Return a zip file of a folder with code, as an open temporary file. The same files give the same bytes.
 
     Raises:
-        FileNotFoundError: something of it was taken away meanwhile.
+        FileNotFoundError: a file of the code was deleted meanwhile.
     """
     packed = tempfile.TemporaryFile()  # noqa: SIM115 -- the sender closes it
     try:

@@ -1,4 +1,4 @@
-"""Names of the files of uploaded code: read once for each, because code never changes. Reads no file."""
+"""Caches the names of the files of uploaded code, which never change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-_MAX_KEPT: Final = 200_000  # names: some tens of MiB
+_MAX_KEPT: Final = 200_000  # names; they take some tens of MiB
 
 
 class CodeNames:
-    """Knows the names of the files of code that was asked for of late.
+    """Lists the names of the files of uploaded code, and caches those of recently used code.
 
     Args:
-        path: where code lies, one folder per SHA-256. One that is taken away is moved away before it is emptied.
-        max_kept: names of all code together that are remembered.
+        path: the folder of all code, with one folder per SHA-256. Code is renamed before it is deleted.
+        max_kept: maximum number of names in the cache.
     """
 
     def __init__(self, path: Path, max_kept: int = _MAX_KEPT) -> None:
@@ -27,7 +27,7 @@ class CodeNames:
         self._turn = threading.Lock()
 
     def list(self, sha256: str) -> tuple[str, ...]:
-        """Return the names of the files of code, from its top on; none if it is not there."""
+        """Return the paths of the files of code, relative to its folder. Empty: the code is not stored."""
         top = self._path / sha256
         folder = _find_number(top)
         with self._turn:
@@ -37,7 +37,7 @@ class CodeNames:
                 return known[1]
             self._drop(sha256)
         names = _walk(top)
-        # Still there: it was whole all the while.
+        # If the same folder is still there, it was complete while its names were read.
         if folder is not None and _find_number(top) == folder:
             self._keep(sha256, folder, names)
         return names
@@ -56,7 +56,7 @@ class CodeNames:
 
 
 def _find_number(folder: Path) -> int | None:
-    """Return the number of a folder on its disk; None: it is not there."""
+    """Return the inode number of a folder. None: it does not exist."""
     try:
         return folder.stat().st_ino
     except OSError:
@@ -65,7 +65,7 @@ def _find_number(folder: Path) -> int | None:
 
 def _walk(top: Path) -> tuple[str, ...]:
     return tuple(
-        os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 -- many files, and paths take long to make
+        os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 -- there are many files, and pathlib is slow
         for folder, _, names in os.walk(top)
         for name in names
     )

@@ -1,6 +1,6 @@
-"""The files of the console as they were built into the package: one page, and assets whose names change with them.
+"""The built files of the console in the package: one page, and assets whose names change with their content.
 
-Reads nothing but its own folder, and from that only plain names with a known ending. Knows not what is on the page.
+It reads only files of its own folder, whose names are plain and have a known suffix.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _KINDS: Final = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-_PACKED: Final = frozenset({".png", ".woff2"})  # gzip makes these no smaller
+_PACKED: Final = frozenset({".png", ".woff2"})  # gzip does not make these smaller
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MIN_BYTES: Final = 1024
 _MAX_KEPT: Final = 256
 
 
 class ConsoleFile(NamedTuple):
-    """A file as it is sent. ``packed``: the same with gzip; None where that would not be shorter."""
+    """A file of the console. ``kind``: media type; ``packed``: content with gzip, None if that is not shorter."""
 
     kind: str
     content: bytes
@@ -38,12 +38,12 @@ class ConsoleFile(NamedTuple):
 
 
 def read_page(folder: Path = FOLDER) -> ConsoleFile | None:
-    """Return the one page; None: the console was not built."""
+    """Return the page. None: the console was not built."""
     return _read(folder / PAGE)
 
 
 def read_asset(name: str, folder: Path = FOLDER) -> ConsoleFile | None:
-    """Return an asset; None: there is none of this name."""
+    """Return an asset. None: there is no asset of this name."""
     return _read(folder / ASSETS / name) if _NAME.fullmatch(name) else None
 
 
@@ -51,7 +51,7 @@ def _read(file: Path) -> ConsoleFile | None:
     kind = _KINDS.get(file.suffix)
     if kind is None or not file.is_file():
         return None
-    # Rebuilt while the server runs: read the new one.
+    # Read the file again if the console was rebuilt while the server runs.
     state = file.stat()
     return _pack(file, kind, (state.st_mtime_ns, state.st_size))
 

@@ -1,7 +1,7 @@
-"""The system users of jobs: checks at the start of a server, and the user of each job.
+"""The system users as whom jobs run: checks at the start of a server, and the system user of each job.
 
-Where jobs have users of their own, the system keeps them from the store, from the server and from one another; this
-module sees to it that it can. It starts no job.
+If jobs run as users of their own, the operating system protects the store, the server and other jobs from them. This
+module checks that, and sets the modes of directories that it needs.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from legato.system.plain_files import make_folder_for
 HOMES: Final = "homes"
 _ROOT: Final = 0
 _NEEDED: Final = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7}
-"""Capabilities of Linux by their numbers: to give files away, to read all, to end processes, to become others."""
+"""Linux capabilities and their numbers: to change owners, to access all files, to kill processes, to switch users."""
 _PASS_THROUGH: Final = 0o711
 _OTHERS: Final = 0o077
 _TRIAL: Final = "import importlib.util, sys, legato; sys.exit(0 if importlib.util.find_spec('torch') else 'No torch.')"
 
 
 def check_isolation(settings: Settings, *, is_open: bool) -> None:
-    """Check that jobs can run as the settings say, and close the home to them.
+    """Check that jobs can run as the setting ``run_jobs_as`` says, and close the home to them.
 
     Args:
         settings: of the server.
         is_open: other machines can reach the server.
 
     Raises:
-        UsageError: they cannot, or must not.
+        UsageError: jobs cannot run so, or it would not be safe.
     """
     mode = settings.run_jobs_as
     if mode == "server":
@@ -57,7 +57,7 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
     if sys.platform != "linux":
         raise UsageError(f"{told}: only Linux supports that. Set run_jobs_as=server.")
     _check_capabilities(told)
-    os.umask(_OTHERS)  # the store and whatever else this process makes is its user's alone
+    os.umask(_OTHERS)  # only the server's user may access files that this process creates, such as the store
     close_home(settings.home_path)
     for folder in settings.home_path.resolve().parents:
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -79,25 +79,25 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
 
 
 def check_submitter(settings: Settings, owner: str, told: str) -> None:
-    """Check, when a job is submitted, that its owner has a user of the system where that is needed.
+    """Check, when a job is submitted, that its owner has a system user, if ``run_jobs_as=submitter``.
 
     Args:
         settings: of the server.
         owner: of the job.
-        told: the beginning of the sentence that refuses it.
+        told: the beginning of the error's text.
 
     Raises:
-        UsageError: there is none, or jobs must not run as it.
+        UsageError: there is no such system user, or jobs must not run as it.
     """
     if settings.run_jobs_as == "submitter":
         find_submitter(settings, owner, told)
 
 
 def close_home(home: Path) -> None:
-    """Let users of jobs pass through a home to what is theirs, and see nothing else in it.
+    """Let the system users of jobs pass through a home to their own directories, and close everything else to them.
 
     Raises:
-        UsageError: that cannot be done.
+        UsageError: the modes cannot be changed.
     """
     open_ones = {JOBS, HOMES}
     try:
@@ -111,7 +111,7 @@ def close_home(home: Path) -> None:
         for entry in os.scandir(home / JOBS):
             about = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(about.st_mode) and about.st_mode & 0o007:
-                _close(Path(entry.path), about)  # of a job that ran as the server
+                _close(Path(entry.path), about)  # a job that ran as the server has left it open
         home.chmod(_PASS_THROUGH)
     except OSError as error:
         raise UsageError(
@@ -120,12 +120,12 @@ def close_home(home: Path) -> None:
 
 
 class JobUsers:
-    """Finds the user of the system as whom jobs of a user of the platform run.
+    """Finds the system user as whom the jobs of a user of the platform run.
 
     Args:
         settings: of the server.
-        store: remembers which number of the pool is whose.
-        now: seconds since 1970.
+        store: the store, which keeps the user ids that were assigned from the pool.
+        now: returns seconds since 1970.
     """
 
     def __init__(self, settings: Settings, store: Store, now: Callable[[], float]) -> None:
@@ -134,11 +134,11 @@ class JobUsers:
         self._now = now
 
     def __call__(self, owner: str) -> JobUser | None:
-        """Return the user, None: jobs run as the server.
+        """Return the system user for jobs of ``owner``. None: jobs run as the user of the server.
 
         Raises:
-            UsageError: there is none.
-            LegatoError: its home directory cannot be made.
+            UsageError: there is no system user for them.
+            LegatoError: the user's home directory cannot be created.
         """
         told = f"Cannot run jobs of '{owner}'"
         match self._settings.run_jobs_as:
@@ -159,10 +159,10 @@ class JobUsers:
 
 
 def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
-    """Return the user of the system of a user of the platform; arguments as of `check_submitter`.
+    """Return the system user of a user of the platform. The arguments are those of `check_submitter`.
 
     Raises:
-        UsageError: there is none, or jobs must not run as it.
+        UsageError: there is no such system user, or jobs must not run as it.
     """
     name = settings.system_users.get(owner, owner)
     try:
@@ -183,7 +183,7 @@ def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
 
 # ---------------------------------------------------------------- inside
 
-_DATA: Final = "data"  # what jobs of WMLA read; who may, its operator has decided
+_DATA: Final = "data"  # data for jobs of WMLA; the operator decides who may read it
 
 
 def _close(path: Path, about: os.stat_result) -> None:
@@ -194,15 +194,14 @@ def _close(path: Path, about: os.stat_result) -> None:
 def _check_capabilities(told: str) -> None:
     had = _read_capabilities("CapEff")
     if os.geteuid() != _ROOT:
-        # Drivers are programs of their own; they keep only what is ambient.
+        # Drivers are separate programs, and keep only ambient capabilities.
         had &= _read_capabilities("CapAmb")
     missing = [name for name, number in _NEEDED.items() if not had >> number & 1]
     if missing:
         raise UsageError(
             f"{told}: user {os.geteuid()} does not have the capabilities {', '.join(missing)}. Run the server as root, "
-            "or "
-            f"give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities (AmbientCapabilities= in a "
-            "unit of systemd)."
+            f"or give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities "
+            "(AmbientCapabilities= in a unit of systemd)."
         )
 
 

@@ -1,7 +1,6 @@
-"""Limits of a JSON body: values and depth, counted in its bytes, before it is decoded.
+"""Limits the values and the depth of a JSON body. Counts them in its bytes, before the body is decoded.
 
-A million empty lists are two megabytes, and take a hundred times as much memory and time when each becomes an object.
-Knows no field.
+A million empty lists are two megabytes of JSON, but decoding them takes a hundred times as much memory and time.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from typing import Final
 from legato.server.problems import Problem
 
 MAX_VALUES: Final = 20_000
-"""In one body: 1000 queues with all their fields are 8000, and a queue may have 10,000 members."""
+"""Maximum number of values in a body. 1000 queues with all fields have 8000; a queue may have 10,000 members."""
 MAX_DEPTH: Final = 20
-"""Lists and objects inside one another. No body needs half as many."""
+"""Maximum nesting of lists and objects. No valid body needs half of it."""
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _BRACKET: Final = re.compile(rb"[\[\]{}]")
 _OPENING: Final = (b"[", b"{")
 
 
 def check_json(content: bytes, max_values: int = MAX_VALUES) -> None:
-    """Look at a body that should be JSON; whether it is, is found out later.
+    """Check the number of values and the nesting of a body. Does not check whether it is valid JSON.
 
     Args:
-        content: of the body.
-        max_values: items of lists and fields of objects, all together.
+        content: the body.
+        max_values: maximum number of items of lists and fields of objects together.
 
     Raises:
-        Problem: it has too many values, or they lie too deep inside one another.
+        Problem: the body has too many values, or they are nested too deeply.
 
     >>> check_json(b'{"name": "[[[[,,,,", "a": [1, 2, 3]}', 6)
     >>> check_json(b'{"name": "a", "a": [1, 2, 3]}', 4)
@@ -37,7 +36,7 @@ def check_json(content: bytes, max_values: int = MAX_VALUES) -> None:
     """
     if _count(content) <= max_values and _count_opening(content) <= MAX_DEPTH:
         return
-    # Commas and brackets in texts are no values.
+    # Commas and brackets in strings do not count.
     bare = _TEXT.sub(b'""', content)
     if _count(bare) > max_values:
         raise Problem("too-large", f"The body has more than {max_values} values. Send less at once.")
@@ -53,7 +52,7 @@ def check_json(content: bytes, max_values: int = MAX_VALUES) -> None:
 
 
 def _count(content: bytes) -> int:
-    # A value has a comma before it, unless it is the first one in its brackets.
+    # Each value has a comma before it, except for the first in its brackets.
     return content.count(b",") + _count_opening(content)
 
 

@@ -1,7 +1,7 @@
-"""Lines of JSON in growing files, from a number on: lines of earlier reads are not read again.
+"""Reads the lines of growing JSON files, from a number on, without reading the whole file each time.
 
-Of each stretch of a file its place and the highest number in it are remembered, so those who follow a file read its end
-alone, and where lines are out of order none is missed. Writes nothing; a line that a crash cut off is left out.
+It remembers the highest number in each part of a file, so that a client that follows a file makes it read only the new
+end, and so that no line is missed where lines are out of order. A line that a crash cut off is left out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from legato.system.decoding import decoder_of
 T = TypeVar("T")
 
 _STRETCH_BYTES: Final = 2**17
-_MAX_LINE_BYTES: Final = 2**24  # what is longer is no line of ours
+_MAX_LINE_BYTES: Final = 2**24  # Legato writes no longer lines
 _MAX_FILES: Final = 1_000
 
 
 class _Stretch(NamedTuple):
-    """Whole lines from one byte up to another; ``highest``: the highest number in them, None if there is none."""
+    """Whole lines from the byte ``first`` to ``end``. ``highest``: the highest number of a line; None: no line."""
 
     first: int
     end: int
@@ -35,7 +35,7 @@ class _Stretch(NamedTuple):
 
 
 class _Known(NamedTuple):
-    file: tuple[int, int]  # its device and number there: another file of the same name is another
+    file: tuple[int, int]  # device and inode, to notice that the file was replaced
     stretches: tuple[_Stretch, ...]
 
     @property
@@ -44,11 +44,11 @@ class _Known(NamedTuple):
 
 
 class Lines(Generic[T]):
-    """Reads lines of one kind, of any number of files, for any number of threads.
+    """Reads lines of one type from any number of files. Any number of threads may use it.
 
     Args:
-        kind: of a line. What is no such line is skipped.
-        number_of: the number of a line.
+        kind: type of a line. Lines that cannot be decoded as this type are skipped.
+        number_of: returns the number of a line.
     """
 
     def __init__(self, kind: type[T], number_of: Callable[[T], int]) -> None:
@@ -58,11 +58,11 @@ class Lines(Generic[T]):
         self._turn = threading.Lock()
 
     def read(self, path: Path, after: int | None = None) -> Iterator[T]:
-        """Yield the lines of a file as they stand there; of a file that is not there, none.
+        """Yield the lines of a file in their order. Yields none if the file does not exist.
 
         Args:
-            path: of the file; what a link leads to is not read.
-            after: only those with a higher number. None: all.
+            path: of the file. Symbolic links are not followed.
+            after: yield only lines with a higher number. None: all lines.
         """
         try:
             file = open_file(path.parent, (path.name,))
@@ -84,7 +84,7 @@ class Lines(Generic[T]):
             while content := file.read(_STRETCH_BYTES):
                 content = rest + content
                 if len(content) < _STRETCH_BYTES:
-                    # The end of the file: it is read again, and then there may be more of it.
+                    # The end of the file. It is not remembered, because the file may grow.
                     rest = content
                     break
                 num_whole = content.rfind(b"\n") + 1
@@ -98,7 +98,7 @@ class Lines(Generic[T]):
                 yield from self._choose(found, after)
             yield from self._choose(self._decode(rest), after)
         finally:
-            # Also where the reader stops early.
+            # Also if the caller stops early.
             self._remember(path, _Known(known.file, tuple(stretches)))
 
     def _choose(self, lines: list[T], after: int | None) -> list[T]:

@@ -1,4 +1,4 @@
-"""Turns a run of a training definition, and a job with a framework, into a submission. Submits nothing."""
+"""Makes submissions of runs of training definitions, and of jobs whose program is a command line for a framework."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from legato.server.services import Services
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What is said when a run is asked for. None: as the definition says it.
+    """Changes to a training definition for one run. None: as in the definition.
 
     Args:
         priority: of the job.
-        parameters: besides those of the definition, or in their place.
+        parameters: added to those of the definition; the same names replace them.
         labels: of the job.
     """
 
@@ -42,23 +42,26 @@ class Wishes:
 
 
 def check_definition(new: NewDefinition, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
-    """Check that a training definition could be run, and return what its run would be.
+    """Check that a training definition could be run, and return the job that its run would be.
 
     Args:
         new: the definition.
-        framework: which it names.
-        files: names of the files of its code. None: it has none.
-        user: who makes it.
+        framework: the framework that the definition names.
+        files: names of the files of its code. None: it has no uploaded code.
+        user: the user who creates the definition.
 
     Raises:
-        BadField: one of its fields cannot be used.
-        UsageError: they do not fit together.
+        BadField: a field has an invalid value.
+        UsageError: the fields do not fit together.
     """
     if (new.code is None) == (new.directory is None):
         raise BadField("code", "Give either uploaded code or a directory on the nodes.")
-    told = f"'{framework.name}' runs {' or '.join(framework.distributed)}"
     if new.distributed not in framework.distributed:
-        raise BadField("distributed", f"The framework {told}, not {new.distributed}. Choose one of these.")
+        kinds = " or ".join(framework.distributed)
+        raise BadField(
+            "distributed",
+            f"The framework '{framework.name}' runs {kinds}, not {new.distributed}. Choose one of these.",
+        )
     if new.distributed is Distributed.SINGLE and (new.min_nodes, new.max_nodes) != (1, 1):
         raise BadField("max_nodes", "A single definition has 1 node. For more, make it static or elastic.")
     if new.distributed is Distributed.STATIC and new.min_nodes != new.max_nodes:
@@ -79,19 +82,19 @@ def make_run(
     queue: str = "default",
     experiment: Experiment | None = None,
 ) -> CheckedJob:
-    """Return the job that is a run of a definition, checked as far as that can be done without asking what there is.
+    """Return the job that is a run of a definition. Checks it without looking for its queue or its files on the nodes.
 
     Args:
-        definition: what is run.
-        framework: which it names.
-        files: names of the files of its code. None: it has none.
-        user: who runs it.
-        wishes: what is said of this run.
-        queue: of its project.
-        experiment: of which it is a run. None: of none.
+        definition: the training definition.
+        framework: the framework that the definition names.
+        files: names of the files of its code. None: it has no uploaded code.
+        user: the user who runs it.
+        wishes: changes for this run.
+        queue: the queue of the project.
+        experiment: the experiment that this is a run of. None: of no experiment.
 
     Raises:
-        UsageError: it cannot be run so.
+        UsageError: the definition cannot be run with these changes.
     """
     name = name_run(None if experiment is None else experiment.name, definition.name)
     min_nodes, max_nodes = _count_nodes(definition, wishes)
@@ -148,16 +151,16 @@ def make_run(
 
 
 def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> None:
-    """Look for what a job needs, if this is the machine that runs it.
+    """Check that this machine has the directories and the limits that a job needs, if it is the one that runs jobs.
 
     Args:
         here: the server.
-        told: the beginning of the sentence that refuses it.
+        told: the beginning of the error's text.
         new: the job.
-        owner: whose it is to be.
+        owner: the owner of the job.
 
     Raises:
-        UsageError: something is not there.
+        UsageError: something that the job needs is missing.
     """
     if not here.loop.starts_drivers:
         return
@@ -169,13 +172,13 @@ def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> Non
         check_places(told, where, directory=work.directory, program=work.script, data=work.data, user=user)
         _check_limits(work, here, told)
     except UsageError:
-        # Checked last: most often all is there, and the leader does not matter.
+        # Checked only on an error, because it reads the store, and errors are rare.
         if here.leads():
             raise
 
 
 def warn_of_limits(here: Services, new: NewJob) -> str | None:
-    """Return what to tell of a job that runs although this machine cannot enforce its limits. None: nothing."""
+    """Return the warning for a job that runs although this machine cannot enforce its limits. None: no warning."""
     work = read_work(new.spec)
     if work.must_limit or not here.loop.starts_drivers:
         return None
@@ -200,38 +203,38 @@ def _find_why_not_limited(work: Work, here: Services) -> str | None:
     """Return why this machine cannot enforce the limits that a job asks for. None: it can, or the job asks for none."""
     if work.memory_bytes is None and work.num_cpus is None:
         return None
-    # With what the operator limits besides: the job's driver enforces all of it, or nothing.
-    usual = here.settings.limits
+    # Includes the default limits of the operator, because the job's driver enforces all limits or none.
+    defaults = here.settings.limits
     return find_support().check(
         Limits(
-            memory_bytes=usual.memory_bytes if work.memory_bytes is None else work.memory_bytes,
-            num_cpus=usual.num_cpus if work.num_cpus is None else work.num_cpus,
-            num_processes=usual.num_processes,
+            memory_bytes=defaults.memory_bytes if work.memory_bytes is None else work.memory_bytes,
+            num_cpus=defaults.num_cpus if work.num_cpus is None else work.num_cpus,
+            num_processes=defaults.num_processes,
         )
     )
 
 
 def run_by(new: CheckedJob, framework: Framework, files: Collection[str] | None, user: str) -> CheckedJob:
-    """Return a job whose program is a command line for a framework, as it runs.
+    """Return a job whose program is a command line for a framework, with the program and launcher of the framework.
 
     Args:
         new: the job, as it was submitted.
-        framework: which it names.
-        files: names of the files of its code. None: it has none.
-        user: who submits it.
+        framework: the framework that the submission names.
+        files: names of the files of its code. None: it has no uploaded code.
+        user: the user who submits it.
 
     Raises:
-        BadField: the framework cannot run it so.
-        UsageError: with the labels of the framework it has too many.
+        BadField: the framework cannot run the job.
+        UsageError: with the labels that the framework adds, the job has too many.
     """
     if not new.spec.get("program"):
         raise BadField("program", "The program is empty. Give the words of a command line.")
     distributed = _name_distributed(new, framework)
     if distributed not in framework.distributed:
-        told = " or ".join(framework.distributed)
+        kinds = " or ".join(framework.distributed)
         raise BadField(
             "framework",
-            f"The framework '{framework.name}' runs {told}, not {distributed}. See is_elastic and max_workers.",
+            f"The framework '{framework.name}' runs {kinds}, not {distributed}. See is_elastic and max_workers.",
         )
     wanted = Wanted(
         words=tuple(new.spec["program"]),
@@ -245,7 +248,7 @@ def run_by(new: CheckedJob, framework: Framework, files: Collection[str] | None,
     try:
         prepared = framework.prepare(wanted)
     except BadField as error:
-        # Of a definition it is the command.
+        # Frameworks name the field of a training definition, ``command``; that of a job is ``program``.
         raise BadField("program" if error.field == "command" else error.field, str(error)) from error
     spec = {**new.spec, "program": list(prepared.program), "framework": framework.name}
     if prepared.launcher is not None:
@@ -263,10 +266,11 @@ def _name_distributed(new: NewJob, framework: Framework) -> DistributedName:
 
 
 def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, ...] | None:
-    """Return the names of the files of uploaded code that the asker may use. None: there is none.
+    """Return the names of the files of uploaded code. None: ``sha256`` is None.
 
     Raises:
-        UsageError: there is no such code of theirs.
+        NotFound: the code is not stored, or the asker may not use it.
+        UsageError: ``sha256`` is not a SHA-256.
     """
     if sha256 is None:
         return None
@@ -277,7 +281,7 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
 
 
 def _count_nodes(definition: NewDefinition, wishes: Wishes) -> tuple[int, int]:
-    """Return how many nodes a run has at least and at most."""
+    """Return the minimum and the maximum number of nodes of a run."""
     low, high = wishes.min_nodes, wishes.max_nodes
     if low is None and high is None:
         return definition.min_nodes, definition.max_nodes

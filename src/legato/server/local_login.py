@@ -1,7 +1,7 @@
 """Logs in the system user of the server on its machine, by a token in a file that only this user can read.
 
-A process that can read it could read the store as well. The token lives for a day, is replaced long before its end, and
-ends with the server; after a crash the next start ends it.
+A process that can read the file can read the store as well. The token is valid for a day and is replaced long before
+its end. The server revokes it when it stops; after a crash, the next start revokes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME: Final = "this-machine"
 
 
 class LocalToken(msgspec.Struct, frozen=True):
-    """What is in the file. ``pid``: of the server; ``id``: of the token, by which the next one ends it."""
+    """The content of the file. ``pid``: of the server; ``id``: of the token, by which the next server revokes it."""
 
     url: str
     pid: int
@@ -43,12 +43,12 @@ class LocalToken(msgspec.Struct, frozen=True):
 
 
 class LocalLogin:
-    """Keeps the file of one server.
+    """Writes and deletes the file of one server.
 
     Args:
-        store: of the platform.
-        home: of the platform.
-        url: where the server answers.
+        store: the store of the platform.
+        home: home directory of the platform.
+        url: URL of the server.
     """
 
     def __init__(self, store: Store, home: Path, url: str) -> None:
@@ -58,10 +58,10 @@ class LocalLogin:
         self._made: NewToken | None = None
 
     def renew(self, now: float) -> None:
-        """Write a new token into the file; the one before it ends, that of a server that has crashed too.
+        """Write a new token into the file, and revoke the one that was in it, also if a crashed server wrote that.
 
         Raises:
-            LegatoError: the store cannot be used, or the user 'admin' is not what it was.
+            LegatoError: the store cannot be used, or the user 'admin' cannot get a token.
             OSError: the file cannot be written.
         """
         before = self._read()
@@ -75,7 +75,7 @@ class LocalLogin:
                 self._store.tokens.revoke(before.id, _ADMIN, now)
 
     def was_revoked(self) -> bool:
-        """Return whether the token was revoked by another one, as all are where 'admin' gets a new password.
+        """Return whether the token was revoked, as all tokens of 'admin' are when it gets a new password.
 
         Raises:
             StoreError: the store cannot be used.
@@ -83,7 +83,7 @@ class LocalLogin:
         return self._made is not None and self._store.tokens.find(self._made.secret).revoked_at is not None
 
     def end(self, now: float) -> None:
-        """Take the file away and end its token, unless another server of this home has written its own."""
+        """Delete the file and revoke its token, unless another server of this home has written its own."""
         found = self._read()
         if self._made is None or found is None or found.id != self._made.token.id:
             return
@@ -102,13 +102,13 @@ class LocalLogin:
 async def keep_local_login(
     login: LocalLogin, now: float, every_s: float = _EVERY_S, look_every_s: float = _LOOK_EVERY_S
 ) -> None:
-    """Renew the token again and again until cancelled, whatever goes wrong: others are logged in without it.
+    """Renew the token regularly until cancelled. Errors are only logged, because other log-ins do not need the file.
 
     Args:
-        login: that was made and renewed a moment ago.
-        now: seconds since 1970, at this moment.
+        login: its first token was just written.
+        now: the present time, in seconds since 1970.
         every_s: seconds between two renewals.
-        look_every_s: seconds until a token that was revoked is noticed, and renewed at once.
+        look_every_s: seconds between two checks whether the token was revoked. Then it is renewed at once.
     """
     clock = asyncio.get_running_loop().time
     began = renewed = clock()
@@ -123,11 +123,11 @@ async def keep_local_login(
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that the system user of the server alone can read.
+    """Write a file that only the system user of the server can read.
 
     Raises:
-        OSError: it cannot be written.
-        LegatoError: other users could read it there; it is removed again.
+        OSError: the file cannot be written.
+        LegatoError: other users could read the file there. It was deleted again.
     """
     replace_file(path, text.encode())
     mode = stat.S_IMODE(path.stat().st_mode)

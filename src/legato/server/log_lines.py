@@ -1,4 +1,4 @@
-"""The server's own log: one format for all lines of all loggers. Writes no file: lines go to stderr."""
+"""The server's own log. All loggers write lines of one format to stderr."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import structlog
 
 from legato.control.settings import Settings
 
-# Control characters, other line breaks, and what turns the direction of writing round.
+# Control characters, other line breaks, and characters that change the direction of the text.
 _OBEYED: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _OBEYED_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
-# They tell of every connection, or of what is said elsewhere.
+# These loggers write a line for every connection, or repeat what other lines say.
 _QUIET: Final = (
     *("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "alembic", "sqlalchemy"),
-    *("httpx", "httpcore"),  # what plugins ask
+    *("httpx", "httpcore"),  # requests of plugins
 )
 
 
@@ -61,11 +61,11 @@ def begin_log(settings: Settings) -> None:
 
 
 def escape(text: str, *, keeps_lines: bool = False) -> str:
-    r"""Return a text with what a terminal would obey written out. Strangers choose paths and names.
+    r"""Return a text in which characters that control a terminal are escaped. Any client can choose paths and names.
 
     Args:
-        text: from anywhere.
-        keeps_lines: line breaks stay as they are.
+        text: from any source.
+        keeps_lines: do not escape tabs and line breaks.
 
     >>> escape("\x1b]0;a\x07b\n")
     '\\x1b]0;a\\x07b\\x0a'
@@ -79,7 +79,7 @@ def _write_out(found: re.Match[str]) -> str:
 
 
 def _escape_values(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    # Only texts: of all else the line shows what 'repr' gives, which writes them out itself.
+    # Only strings, because lines show the 'repr' of other values, which escapes these characters itself.
     for name, value in line.items():
         if isinstance(value, str):
             line[name] = escape(value, keeps_lines=name in ("exception", "stack"))
@@ -87,7 +87,7 @@ def _escape_values(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMa
 
 
 def _write_traceback(stream: TextIO, error: Any) -> None:
-    # Plain: variables, which others would show, may hold passwords and tokens.
+    # Without the values of variables, which may be passwords and tokens.
     plain = io.StringIO()
     structlog.dev.plain_traceback(plain, error)
     stream.write(escape(plain.getvalue(), keeps_lines=True))

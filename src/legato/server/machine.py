@@ -1,4 +1,4 @@
-"""This machine as a node of the pool: its name and its slots. Starts nothing."""
+"""This machine as a node of the pool: its name and its slots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_slots(num_slots: int | None) -> tuple[str, ...]:
         num_slots: the number of slots. None: one per GPU, or one per CPU core where there is no GPU.
 
     Raises:
-        SettingsError: there are fewer GPUs.
+        SettingsError: the machine has fewer GPUs than that.
     """
     devices = find_devices()
     if not devices:
@@ -58,9 +58,9 @@ class Declaration:
     """Declares the slots of this machine in the store each time this server becomes the deciding one.
 
     Args:
-        store: of the platform.
+        store: the store of the platform.
         node: the name of this machine.
-        devices: of its slots, by number.
+        devices: the torch device of each slot, by number of the slot.
     """
 
     def __init__(self, store: Store, node: str, devices: Sequence[str]) -> None:

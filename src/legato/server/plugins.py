@@ -1,9 +1,8 @@
-"""Plugins of a server: applications that answer under their own paths. They know only the REST of the platform.
+"""Plugins of a server: applications that answer requests under their own paths. They use only the platform's REST.
 
-The middleware checks host, origin and zero bytes before it calls a plugin, and writes the line of the log after. The
-plugin does all else: who asks, how large bodies may be, how errors look. What it wants of the platform it asks for
-through `Inside`, as a client does, so that rights, limits and the audit log hold for it too. This module knows no
-plugin by name.
+The middleware checks the host, the origin and zero bytes before it calls a plugin, and logs the request after. The
+plugin does everything else: authentication, limits of bodies, the form of errors. It uses the platform through
+`Inside`, as a client does, so that permissions, limits and the audit log apply to it too.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from legato.core.frameworks import Framework
 _INSIDE: Final = "legato.inside"
 
 Inside = Callable[[Scope], httpx.AsyncClient]
-"""Makes a client of the platform's REST for a request of the plugin's: without a connection, in this process.
+"""Makes a client of the platform's REST in this process, without a connection, for one request to the plugin.
 
-It asks as the one whose request it is: from the same address, for the same host. It has no token of its own.
+Its requests have the address and the host of that request. It has no token; the plugin must send one.
 """
 
 
 def is_inside(scope: Scope) -> bool:
-    """Return whether a request is a part of a request to a plugin. None that comes by a connection is."""
+    """Return whether a plugin sent this request by `Inside`. False for every request that came over a connection."""
     return _INSIDE in scope
 
 
@@ -37,10 +36,10 @@ class ServerPlugin:
     """A plugin of the server.
 
     Args:
-        name: for errors.
-        prefixes: of the paths that are its own: each ends with ``/``, or is one whole path.
-        make: makes it.
-        frameworks: that it brings for training definitions.
+        name: its name in errors.
+        prefixes: its paths: prefixes that end with ``/``, or single paths.
+        make: makes the application.
+        frameworks: frameworks that it adds, for training definitions.
     """
 
     name: str
@@ -53,12 +52,12 @@ class ServerPlugins:
     """The plugins of a server, by path.
 
     Args:
-        plugins: that it takes.
-        platform: all of the server, its door included.
+        plugins: the plugins.
+        platform: the application of the server, including its middleware.
         own: prefixes of paths that no plugin may have.
 
     Raises:
-        UsageError: two of them, or one and the server itself, want the same paths.
+        UsageError: two plugins, or a plugin and the server, have the same paths.
     """
 
     def __init__(self, plugins: Sequence[ServerPlugin], platform: ASGIApp, own: Sequence[str]) -> None:
@@ -78,7 +77,7 @@ class ServerPlugins:
             self._apps += [(prefix, app) for prefix in plugin.prefixes]
 
     def find(self, path: str) -> ASGIApp | None:
-        """Return the plugin whose path it is."""
+        """Return the application of the plugin that has this path. None: no plugin has it."""
         for prefix, app in self._apps:
             if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
                 return app
@@ -86,7 +85,7 @@ class ServerPlugins:
 
     def _inside(self, scope: Scope) -> httpx.AsyncClient:
         headers = dict(scope["headers"])
-        # As it came, and so as the door has let it pass.
+        # The host of the request, which the middleware has checked.
         host = headers.get(b"host", b"localhost")
         client = scope.get("client") or ("unknown", 0)
 

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): a stable type, a status, a sentence that says what to do. Logs nothing."""
+"""Describes errors as problem details (RFC 9457): a stable type, a status, and a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from legato.core.errors import (
     UsageError,
 )
 
-# The first that fits; the order is from the special to the general.
+# The first class that matches counts, so special classes come before general ones.
 _OF_ERRORS: Final[Sequence[tuple[type[LegatoError], str]]] = (
     (StaleVersion, "stale-version"),
     (InFlight, "in-flight"),
@@ -55,24 +55,24 @@ _OF_STATUS: Final = {
 }
 _MAX_ERRORS: Final = 20
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of the system that say that a disk, or what one may use of it, is full."""
+"""Numbers of system errors that mean that a disk or a quota is full."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with one field. ``field``: where it is, such as ``body.max_workers``."""
+    """The error of one field. ``field``: its path, such as ``body.max_workers``."""
 
     field: str
     message: str
 
 
 class Problem(LegatoError):
-    """An answer that is an error, for what no error of the house stands for.
+    """An error that is sent as an answer, where no other error of Legato fits.
 
     Args:
-        name: the end of its type, a key of `PROBLEMS`.
+        name: the end of the problem's type, a key of `PROBLEMS`.
         detail: a sentence that says what to do.
         headers: of the answer.
-        errors: what is wrong with single fields.
+        errors: errors of single fields.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Problem(LegatoError):
         self.errors = tuple(errors)
 
     def render(self, request_id: str) -> Response:
-        """Return the answer."""
-        told: dict[str, Any] = {
+        """Return the problem as an answer."""
+        body: dict[str, Any] = {
             "type": PREFIX + self.name,
             "title": PROBLEMS[self.name].title,
             "status": self.status,
@@ -95,17 +95,17 @@ class Problem(LegatoError):
             "request_id": request_id,
         }
         if self.errors:
-            told["errors"] = self.errors
-        return Response(msgspec.json.encode(told), self.status, self.headers, media_type=MEDIA_TYPE)
+            body["errors"] = self.errors
+        return Response(msgspec.json.encode(body), self.status, self.headers, media_type=MEDIA_TYPE)
 
 
 def too_many(detail: str, wait_s: float) -> Problem:
-    """Return the problem for too many requests."""
+    """Return the problem for too many requests. ``wait_s``: seconds that the client must wait (``Retry-After``)."""
     return Problem("too-many-requests", detail, headers={"Retry-After": str(max(math.ceil(wait_s), 1))})
 
 
 def describe_error(error: Exception) -> Problem:
-    """Return the problem that an error of the house, or of the framework, is. Whatever else it is, is ours."""
+    """Return the problem that describes an error. Unknown errors become an internal error, or "no space"."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
@@ -155,5 +155,5 @@ def _describe_invalid(error: RequestValidationError) -> Problem:
         FieldError(".".join(str(part) for part in one["loc"]), one["msg"].removeprefix("Value error, "))
         for one in found[:_MAX_ERRORS]
     ]
-    told = "; ".join(f"{one.field}: {one.message}" for one in errors)
-    return Problem("invalid", f"Cannot use the request: {told}.", errors=errors)
+    listed = "; ".join(f"{one.field}: {one.message}" for one in errors)
+    return Problem("invalid", f"Cannot use the request: {listed}.", errors=errors)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests as they come, the platform at each scrape. Contains no names of users."""
+"""Metrics for Prometheus. Requests are counted as they come; the platform is read at a scrape. No names of users."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import StoreError
 
-_KEPT_S: Final = 2.0  # the page is open to all: the store is asked no more often than this
+_KEPT_S: Final = 2.0  # anyone may request the page, so the store is read at most this often
 
 
 class Figures:
-    """The figures of one server.
+    """The metrics of one server.
 
     Args:
-        store: of the platform.
-        pulse: of the control loop of this process.
-        leads: whether this server has the control loop.
-        num_followers: streams that are open.
+        store: the store of the platform.
+        pulse: statistics of this process's control loop.
+        leads: returns whether this server decides.
+        num_followers: returns the number of open streams.
     """
 
     def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
@@ -45,12 +45,19 @@ class Figures:
         self._rendered_at = -_KEPT_S
 
     def note_request(self, method: str, route: str, status: int, elapsed_s: float) -> None:
-        """Count one request. ``route``: its template, never its path."""
+        """Count one request.
+
+        Args:
+            method: of the request.
+            route: template of the path, because paths contain names.
+            status: of the answer.
+            elapsed_s: seconds from the request to the end of the answer.
+        """
         self._requests.labels(method, route, str(status)).inc()
         self._elapsed.labels(method, route).observe(elapsed_s)
 
     def render(self) -> bytes:
-        """Return all figures in the text format; at most a moment old."""
+        """Return all metrics in the text format of Prometheus, at most two seconds old."""
         with self._turn:
             now = time.monotonic()
             if now - self._rendered_at >= _KEPT_S:
@@ -59,7 +66,7 @@ class Figures:
 
 
 class _Platform:
-    """Collects figures of the loop and the store at each scrape."""
+    """Collects the metrics of the control loop and the store at each scrape."""
 
     def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
         self._store = store
@@ -68,11 +75,11 @@ class _Platform:
         self._num_followers = num_followers
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand: that would ask the store."""
+        """Return no metrics, because their description would read the store."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures; without those of the store while it cannot be asked."""
+        """Yield the metrics. Leaves out those of the store while it cannot be read."""
         try:
             of_store = list(self._ask_store())
         except StoreError:
@@ -93,20 +100,20 @@ class _Platform:
         counted.add_metric(["done"], pulse.num_done)
         counted.add_metric(["failed"], pulse.num_failed)
         yield counted
-        told = "Duration of complete rounds in seconds."
-        yield SummaryMetricFamily("legato_round_seconds", told, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
-        told = "End of the last complete round, in seconds since 1970; 0: there was none, or another server decides."
-        yield GaugeMetricFamily("legato_last_round_time_seconds", told, value=pulse.done_at or 0.0)
-        told = "Messages that could not be sent to drivers."
-        yield CounterMetricFamily("legato_failed_calls", told, value=pulse.num_failed_calls)
+        text = "Duration of complete rounds in seconds."
+        yield SummaryMetricFamily("legato_round_seconds", text, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
+        text = "End of the last complete round, in seconds since 1970; 0: there was none, or another server decides."
+        yield GaugeMetricFamily("legato_last_round_time_seconds", text, value=pulse.done_at or 0.0)
+        text = "Messages that could not be sent to drivers."
+        yield CounterMetricFamily("legato_failed_calls", text, value=pulse.num_failed_calls)
         drivers = GaugeMetricFamily(
             "legato_drivers", "Drivers of jobs that died, or do not answer, in the last round.", labels=["state"]
         )
         for state in TROUBLED:
             drivers.add_metric([state], pulse.drivers[state])
         yield drivers
-        told = "Objects that the last round could not handle and left unchanged; the log says why."
-        left_out = GaugeMetricFamily("legato_left_out", told, labels=["kind"])
+        text = "Objects that the last round could not handle and left unchanged; the log says why."
+        left_out = GaugeMetricFamily("legato_left_out", text, labels=["kind"])
         for kind in ("job", "queue", "slot"):
             left_out.add_metric([kind], pulse.left_out[kind])
         yield left_out

@@ -1,7 +1,8 @@
-"""A file as the answer to a request, or one range of its bytes (RFC 9110, section 14). Opens nothing.
+"""Answers requests with an open file, or with one range of its bytes (RFC 9110, section 14).
 
-Not Starlette's FileResponse: it opens by path, where a program may have put a link. It sends a log that grows with a
-wrong length, cannot leave out the deleted beginning of a log, and refuses ranges that the standard ignores.
+This is not Starlette's FileResponse, because that opens the file by its path, where a program may have put a link. It
+also sends a growing log with a wrong length, cannot leave out the dropped beginning of a log, and refuses ranges that
+the standard ignores.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ BYTES: Final = "application/octet-stream"
 
 
 class Range(NamedTuple):
-    """Bytes ``first`` up to, and without, ``end``."""
+    """The bytes from ``first`` to ``end``, without the byte at ``end``."""
 
     first: int
     end: int
 
 
-def read_range(said: str | None, num_bytes: int) -> Range | None:
-    """Return which bytes of a file are wanted; None: all of them.
+def read_range(header: str | None, num_bytes: int) -> Range | None:
+    """Return which bytes of a file a request asks for. None: all of them.
 
-    What is no single range of bytes is skipped, as the standard has it.
+    As the standard says, a header that is not a single range of bytes is ignored.
+
+    Args:
+        header: the header ``Range``. None: the request has none.
+        num_bytes: size of the file.
 
     Raises:
         Problem: no byte of the file is in the range.
@@ -41,7 +46,7 @@ def read_range(said: str | None, num_bytes: int) -> Range | None:
     >>> read_range("bytes=2-", 10), read_range("bytes=-3", 10), read_range("lines=1-2", 10)
     (Range(first=2, end=10), Range(first=7, end=10), None)
     """
-    match = _RANGE.fullmatch((said or "").strip())
+    match = _RANGE.fullmatch((header or "").strip())
     if match is None or not any(match.groups()):
         return None
     first, last = match.groups()
@@ -61,14 +66,14 @@ def read_range(said: str | None, num_bytes: int) -> Range | None:
 
 
 def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool, begin: int = 0) -> Response:
-    """Return the answer that is a file, or the range of it that the request asks for. Closes the file.
+    """Return the answer with a file, or with the range of it that the request asks for. The answer closes the file.
 
     Args:
-        file: open; what is written to it from now on is not sent.
-        name: under which to save it.
+        file: the open file. Bytes that are appended from now on are not sent.
+        name: name under which clients save the file.
         headers: of the request.
-        is_head: only the headers of the answer are wanted.
-        begin: the file is sent as if it began with this byte.
+        is_head: send only the headers of the answer.
+        begin: send the file as if it began with this byte.
 
     Raises:
         Problem: no byte of the file is in the range.
@@ -77,11 +82,11 @@ def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool, b
         about = os.fstat(file.fileno())
         num_bytes = about.st_size - begin
         etag = f'"{about.st_ino:x}-{about.st_mtime_ns:x}-{num_bytes:x}"'
-        # A range of another version of the file would not fit what the asker has.
+        # With If-Range, a client that has a part of another version of the file gets the whole file.
         is_same = headers.get("if-range", etag) == etag
         wanted = read_range(headers.get("range"), num_bytes) if is_same and not is_head else None
         part = wanted or Range(0, num_bytes)
-        told = {
+        sent_headers = {
             "Content-Length": str(part.end - part.first),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
             "Accept-Ranges": "bytes",
@@ -89,15 +94,15 @@ def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool, b
             "Last-Modified": email.utils.formatdate(about.st_mtime, usegmt=True),
         }
         if wanted is not None:
-            told["Content-Range"] = f"bytes {part.first}-{part.end - 1}/{num_bytes}"
+            sent_headers["Content-Range"] = f"bytes {part.first}-{part.end - 1}/{num_bytes}"
     except BaseException:
         file.close()
         raise
     if is_head:
         file.close()
-        return Response(None, 200, told, media_type=BYTES)
+        return Response(None, 200, sent_headers, media_type=BYTES)
     sent = Range(part.first + begin, part.end + begin)
-    return StreamingResponse(_read(file, sent), 200 if wanted is None else 206, told, media_type=BYTES)
+    return StreamingResponse(_read(file, sent), 200 if wanted is None else 206, sent_headers, media_type=BYTES)
 
 
 def _read(file: BinaryIO, part: Range) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Deletes old data and their files, on the deciding server, now and then. Keeps all else."""
+"""Deletes old jobs, uploads and idempotency keys on the deciding server, and kills leftover processes of jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOUR_S: Final = 3600.0
 
 
 async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
-    """Tidy up again and again until cancelled, whatever goes wrong: what is too old may wait, and no job may."""
+    """Delete old data and kill leftover processes regularly until cancelled. Errors are only logged."""
     while True:
         for part, what in ((tidy_up, "old data of jobs"), (end_hidden, "leftover processes of jobs")):
             try:
@@ -47,10 +47,10 @@ async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
 
 
 def tidy_up(services: Services) -> None:
-    """Take away what is too old by now, if this server is the one that decides.
+    """Delete data that are older than the settings allow, if this server is the one that decides.
 
     Raises:
-        FencedOut: another one decides since a moment ago.
+        FencedOut: another server decides now.
         StoreError: the store cannot be used.
     """
     now = services.now()
@@ -74,15 +74,16 @@ def tidy_up(services: Services) -> None:
 
 
 def end_hidden(services: Services) -> None:
-    """End processes that jobs have left behind, whatever they hid, where their users have numbers of the pool.
+    """Kill processes that ended jobs have left behind, also hidden ones. Only with ``run_jobs_as=pool``.
 
-    Such a number is one user's alone and nothing else runs with it. So while that user has no job that may have
-    processes, every process with it is left behind. One that has just begun may belong to a job that begins now. Jobs
-    of another platform of this machine, which may use the same numbers by mistake, are not touched.
+    In this mode each user's jobs have a user id of their own, and nothing else runs with this id. So while the user has
+    no job that may have processes, every process with this id is a leftover. Processes of the last minute are spared,
+    because they may belong to a job that starts now. So are processes of other platforms of this machine, which may use
+    the same ids by mistake.
 
     Raises:
         StoreError: the store cannot be used.
-        LegatoError: the system refuses it.
+        LegatoError: the system does not allow it.
     """
     settings = services.settings
     if settings.run_jobs_as != "pool" or not services.loop.starts_drivers or services.read_own_lease() is None:
@@ -99,9 +100,9 @@ def end_hidden(services: Services) -> None:
 
 
 def _is_of_another_platform(pid: int, uid: int, home: Path) -> bool:
-    """Tell whether a process began in a job of another platform of this machine; True also if the system hides that.
+    """Return whether a job of another platform of this machine started a process. True also if the system hides that.
 
-    A job cannot make up such a home: the file that marks a home must belong to another user than the process.
+    A job cannot pretend that: the file that marks the other home must belong to another user than the process.
     """
     records = values_in_line(pid, MARK_VARIABLE)
     if records is None:
@@ -127,7 +128,7 @@ def _delete_jobs(root: Path, purged: Purged) -> None:
 
 
 def delete_directory(directory: Path) -> None:
-    """Delete a job's directory. What cannot be deleted is written into the log: no job needs it, but its disk space."""
+    """Delete a job's directory. Files that cannot be deleted are only logged: they use disk space, but harm no job."""
     failures: list[str] = []
 
     def note(_function: object, path: str, why: tuple[type[BaseException], BaseException, object]) -> None:
@@ -139,7 +140,7 @@ def delete_directory(directory: Path) -> None:
             take_back(directory)
         shutil.rmtree(directory, onerror=note)
     except RecursionError:
-        # A program can nest a thousand folders; this one needs no stack and, like the two above, follows no link.
+        # A program may have nested a thousand folders. 'rm' does not recurse and, like the two above, follows no link.
         done = subprocess.run(["rm", "-rf", "--", str(directory)], stderr=subprocess.PIPE, check=False)
         failures += done.stderr.decode(errors="replace").splitlines()[:1]
     if failures:

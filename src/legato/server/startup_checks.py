@@ -1,7 +1,7 @@
-"""Checks before a server starts: a directory that only it can write, and a port to listen on.
+"""Checks before a server starts: a home directory that only this server uses, and a port to listen on.
 
-Each that is not so is an error with its remedy, and nothing was started. Loads nothing of what a server needs: to find
-out that none can start here must not take as long as to start one.
+A failed check is an error that says what to do, and nothing was started. This module imports little, so that a server
+that cannot start fails quickly.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NUM_FILES: Final = 65_536
 
 @contextlib.contextmanager
 def enter(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Check and hold what a server needs before anything else; yields the sockets on which it is to listen.
+    """Open and lock the home directory, and yield the sockets on which the server listens.
 
     Raises:
-        UsageError: the directory or the port cannot be had.
+        UsageError: the directory or the port cannot be used.
     """
     allow_files()
     open_home(settings.home_path)
@@ -49,10 +49,10 @@ def enter(settings: Settings) -> Iterator[list[socket.socket]]:
 
 
 def open_home(home: Path) -> None:
-    """Make the directory of the platform, its user's alone, with all that is in it.
+    """Create the home directory of the platform if it does not exist, and make sure that other users cannot read it.
 
     Raises:
-        UsageError: it cannot be made or written, or is another's and open to others.
+        UsageError: the directory cannot be created or written, or it is open to other users and cannot be closed.
     """
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,13 +67,14 @@ def open_home(home: Path) -> None:
 
 
 def close_home(home: Path) -> None:
-    """Take a home, and all that is in it, from other system users, if any of them may read or write it.
+    """Remove the access of other system users to a home and its content, if they may read or write the home.
 
-    Users who may only pass through it, as where jobs run as other users, still can. Nothing is changed in a directory
-    that holds other things than a platform, such as ``/srv``. Who may read the folder of data, its operator decides.
+    A home that others can only pass through, because jobs run as other users, stays as it is. The folder ``data`` also
+    stays as it is, because the operator decides who may read it. A directory with files that are not Legato's, such as
+    ``/srv``, is refused and not changed.
 
     Raises:
-        UsageError: that is not possible, or the directory is no home.
+        UsageError: the mode cannot be changed, or the directory has files that are not Legato's.
     """
     if not home.stat().st_mode & _OPEN_TO_OTHERS:
         return
@@ -90,18 +91,18 @@ def close_home(home: Path) -> None:
             f"Cannot use '{home}': other users of this machine can read it, and it cannot be changed "
             f"({error.strerror}). As its owner: chmod -R go-rwx '{home}'"
         ) from error
-    # Its content too: where jobs run as other users, these may pass through the home again.
-    with contextlib.suppress(RecursionError):  # a job nests its folders deeper; those above it are closed by then
+    # Its content too, because if jobs run as other users, the server lets these pass through the home again.
+    with contextlib.suppress(RecursionError):  # a job has nested more folders; the ones above them are closed already
         for folder, folders, files, at in os.fwalk(home):
             if Path(folder) == home:
                 folders[:] = [name for name in folders if name != _DATA]
             for name in (*folders, *files):
-                with contextlib.suppress(OSError):  # of a job that runs as another user, or gone a moment ago
+                with contextlib.suppress(OSError):  # the file belongs to another user, or was deleted meanwhile
                     _close(name, at)
 
 
 def _close(name: str, folder: int) -> None:
-    """Take one file or folder from others. A job may exchange it for a link, which is not followed."""
+    """Remove others' access to one file or folder. A job may replace it by a link, which is not followed."""
     if not os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & _OPEN_TO_OTHERS:
         return
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -112,9 +113,9 @@ def _close(name: str, folder: int) -> None:
 
 
 def allow_files() -> int:
-    """Let this process have as many open files and connections as the system allows it; return how many that is.
+    """Raise the limit of open files of this process as far as the system allows, up to 65,536. Return the limit.
 
-    The usual 1024 are fewer than the streams of two users. More than some ten thousand are of no use.
+    Each connection needs one, and the usual 1024 are fewer than the streams of two users.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _NUM_FILES if hard == resource.RLIM_INFINITY else min(hard, _NUM_FILES)
@@ -127,14 +128,14 @@ def allow_files() -> int:
 
 @contextlib.contextmanager
 def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
-    """Keep other servers out of a directory.
+    """Lock a home directory against other servers during the block.
 
     Args:
-        home: of the platform.
-        is_shared: those that share the directory as well may come in: their store is made for several.
+        home: home directory of the platform.
+        is_shared: allow other servers that share the directory too, because their store allows several servers.
 
     Raises:
-        UsageError: another server is there.
+        UsageError: another server has locked the directory.
     """
     descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -151,10 +152,10 @@ def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
 
 
 def listen(settings: Settings) -> list[socket.socket]:
-    """Listen where the settings say; one socket per address of the host.
+    """Listen on the host and port of the settings. Return one socket for each address of the host.
 
     Raises:
-        UsageError: that is not possible.
+        UsageError: the server cannot listen there.
     """
     host, port = settings.host, settings.port
     where = f"{host}:{port}"
@@ -177,12 +178,12 @@ def listen(settings: Settings) -> list[socket.socket]:
 
 
 def is_loopback(sockets: list[socket.socket]) -> bool:
-    """Return whether only programs of this machine reach the server."""
+    """Return whether only programs of this machine can reach the server."""
     return all(ipaddress.ip_address(opened.getsockname()[0].partition("%")[0]).is_loopback for opened in sockets)
 
 
 def tell_url(settings: Settings, sockets: list[socket.socket]) -> str:
-    """Return the address by which people on this machine reach the server."""
+    """Return the URL by which programs on this machine reach the server."""
     family, (host, port) = sockets[0].family, sockets[0].getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
         return f"http://localhost:{port}"
@@ -192,15 +193,15 @@ def tell_url(settings: Settings, sockets: list[socket.socket]) -> str:
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    # The protocol by its number: asyncio knows it by that alone, and without it sends small answers 40 ms late.
+    # With an explicit protocol, because asyncio sets TCP_NODELAY only then. Without it, small answers are 40 ms late.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # Connections of a server that was killed a moment ago are no server.
+        # So that the old connections of a server that was just killed do not block the port.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.bind(address)
-        # Already here: a port that another process bound in the same way is refused only now.
+        # Listen already here, because only this fails if another process has bound the port with the same option.
         opened.listen(_BACKLOG)
     except OSError:
         opened.close()

@@ -1,4 +1,4 @@
-"""Step lines: the slots held over time, computed from spans and thinned. Reads no store and no clock."""
+"""Computes the numbers of slots held over time from allocations, as step functions with a bounded number of steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Change = tuple[float, int]
 
 
 def draw_held(spans: Iterable[tuple[K, float, float | None]], since: float, until: float) -> dict[K, StepLine]:
-    """Return how many slots each held between two times.
+    """Return how many slots each holder held between two times.
 
     Args:
-        spans: whose it was, from when, until when (None: still), of one slot each.
-        since: where the lines begin; one that held nothing then begins with its first slot.
-        until: where they end; what changes at that moment or later is left out.
+        spans: for each time that a slot was held: the holder, the begin, and the end (None: it is still held).
+        since: begin of the lines. The line of a holder without slots at this time begins with its first slot.
+        until: end of the lines. Changes at this time or later are left out.
 
     >>> draw_held([("a", 0, 3), ("a", 2, None), ("b", 3, 4)], 1, 9)
     {'a': StepLine(times=(1, 2, 3), values=(1, 2, 1)), 'b': StepLine(times=(3, 4), values=(1, 0))}
@@ -35,7 +35,7 @@ def draw_held(spans: Iterable[tuple[K, float, float | None]], since: float, unti
 
 
 def add_up(changes: Iterable[Change], start: int = 0) -> StepLine:
-    """Return the line of changes; those of one moment are one, and what changes nothing is none.
+    """Return the line that adds up changes. Changes at the same time become one step; a sum of zero becomes none.
 
     >>> add_up([(1, 2), (2, -1), (2, 1), (3, -2)])
     StepLine(times=(1, 3), values=(2, 0))
@@ -55,13 +55,13 @@ def add_up(changes: Iterable[Change], start: int = 0) -> StepLine:
 
 
 def thin(line: StepLine, since: float, until: float, most: int) -> StepLine:
-    """Return a line of at most so many steps, of each stretch of time the first, smallest, largest and last.
+    """Return a line with at most ``most`` steps: the first, smallest, largest and last of each interval of time.
 
     Args:
-        line: the whole one.
-        since: where the picture begins.
-        until: where it ends.
-        most: steps, at least 4.
+        line: the line with all steps.
+        since: begin of the line.
+        until: end of the line.
+        most: maximum number of steps, at least 4.
     """
     if len(line.times) <= most:
         return line

@@ -1,4 +1,4 @@
-"""Uploads of code: received, checked, unpacked, stored completely. Runs none of it."""
+"""Receives, checks, unpacks and stores uploaded code: completely or not at all. Does not run it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCRATCH: Final = ".incoming-"
 
 
 def make_caps(settings: Settings) -> Caps:
-    """Return how much an upload may be when it is unpacked."""
+    """Return the limits of an unpacked upload."""
     return Caps(
         num_entries=settings.upload_max_files,
         file_bytes=settings.upload_max_file_bytes,
@@ -38,12 +38,12 @@ def make_caps(settings: Settings) -> Caps:
 
 
 class CodeRoom:
-    """The folder in which uploaded code lies, one folder per SHA-256; also of several servers at once.
+    """The folder of uploaded code, with one folder per SHA-256. Several servers may share it.
 
     Args:
-        path: of the folder; made if it is not there.
-        max_bytes: of one upload, packed.
-        caps: of one upload, unpacked.
+        path: of the folder; created if it does not exist.
+        max_bytes: maximum size of an upload, packed.
+        caps: limits of an upload, unpacked.
     """
 
     def __init__(self, path: Path, max_bytes: int, caps: Caps) -> None:
@@ -54,12 +54,12 @@ class CodeRoom:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def has(self, sha256: str) -> bool:
-        """Return whether the code lies here."""
+        """Return whether the code is stored."""
         return (self.path / sha256).is_dir()
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Keep all others, of other processes too, from putting code down or taking it away."""
+        """Lock the folder during the block, so that no other thread or process adds or deletes code."""
         descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -69,12 +69,12 @@ class CodeRoom:
 
     @contextlib.asynccontextmanager
     async def receive(self, chunks: AsyncIterator[bytes], sha256: str) -> AsyncIterator[Path]:
-        """Receive an upload into a file, which is gone after the block.
+        """Receive an upload into a file, which is deleted after the block.
 
         Raises:
-            Problem: it is too large.
-            HTTPException: it does not come.
-            UsageError: its bytes have another SHA-256.
+            Problem: the upload is too large.
+            HTTPException: the client sends no bytes for too long.
+            UsageError: the bytes have another SHA-256.
         """
         scratch = Path(await run_in_threadpool(tempfile.mkdtemp, prefix=_SCRATCH, dir=self.path))
         try:
@@ -94,7 +94,7 @@ class CodeRoom:
                 )
             yield archive
         finally:
-            # Not in a thread: who is cancelled here has no time to wait for one, and it is little.
+            # Not in a thread, because a cancelled task must not wait for one, and there is usually little to delete.
             shutil.rmtree(scratch, ignore_errors=True)
 
     def check_length(self, num_bytes: int) -> None:
@@ -107,10 +107,10 @@ class CodeRoom:
             )
 
     def unpack(self, archive: Path) -> Path:
-        """Unpack an upload beside its file, and bring it to the disk: it is to outlive a power failure.
+        """Unpack an upload beside its file, and sync the files to the disk, so that they survive a power failure.
 
         Raises:
-            UsageError: it holds something that is refused.
+            UsageError: the upload contains something that Legato refuses.
         """
         target = archive.with_name("code")
         unpack(archive, target, self._caps)
@@ -124,7 +124,7 @@ class CodeRoom:
         return target
 
     def put(self, unpacked: Path, sha256: str) -> None:
-        """Put unpacked code into its place, unless it is there. In one's `turn`."""
+        """Move unpacked code to its place, unless the code is already stored. The caller must hold the lock, `turn`."""
         if self.has(sha256):
             return
         unpacked.rename(self.path / sha256)
@@ -135,16 +135,16 @@ class CodeRoom:
             os.close(descriptor)
 
     def take_away(self, purged: Purged) -> None:
-        """Delete code that the store knows no more. In one's `turn`."""
+        """Delete code that was deleted from the store. The caller must hold the lock, `turn`."""
         for sha256 in purged.uploads:
-            # In one step, so that no reader takes a part of it for the whole.
+            # Rename it first, so that no reader finds only a part of it.
             gone = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
             with contextlib.suppress(FileNotFoundError):
                 (self.path / sha256).rename(gone / "code")
             shutil.rmtree(gone, ignore_errors=True)
 
     def sweep(self, older_than: float) -> None:
-        """Delete what uploads left behind that a crash cut off before this time."""
+        """Delete temporary files, older than this time, of uploads that were interrupted by a crash."""
         for found in self.path.glob(f"{_SCRATCH}*"):
             with contextlib.suppress(FileNotFoundError):
                 if found.stat().st_mtime < older_than:
