@@ -47,8 +47,8 @@ class Terminal:
     """A user who works in the folder of the tutorial.
 
     Args:
-        server: to which the commands go.
-        folder: in which they stand.
+        server: to which the commands connect.
+        folder: the current directory of the commands.
     """
 
     def __init__(self, server: Server, folder: Path) -> None:
@@ -83,7 +83,7 @@ def terminal(server: Server, tmp_path: Path) -> Terminal:
     zoo = clone / "model_zoo/mnist"
     zoo.mkdir(parents=True)
     (clone / "model_zoo/__init__.py").touch()
-    # The variables of a submission are not to begin so.
+    # Variables of a submission must not have this prefix.
     (zoo / "__init__.py").write_text("import os\nos.environ['LEGATO_TEST_REINS'] = os.environ['REINS']\n")
     shutil.copy(PROGRAMS / "elasticdl/mnist.py", zoo / "mnist_pytorch.py")
     write_png_folders(clone / "data/mnist_png", every=20)
@@ -93,7 +93,7 @@ def terminal(server: Server, tmp_path: Path) -> Terminal:
 
 
 def seed_command(terminal: Terminal, num_workers: int, **other: str) -> list[str]:
-    """Return the words of the tutorial's command, but for a smaller batch and more epochs."""
+    """Return the words of the tutorial's command, with a smaller batch and more epochs."""
     said = {
         "image_name": "elasticdl/elasticdl:v1.0.0",
         "worker_image": "elasticdl:mnist_pytorch",

@@ -1,4 +1,4 @@
-"""Programs written for ElasticDL, unchanged: the same weights, whatever befalls their workers."""
+"""Unchanged programs for ElasticDL: the same weights, whatever happens to their workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.png_folders import write_png_folders
 from legato.compat.elasticdl.site import launch
 
 LAUNCHER = launch.__file__
-# Each worker starts loaders of its own, and some of them a new interpreter.
+# Each worker starts its own loaders, and some loaders start a new interpreter.
 pytestmark = pytest.mark.timeout(300)
 LIMIT_S = 200.0
 _RATES = re.compile(r"^rates (.*)$", re.MULTILINE)
@@ -45,7 +45,7 @@ class Job:
         return self.stage.run(LAUNCHER, *self.program, limit_s=LIMIT_S, **options)  # type: ignore[arg-type]
 
     def check(self, result: Result, num_steps: int, *, finishers: int | None = None) -> None:
-        """Assert that the job came to what the program comes to alone, and committed each step once."""
+        """Assert that the job has the result of the program alone, and committed each step once."""
         story = result.story()
         assert result.outcome.outcome == "succeeded", story
         assert set(result.digests.values()) == {(self.want.sha256, self.want.num_steps)}, f"{self.want}\n{story}"
@@ -61,7 +61,7 @@ def _last(pattern: re.Pattern[str], result: Result) -> set[str]:
 @pytest.fixture
 def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for name in ("WORKER_NUM", "ELASTICDL_TEST_LEDGER", "LEGATO_ELASTICDL_SUM"):
-        monkeypatch.setenv(name, "")  # put back afterwards, whatever the test sets
+        monkeypatch.setenv(name, "")  # restored afterwards, whatever the test sets
         monkeypatch.delenv(name)
     return stage
 
@@ -110,7 +110,7 @@ def test_each_historic_form_trains_every_record_once_per_epoch(
 @pytest.mark.soak
 def test_restarted_loaders_end_with_their_worker_and_change_nothing(stage: Stage, start_method: str) -> None:
     job = Job(stage, "forms.py", "release_1_0", "2", start_method)
-    # Whether another one comes in time depends on how long its loaders take to start; nothing else does.
+    # Only the start of its loaders decides whether another worker joins in time.
     result = job.run(workers=(1, 2, 2), plan=[Act(both(at_step(2), with_members(2)), kill(0), "kill the first")])
     job.check(result, num_steps=48)
     assert _last(_LEDGER, result) == {"4.00000 to 4.00000"}
@@ -131,7 +131,7 @@ def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_sa
     story = result.story()
     assert result.outcome.outcome == "succeeded" and len(result.digests) == 1, story
     assert {num_batches for _, num_batches in result.digests.values()} == {192}, story
-    # Its gradients are added up, so that each record counts the same, whichever workers were there.
+    # The gradients are added up, so that each record counts the same with any workers.
     assert _last(_LEDGER, result) == {"16.00000 to 16.00000"}, story
     # The loop steps its scheduler in each turn, which counts once for each step of the job.
     assert _last(_RATES, result) == {str(len(result.ledger))}, story

@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Job:
-    """A job that works records off, its driver in a process of its own."""
+    """A job that processes records, with its driver in a separate process."""
 
     def __init__(self, stage: Stage, num_records: int, *words: str, program: Sequence[str] = (RECORDS,)) -> None:
         self.stage = stage
@@ -67,7 +67,7 @@ class Job:
         self.driver = self._start([sys.executable, "-c", program, str(self.here / "spec.json")])
 
     def type(self, *words: str) -> None:
-        """Begin as one does who types ``legato`` and these words."""
+        """Start the job as a user who types ``legato`` and these words."""
         self.driver = self._start(fork_server.command_of("legato.cli.main", *words))
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -102,7 +102,7 @@ class Job:
         self.type("attach", "--plain", NAME)
 
     def kill_worker(self, worker: int) -> Line:
-        """SIGKILL a worker in the middle of a task, of which it has read one record; returns that."""
+        """SIGKILL a worker that has read one record of a task; return the record."""
         (read,) = self.read_by(worker)
         os.kill(read.pid, signal.SIGKILL)
         return read
@@ -153,7 +153,7 @@ def start(stage: Stage) -> Iterator[Callable[..., Job]]:
         job.end()
 
 
-def test_what_a_killed_worker_held_is_handed_out_again(start: Callable[..., Job]) -> None:
+def test_tasks_of_a_killed_worker_are_handed_out_again(start: Callable[..., Job]) -> None:
     job = start(30)
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
     killed = job.kill_worker(1)
@@ -191,7 +191,7 @@ def test_driver_and_worker_are_killed_at_once(start: Callable[..., Job]) -> None
 
 
 @pytest.mark.soak
-def test_who_waits_for_the_end_takes_over_from_who_dies(start: Callable[..., Job]) -> None:
+def test_a_waiting_worker_takes_over_from_one_that_dies(start: Callable[..., Job]) -> None:
     job = start(2)  # one task in each epoch
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
     job.open_gate(0)  # its task done, it waits for the other's
@@ -203,7 +203,7 @@ def test_who_waits_for_the_end_takes_over_from_who_dies(start: Callable[..., Job
 
 
 @pytest.mark.soak
-def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(start: Callable[..., Job]) -> None:
+def test_a_worker_that_dies_last_is_replaced_while_there_are_tasks(start: Callable[..., Job]) -> None:
     job = start(8, "all")  # each takes two of four tasks at once, and ends behind them
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both have their tasks")
     job.open_gate(0)
@@ -234,14 +234,14 @@ def test_records_of_loaders_are_processed_once_each_after_a_kill(start: Callable
     assert not [event for event in result.events if "not all tasks" in event["reason"]], job.story()
 
 
-def test_a_loop_is_left_while_the_last_records_are_a_workers_that_waits_for_this_one(start: Callable[..., Job]) -> None:
+def test_a_loop_ends_while_a_worker_that_waits_for_it_has_the_last_records(start: Callable[..., Job]) -> None:
     job = start(program=(str(launch.__file__), str(PROGRAMS / "elasticdl/left.py")), num_records=64)
     job.finish()
     done = Counter(line.record for line in job.lines if line.what == "done")
     assert done == Counter(range(64)), job.story()
 
 
-def test_loops_that_the_collector_ends_on_any_thread_hang_nothing() -> None:
+def test_loops_that_the_collector_ends_on_any_thread_do_not_hang() -> None:
     site = Path(launch.__file__).parent
     path = os.pathsep.join([str(site), *(path for path in sys.path if path)])
     ended = subprocess.run(
@@ -255,7 +255,7 @@ def test_loops_that_the_collector_ends_on_any_thread_hang_nothing() -> None:
 
 
 @pytest.mark.soak
-def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stage) -> None:
+def test_a_job_that_was_stopped_at_a_terminal_resumes_its_tasks(stage: Stage) -> None:
     job = Job(stage, 30)
     try:
         job.type("run", "--name", NAME, "--workers", "2", "--guest", _GUEST, *job.spec.program)
@@ -276,5 +276,5 @@ def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stag
     done = [(line.what, line.record) for line in job.lines if line.what != "read"]
     assert {record for what, record in done if what == "done-in-1"} == set(range(30)), job.story()
     assert {record for what, record in done if what == "done-in-2"} == set(range(30)), job.story()
-    # No more than the task of each worker that was in hand when all were stopped is worked off again.
+    # At most the tasks that the workers had when all of them were stopped are processed again.
     assert len(done) <= 60 + 2 * 4, job.story()

@@ -1,4 +1,4 @@
-"""Clients of a real server: its application and a store; what a control loop would write the tests write."""
+"""Clients of a real server: its application and a store. The tests write what a control loop would write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def platform(tmp_path: Path, template: Path) -> Iterator[Platform]:
 
 @pytest.fixture
 def client_of(platform: Platform) -> Iterator[NewClient]:
-    """Makes clients of people."""
+    """Makes clients of several users."""
     made = []
 
     def make(who: str) -> Client:

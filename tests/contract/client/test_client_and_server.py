@@ -105,13 +105,13 @@ def test_the_stages_are_the_same() -> None:
 def test_a_job_has_the_same_fields_here_and_there(platform: Platform) -> None:
     assert set(JobOptions.__annotations__) == set(Submission.model_fields) - {"program", "code", "directory"}
     schemas = platform.get("openapi.json")["components"]["schemas"]
-    # Those that the server narrows have names of their own.
+    # Schemas that the server restricts have separate names.
     own = {"Definition": "DefinitionTold", "File": "Entry", "Framework": "FrameworkTold", "JobRecord": "Job"}
     for record in RECORDS:
         if record is not pool.QueueSettings:
             name = own.get(record.__name__) or answers._PUBLISHED.get(record.__name__, record.__name__)
             published = set(schemas[name]["properties"])
-            # An attempt is of the job that was asked for.
+            # A client asks for the attempts of one job, so its records do not name the job.
             assert published - {"job"} == set(record.__struct_fields__) - {"job"}, name
 
 
@@ -215,7 +215,7 @@ def test_refusals_are_the_right_errors(ann: Client, client_of: NewClient, platfo
     stranger.close()
 
 
-def test_waiting_hears_of_the_end(platform: Platform, running: Job) -> None:
+def test_waiting_ends_with_the_job(platform: Platform, running: Job) -> None:
     ended = threading.Timer(0.3, lambda: (platform.end(running.id), platform.services.feed.poke()))
     ended.start()
     assert running.wait(LIMIT_S).stage == "succeeded"
@@ -266,7 +266,7 @@ def test_logs_are_read_and_followed(platform: Platform, running: Job) -> None:
     assert seen == ["epöch 1", "later", "no end"]
 
 
-def test_what_a_job_leaves(platform: Platform, running: Job, tmp_path: Path, client_of: NewClient) -> None:
+def test_the_outputs_of_a_job(platform: Platform, running: Job, tmp_path: Path, client_of: NewClient) -> None:
     home = write_files(platform, running.id)
     assert running.series().steps.view == (1,)
     assert running.metrics("loss")["loss"].tolist() == [2.5, 1.5]
@@ -285,7 +285,7 @@ def test_what_a_job_leaves(platform: Platform, running: Job, tmp_path: Path, cli
         client_of("ben").job(running.id).files()
 
 
-def test_why(platform: Platform, running: Job, ann: Client) -> None:
+def test_a_job_is_explained(platform: Platform, running: Job, ann: Client) -> None:
     told = running.explain()
     assert told.job == running.id
     assert any("is running" in sentence for sentence in told.sentences)

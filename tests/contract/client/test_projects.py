@@ -26,7 +26,7 @@ no_log = conftest.no_log
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a script, in the present directory."""
+    """A folder with a script, in the current directory."""
     folder = tmp_path / "cnn"
     folder.mkdir()
     (folder / "train.py").write_text("print('trained')\n")

@@ -1,4 +1,4 @@
-"""Commands in a process of their own, some of them at a terminal: what they load, ask, draw, and leave behind."""
+"""Commands in separate processes, some at a terminal: what they load, request, draw and leave behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAVY = {
     "alembic",
     "pydantic_settings",
     "structlog",
-    # What only packing needs, only a terminal, and only the command line of httpx:
+    # Modules that only packing needs, that only a terminal needs, and that only the command line of httpx needs:
     "pathspec",
     "rich",
     "click",

@@ -1,4 +1,4 @@
-"""A command line that speaks to a platform in memory, at a time that stands still."""
+"""A command line that uses a platform in memory, with a clock that does not run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory, a home and settings of one's own; the time of a place that has none."""
+    """A directory with its own home and settings, and the current directory in it; the time zone is UTC."""
     for name in ("LEGATO_SERVER", "LEGATO_TOKEN", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "home"))
@@ -42,7 +42,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch, now: float) -> Platform:
-    """One that is logged in to."""
+    """A platform in memory, to which the user is logged in."""
     platform = Platform()
 
     def make_line(server: Server, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: what it refuses before anything starts, what it asks drivers, what it writes."""
+"""The command line: what it refuses before anything starts, its requests to drivers, and its output."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def running() -> Iterator[JobDirectory]:
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Catch what would be started."""
+    """Catch the arguments of the driver that would start."""
     caught: dict[str, Any] = {}
 
     def drive(directory: JobDirectory, spec: JobSpec | None, **options: Any) -> int:
@@ -87,7 +87,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 # ---------------------------------------------------------------- run
 
 
-def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[str, Any]) -> None:
+def test_run_passes_its_options_on(script: str, tmp_path: Path, driven: dict[str, Any]) -> None:
     options = ["-w", "2..4", "--keep", "5", "--checkpoint-every", "2epochs", "--threads", "2", "--heartbeat-limit", "1"]
     options += ["--memory", "2G", "--cpus", "1.5"]
     code, _, _ = call("run", *options, "--checkpoint-dir", "ck", "--resume", script, "--lr", "0.1", "-w", "9", "x")
@@ -135,7 +135,7 @@ def test_the_resume_command_asks_for_the_same(script: str, driven: dict[str, Any
     assert {**_fields(first), "resume": True} == _fields(driven["spec"])
 
 
-def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str, driven: dict[str, Any]) -> None:
+def test_a_job_that_resumes_keeps_its_plugin_and_its_variables(script: str, driven: dict[str, Any]) -> None:
     call("run", "--name", "alpha", "--guest", "my.guest:make size=4 seed=7", script)
     first = driven["spec"]
     assert first.guest == GuestSpec(entry="my.guest:make", options={"size": "4", "seed": "7"})
@@ -143,7 +143,7 @@ def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str,
     directory.guest.mkdir(parents=True)
     last = structs.replace(first, environment={"SIZE": "4"})
     directory.write_journal(JobJournal(spec=last, token="", outcome=Outcome("stopped", 0, "Ctrl-C")))
-    # Nothing was trained, so there is no checkpoint: what the guest keeps is what to continue from.
+    # Nothing was trained, so there is no checkpoint: the job continues from the state of its plugin.
     for options in ([], ["--resume"]):
         call("run", "--name", "alpha", *options, script)
         again = driven["spec"]
@@ -155,7 +155,7 @@ def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str,
 
 
 @pytest.mark.parametrize("guest", ["", "module", "module:", "a:b size", "a:b size=1 size=2", "a b:c"])
-def test_a_guest_that_cannot_be_read(script: str, guest: str) -> None:
+def test_a_plugin_that_cannot_be_read(script: str, guest: str) -> None:
     code, _, err = call("run", "--guest", guest, script)
     assert (code, "Cannot read the plugin" in err, "Write MODULE:FUNCTION" in err) == (2, True, True)
 
@@ -210,7 +210,7 @@ def test_run_refuses_in_one_line_before_anything_starts(
     assert [path.name for path in (home / "jobs").iterdir()] == ["alpha"]
 
 
-def test_a_job_that_runs_already_is_not_said_to_go_on(
+def test_a_job_that_runs_already_is_not_reported_as_resumed(
     script: str, tmp_path: Path, driven: dict[str, Any], running: JobDirectory
 ) -> None:
     program = (str(tmp_path / script),)
@@ -300,7 +300,7 @@ def test_run_refuses_a_gpu_that_is_not_there(
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Catch with what an engine would be made."""
+    """Catch the arguments with which engines would be made."""
     made: list[dict[str, Any]] = []
 
     def make(job_directory: Path, devices: object = None, **options: Any) -> None:
@@ -311,7 +311,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
-def test_the_engine_gets_what_the_job_was_given(
+def test_the_engine_gets_the_settings_of_the_job(
     script: str, engines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
@@ -546,7 +546,7 @@ def test_attach_shows_a_running_job_until_its_end(running: JobDirectory, monkeyp
     ]
 
 
-def test_attach_waits_for_the_outcome_of_a_job_whose_driver_has_closed_its_door(
+def test_attach_waits_for_the_outcome_of_a_driver_that_stopped_listening(
     running: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = JobSpec(name="alpha", program=("a.py",), directory="/", max_workers=1, num_workers=1)
@@ -572,7 +572,7 @@ def test_attach_waits_for_the_outcome_of_a_job_whose_driver_has_closed_its_door(
 
 
 def test_attach_waits_for_a_job_that_is_just_starting(running: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And does not take the end of the run before for its own."""
+    """It does not confuse the end of the previous run with the end of this one."""
     spec = JobSpec(name="alpha", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     running.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome("failed", 9, "the run before")))
     looks = 0
@@ -632,12 +632,12 @@ def test_starts_fast_and_loads_no_torch() -> None:
         begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         subprocess.run([sys.executable, "-m", "legato.cli", "--version"], env=environment, check=True)
         spent.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun)
-    # What it computes, and the best of three: what else the machine does is not what is measured.
+    # CPU time, and the best of three runs, so that other load on the machine does not count.
     assert min(spent) < 0.3
 
 
-def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without being asked, but only for the same program, with a checkpoint, and if it has not succeeded."""
+def test_the_same_name_resumes_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It resumes without an option, but only the same program, from a checkpoint, and if it has not succeeded."""
     from legato.cli.local.resuming import is_unfinished
     from legato.core.spec import JobSpec
     from legato.driver.journal import JobDirectory, JobJournal, Outcome
@@ -664,7 +664,7 @@ def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
 
 
 def test_another_script_of_the_same_name_gets_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the checkpoints of one project are not set aside by a run of another."""
+    """So a run of one project does not replace the checkpoints of another."""
     from legato.driver.journal import JobDirectory, JobJournal
 
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What a function that is sent elsewhere takes along."""
+"""A module that is sent with a function that uses it."""
 
 
 def double(number: int) -> int:

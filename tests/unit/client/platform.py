@@ -1,4 +1,4 @@
-"""A platform in memory that speaks docs/rest.md, and loses answers and connections on request to."""
+"""A platform in memory with the interface of docs/rest.md. It loses answers and connections if a test wants it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Platform:
         return [f"{request.method} {request.url.raw_path.decode()}" for request in self.requests]
 
     def lose_answer(self) -> None:
-        """The next request is done, and its answer is lost."""
+        """Carry out the next request, and lose its answer."""
 
         def fault(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
             do()
@@ -393,7 +393,7 @@ class Platform:
     # ------------------------------------------------------------ what jobs leave
 
     def _tell_logs(self, request: httpx.Request) -> httpx.Response:
-        """Tell all that is in the workers' logs, as a stream that ends."""
+        """Answer with the content of the workers' logs, as a stream that ends."""
         tail = request.url.params.get("tail")
         told = []
         for log, text in self.logs.items():

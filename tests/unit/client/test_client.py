@@ -1,4 +1,4 @@
-"""The client as programs use it: scripts and functions, waiting, following, changing, bringing files here."""
+"""The client as programs use it: scripts and functions, waiting, following, changing, downloading."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_code_that_is_there_and_directories_need_no_upload(client: Client, platf
 
 
 @pytest.mark.parametrize("words", [["bash", "run.sh"], ["./run.sh", "a b"], ["nvidia-smi"]], ids=len)
-def test_words_of_a_framework_are_sent_as_they_stand(
+def test_words_of_a_framework_are_sent_unchanged(
     client: Client, platform: Platform, project: Path, words: list[str]
 ) -> None:
     (project / "src" / "run.sh").write_text("echo\n")
@@ -120,7 +120,9 @@ def test_words_of_a_framework_are_sent_as_they_stand(
     assert set(unpack(platform, body(platform.requests[-1])["code"])) == {"train.py", "src/deep.py", "src/run.sh"}
 
 
-def test_code_that_goes_in_between_is_sent_again(client: Client, platform: Platform, project: Path) -> None:
+def test_code_that_the_server_deletes_meanwhile_is_sent_again(
+    client: Client, platform: Platform, project: Path
+) -> None:
     forget = lambda request, do: (platform.code.clear(), do())[1]  # noqa: E731
     platform.faults.extend([None, None, forget])
     client.submit("train.py")
@@ -196,7 +198,7 @@ def test_a_function_is_called_elsewhere(client: Client, platform: Platform, tmp_
     client.submit(functools.partial(train, rate=0.5), 3, max_workers=2)
     sent = body(platform.requests[-1])
     assert (sent["name"], sent["program"], sent["max_workers"]) == ("train", ["legato_function.py"], 2)
-    # This module and the one that it imports from its own package are not there, and come along.
+    # This module, and the module of its package that it imports, are not installed there: they are sent too.
     done = call(platform, sent, tmp_path)
     assert (done.stdout, done.stderr) == ("closed over 3 0.5 6\n", "")
 
@@ -290,7 +292,7 @@ def test_waiting_until_it_ends(client: Client, platform: Platform) -> None:
     platform.waited = lambda: (end := next(ends)) and platform.move(job.id, *end)
     assert job.wait() is job
     assert (job.stage, job.exit_code, platform.time.now) == ("succeeded", 0, 3.0)
-    # From before the first look on, so that nothing is missed in between; an old event wakes no waiter.
+    # Events from before the first request on, so that none is missed; an older event does not end the wait.
     asked = [asked.partition("events?")[2] for asked in platform.asked() if "events?" in asked]
     assert asked == ["after=now&limit=1", *[f"after={after}&limit=500&wait=30.0" for after in (2, 2, 2)]]
     assert client.job(job.id).wait(timeout_s=0).stage == "succeeded"

@@ -1,4 +1,4 @@
-"""The line: what is repeated and what is not, what a refusal becomes, and who never sees the token."""
+"""The connection: which requests are repeated, the errors for refusals, and that the token stays secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_connection_that_is_refused_is_tried_again_with_growing_pauses(platfor
     assert platform.time.pauses == [0.25, 0.5, 1.0]
 
 
-def test_patience_ends(platform: Platform) -> None:
+def test_retries_end_after_the_patience(platform: Platform) -> None:
     platform.refuse_connection(1000)
     with pytest.raises(errors.Unavailable, match=r"Cannot reach .*platform\.test: Connection refused.*'legato up'"):
         platform.client(patience_s=20).me()
@@ -58,14 +58,14 @@ def test_a_server_that_never_answered_is_waited_for_less(platform: Platform) -> 
     assert platform.time.now > 10
 
 
-def test_pauses_are_drawn_so_that_not_all_come_back_at_once(platform: Platform) -> None:
+def test_pauses_are_random_so_that_clients_do_not_retry_together(platform: Platform) -> None:
     platform.refuse_connection(2)
     platform.client(draw=lambda: 0.0).me()
     assert platform.time.pauses == [0.125, 0.25]
 
 
 @pytest.mark.parametrize(("name", "status"), [("too-many-requests", 429), ("unavailable", 503)])
-def test_the_server_says_when_to_come_again(platform: Platform, name: str, status: int) -> None:
+def test_the_server_sets_the_time_of_the_next_try(platform: Platform, name: str, status: int) -> None:
     platform.say(name, status, times=2, retry_after="7")
     platform.client().me()
     assert platform.time.pauses == [7.0, 7.0]
@@ -88,7 +88,7 @@ def test_a_submission_whose_answer_is_lost_makes_one_job(platform: Platform) -> 
     assert len(platform.requests) == 3
 
 
-def test_each_submission_has_a_key_of_its_own(platform: Platform) -> None:
+def test_each_submission_has_its_own_key(platform: Platform) -> None:
     client = platform.client()
     for _ in range(2):
         client.submit("train.py", directory="/work", name="twice")
@@ -119,7 +119,7 @@ def test_what_must_not_be_done_twice_is_not_sent_twice(platform: Platform) -> No
 
 @pytest.mark.parametrize(("verb", "stage", "after"), [("pause", "running", "pausing"), ("resume", "paused", "queued")])
 def test_a_change_whose_answer_is_lost_is_done(platform: Platform, verb: str, stage: str, after: str) -> None:
-    """The repetition is refused, because it is so already; that is no failure."""
+    """The server refuses the repeated request, because the job has changed already; that is no error."""
     platform.jobs["j-0000000001"]["stage"] = stage
     job = platform.client().job("mnist")
     platform.lose_answer()
@@ -171,7 +171,9 @@ def test_a_change_of_a_version_whose_answer_is_lost_is_done(platform: Platform) 
         ("of-tomorrow", 501, errors.ServerError),
     ],
 )
-def test_a_problem_is_an_error_of_the_house(platform: Platform, name: str, status: int, kind: type[Exception]) -> None:
+def test_a_problem_becomes_an_error_of_legato(
+    platform: Platform, name: str, status: int, kind: type[Exception]
+) -> None:
     platform.say(name, status, "This cannot be. Do that instead.")
     with pytest.raises(kind, match=r"^This cannot be\. Do that instead\.") as caught:
         platform.client().me()
@@ -203,7 +205,7 @@ def test_new_fields_of_a_newer_server_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_token_goes_to_where_the_server_sends_on(status: int) -> None:
+def test_no_token_is_sent_to_the_target_of_a_redirect(status: int) -> None:
     seen = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -258,7 +260,7 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["../users", "a/b", "", ".", "..", "%2e%2e", "a?b", "a b", "Ä", "x\n"])
-def test_a_name_cannot_lead_elsewhere(platform: Platform, name: str) -> None:
+def test_a_name_cannot_lead_to_another_path(platform: Platform, name: str) -> None:
     client = platform.client()
     for ask in (client.job, client.queue, client.user, client.revoke_token, client.delete_queue):
         with pytest.raises(errors.NotFound):
@@ -269,7 +271,7 @@ def test_a_name_cannot_lead_elsewhere(platform: Platform, name: str) -> None:
 # ---------------------------------------------------------------- streams
 
 
-def test_a_stream_goes_on_where_it_broke_off(platform: Platform) -> None:
+def test_a_stream_continues_where_it_was_interrupted(platform: Platform) -> None:
     def of(seq: int) -> tuple[str, Any, str]:
         event = {"seq": seq, "time": NOW, "kind": "stage", "reason": f"the {seq}th", "job": None}
         return "stage", event | {"attempt": None, "detail": None}, str(seq)
@@ -309,7 +311,7 @@ def test_a_stream_that_was_quiet_for_long_is_begun_again(platform: Platform) -> 
     assert list(job.events(follow=True)) == []
 
 
-def test_a_stream_of_nothing_is_waited_for_with_patience_then_given_up(platform: Platform) -> None:
+def test_a_stream_of_an_unreachable_server_is_given_up_after_the_patience(platform: Platform) -> None:
     job = platform.client(patience_s=10).job("mnist")
     platform.refuse_connection(1000)
     with pytest.raises(errors.Unavailable):

@@ -1,4 +1,4 @@
-"""The same folder gives the same bytes, and what was ignored stays out."""
+"""The same folder gives the same bytes, and ignored files are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which server is meant, which token goes there, and how both are written down."""
+"""The choice of the server and its token, and the file that stores both."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_read_says_what_to_do(file: Path) -> None:
         (None, {"LEGATO_SERVER": "https://a.b", "LEGATO_TOKEN": "lgt_x"}, "https://a.b", "lgt_x"),
         (None, {"LEGATO_TOKEN": "lgt_x"}, PROD.url, "lgt_x"),
         ("here", {"LEGATO_TOKEN": "lgt_x"}, HERE.url, "lgt_x"),
-        # A token beside an address is for that address alone.
+        # A token that is set together with an address is only for that address.
         ("here", {"LEGATO_SERVER": "https://a.b", "LEGATO_TOKEN": "lgt_x"}, HERE.url, "lgt_here"),
         ("other.example.org", {"LEGATO_SERVER": "https://a.b", "LEGATO_TOKEN": "x"}, "https://other.example.org", None),
         ("https://a.b", {"LEGATO_SERVER": "a.b", "LEGATO_TOKEN": "lgt_x"}, "https://a.b", "lgt_x"),
@@ -129,7 +129,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     assert "geheim" not in str(caught.value)
 
 
-def test_what_others_could_read() -> None:
+def test_addresses_to_which_requests_could_be_read() -> None:
     assert [is_in_the_clear(url) for url in ("http://a.b", "https://a.b", "http://127.0.0.1:1", "http://[::1]")] == [
         True,
         False,

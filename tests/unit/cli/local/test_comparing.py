@@ -1,4 +1,4 @@
-"""Where runs part, from what their workers wrote down, and how it is reported."""
+"""Finds where runs differ, from the records of their workers, and how this is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE = {step: Moment(1, {0: {"the loss": step, "parameter w": step}}) for step in
 
 
 def several(**changes: int) -> dict[int, Moment]:
-    """Return a run that a second worker joins after step 1; ``w2_of_1`` is what worker 1 holds after step 2."""
+    """Return a run that a second worker joins after step 1; ``w2_of_1`` is the checksum of worker 1 after step 2."""
     run = {step: Moment(1 if step < 2 else 2, {0: {"the loss": step, "parameter w": step}}) for step in range(4)}
     for step in (1, 2, 3):
         run[step].held[1] = {"the loss": step, "parameter w": changes.get(f"w{step}_of_1", step)}
@@ -22,7 +22,7 @@ def several(**changes: int) -> dict[int, Moment]:
     return run
 
 
-def test_runs_that_are_the_same_part_nowhere() -> None:
+def test_equal_runs_have_no_difference() -> None:
     assert compare(ONE, ONE, several()) is None
 
 
@@ -39,7 +39,7 @@ def test_workers_that_differ_are_distinguished_from_a_result_that_depends_on_the
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
-    """A worker is killed at any moment."""
+    """A worker may be killed at any moment."""
     lines = [msgspec.json.encode(Recorded(step=step, num_workers=step, sums={"a": 2**64 - 1})) for step in (1, 2)]
     (tmp_path / "worker-10.jsonl").write_bytes(b"\n".join([*lines, lines[0][:9]]))
     (tmp_path / "worker-9.jsonl").write_bytes(lines[1].replace(b'"num_workers":2', b'"num_workers":3') + b"\n")

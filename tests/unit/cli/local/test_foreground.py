@@ -1,4 +1,4 @@
-"""A driver that ends before its job does: who trains on is not ended with it."""
+"""A driver that ends before its job does: workers that still train are not ended with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from legato.engines.local import LocalEngine
 
 
 class BrokenEngine:
-    """One that hears nothing of its workers any more."""
+    """An engine that cannot read the state of its workers any more."""
 
     is_open = True
 

@@ -1,4 +1,4 @@
-"""How ``legato verify`` ends: its exit codes, and what it leaves. No job runs here."""
+"""The exit codes of ``legato verify``, and the files that it leaves. No job runs here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from legato.core.errors import LegatoError
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A present directory with a program, and a directory of its own for what is temporary."""
+    """The current directory with a program, and a separate directory for temporary files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEGATO_DEVICE", "cpu")
     (tmp_path / "train.py").touch()
@@ -33,7 +33,7 @@ def verify(*words: str) -> tuple[int, str]:
 
 
 def be_recorded(monkeypatch: pytest.MonkeyPatch, outcome: str, num_steps: int, num_workers: int = 1) -> None:
-    """Let each run end so, and have recorded so many steps."""
+    """Let each run end with an outcome, and with records of a number of steps."""
 
     async def conduct(*_: Any) -> str:
         return outcome

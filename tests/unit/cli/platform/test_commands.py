@@ -1,4 +1,4 @@
-"""What commands ask of the platform, what they say, and with which code they end; and what each of them refuses."""
+"""The requests, the output and the exit code of each command, and what it refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sent(platform: Platform, number: int = -1) -> dict[str, Any]:
 
 
 def follow(platform: Platform, job: str, *messages: Any, log: Any = ()) -> None:
-    """Have a job tell this when it is followed."""
+    """Let a job send these messages when a client follows it."""
     platform.streams[f"/jobs/{job}/logs"] = deque([stream(*log, ("end", {}, None))])
     platform.streams[f"/jobs/{job}/events"] = deque([stream(*messages, ("end", {}, None))])
 
@@ -313,7 +313,7 @@ def test_the_worker_of_rank_0_speaks() -> None:
         tell("joined", worker, 1)
     now = 2.0
     assert [speaker.speaks(worker) for worker in (0, 1)] == [True, False]
-    # Worker 0 dies; the others form the next view, with a new one. What it wrote last is shown all the same.
+    # Worker 0 dies; the others form the next view, with a new worker. The last output of worker 0 is shown too.
     tell("died", 0)
     tell("started", 3)
     for worker in (2, 3, 1):
@@ -325,7 +325,7 @@ def test_the_worker_of_rank_0_speaks() -> None:
     tell("started", 4)
     tell("joined", 4, 1)
     assert speaker.speaks(4)
-    # Who comes later hears of it from its present speaker on.
+    # A later user sees the output from the present rank 0 on.
     late = attach.Speaker(lambda after: told[after:], lambda: now)
     assert [late.speaks(worker) for worker in (0, 1, 4)] == [False, False, True]
 
@@ -538,7 +538,7 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     assert (float(asked["since"]), asked["limit"]) == (NOW - 8 * 3600, "7")
 
 
-def test_who_had_how_much_when(platform: Platform, call: Call) -> None:
+def test_the_timeline_of_slots(platform: Platform, call: Call) -> None:
     lines = [
         {"key": "j-1", "title": "anna/a", "times": [NOW - 7200, NOW - 3600], "slots": [4, 1]},
         {"key": None, "title": None, "times": [NOW - 1800], "slots": [2]},
@@ -652,7 +652,7 @@ def test_login_with_a_password_and_out_again(platform: Platform, call: Call) -> 
     platform.say("unauthenticated", 401, "Cannot log in: the name or the password is wrong.")
     code, _, err = call("login", URL, "--user", "anna", "--password-stdin", given="wrong\n")
     assert (code, err.splitlines()[-1]) == (2, "legato: Cannot log in: the name or the password is wrong.")
-    # The fake knows one token; the fresh one is let in once.
+    # The fake platform knows one token; it accepts the new one once.
     platform.faults.extend([None, lambda request, do: httpx.Response(200, json={"name": "anna", "role": "user"})])
     call("login", URL, "--user", "anna", "--password-stdin", given="right\n")
     server = read_known(find_file()).servers["test"]
@@ -736,7 +736,7 @@ def test_nothing_is_asked_without_a_terminal(platform: Platform, call: Call, com
 
 @pytest.fixture
 def local(place: Path) -> JobDirectory:
-    """A job of this machine that ended, of another directory, with the name of one of the platform."""
+    """An ended job of this machine, from another directory, with the name of a job of the platform."""
     directory = JobDirectory.of("mnist")
     directory.path.mkdir(parents=True)
     write_journal(directory, "/elsewhere")
@@ -777,7 +777,7 @@ def test_which_job_is_meant(platform: Platform, call: Call, local: JobDirectory,
     assert meant() == "0 | local\n", "no platform is known"
 
 
-def test_where_the_platform_cannot_be_asked_it_is_said_how_to_mean_the_one_here(
+def test_if_the_platform_does_not_answer_the_error_names_local(
     platform: Platform, call: Call, local: JobDirectory
 ) -> None:
     platform.refuse_connection(100)
@@ -789,7 +789,7 @@ def test_where_the_platform_cannot_be_asked_it_is_said_how_to_mean_the_one_here(
 def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_machine(
     platform: Platform, call: Call, place: Path
 ) -> None:
-    """On the machine of the server both lie side by side; its driver is the platform's to command."""
+    """On the server's machine both kinds lie side by side, but only the platform commands its drivers."""
     job = platform.add_job(1)
     directory = JobDirectory.of(job["id"])
     directory.lock()
@@ -820,7 +820,7 @@ def test_what_only_one_of_the_two_has(
 
 
 def test_jobs_of_the_platform_are_none_of_this_machine(platform: Platform, call: Call, local: JobDirectory) -> None:
-    """The platform keeps them in the same home; only an id means them here."""
+    """The platform stores its jobs in the same home, but lists of local jobs do not contain them."""
     of_platform = JobDirectory.of("j-37efnd0001")
     of_platform.path.mkdir(parents=True)
     write_journal(of_platform, "/elsewhere")

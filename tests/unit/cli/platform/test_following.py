@@ -1,4 +1,4 @@
-"""Following a job of the platform: which lines are shown, the message where none can come, and how to stop."""
+"""Following a job of the platform: which lines are shown, the message if none can come, and how to stop."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ PAUSED = {"stage": "paused", "reason": "'anna' asked to pause it"}
 
 
 def tell_training(platform: Platform, *told: tuple[str, int | None, int | None]) -> None:
-    """Have the job's driver write this down: what, of which worker, in which view."""
+    """Let the job's driver record events: their kind, worker and view."""
     platform.canned["training"] = [
         {"seq": seq, "time": NOW, "kind": kind, "level": "info", "reason": "as told", "worker": worker, "view": view}
         for seq, (kind, worker, view) in enumerate(told, 1)
     ]
 
 
-def test_of_a_paused_job_its_last_rank_0_speaks_and_it_is_said_that_it_is_paused(
-    platform: Platform, call: Call
-) -> None:
+def test_a_paused_job_shows_its_last_rank_0_and_that_it_is_paused(platform: Platform, call: Call) -> None:
     platform.add_job(1, name="m3", **PAUSED)
     tell_training(
         platform,
@@ -56,7 +54,7 @@ def test_of_a_paused_job_its_last_rank_0_speaks_and_it_is_said_that_it_is_paused
     assert out.count("of worker") == 1
 
 
-def test_the_next_life_has_a_speaker_of_its_own(platform: Platform, call: Call) -> None:
+def test_the_next_attempt_has_its_own_speaker(platform: Platform, call: Call) -> None:
     platform.add_job(1)
     lives = (("started", 0, None), ("joined", 0, 1), ("stopped", None, None), ("started", 4, None), ("joined", 4, 1))
     tell_training(platform, *lives)
@@ -97,7 +95,7 @@ def test_one_waits_for_a_stage_or_for_several(platform: Platform) -> None:
         job.wait(until="runing")
 
 
-def test_to_scale_to_what_it_is_already_says_so(platform: Platform, call: Call) -> None:
+def test_scaling_to_the_present_number_is_reported(platform: Platform, call: Call) -> None:
     platform.add_job(1, name="bert")
     assert call("scale", "bert", "2")[1].startswith("Job 'bert' may have 1..2 workers now (it had 1..4). ")
     assert call("scale", "bert", "2")[1] == (
@@ -106,7 +104,7 @@ def test_to_scale_to_what_it_is_already_says_so(platform: Platform, call: Call) 
 
 
 def test_a_closed_pipe_ends_the_command() -> None:
-    """As ``head`` does: that is neither an error nor a word on stderr, however much is still to come."""
+    """``head`` closes the pipe: that is no error, and nothing is written to stderr, even if more lines would come."""
     program = """
         from legato.cli.terminal.output import ending_on_interrupt
         import typer
@@ -136,7 +134,7 @@ SILENT = "no answer from the server since 14:13:20; trying again"
 
 
 def end_after(platform: Platform, *faults: Fault | None) -> None:
-    """Let requests go so, and let the job have ended at the one after them."""
+    """Give requests these faults, and let the job have ended at the request after them."""
 
     def end(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
         platform.jobs[JOB] |= {"stage": "succeeded", "exit_code": 0}
@@ -159,9 +157,7 @@ def test_watching_says_that_the_server_is_silent_and_goes_on(platform: Platform,
     assert "Connection refused" in err
 
 
-def test_on_the_screen_the_last_look_stays_below_the_word_that_it_is_old(
-    monkeypatch: pytest.MonkeyPatch, now: float
-) -> None:
+def test_the_last_screen_stays_below_a_line_that_it_is_old(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=200, color_system=None)
     monkeypatch.setattr(output, "make_console", lambda: console)

@@ -1,4 +1,4 @@
-"""`legato simulate`: what it says of a workload, for people and for programs, and what it refuses before it begins."""
+"""`legato simulate`: its results for people and for programs, and what it refuses before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and programs see of each kind of thing: word for word, and at a fixed width."""
+"""The exact output for people and for programs about each kind of record, at a fixed width."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_explain_names_the_workers_that_were_lost(jobs: Platform, call: Call) ->
     assert "worker 2" not in call("explain", "bert", "-d", "1")[1]
 
 
-def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
+def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -> None:
     jobs.canned["explain"] = explanation()
     assert call("explain", "bert")[1] == (
         "bob/bert waits in its queue: submitted by 'bob'.\n"
@@ -287,7 +287,7 @@ def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
 
 
 @pytest.mark.parametrize("stage", ["queued", "running"])
-def test_where_a_ceiling_holds_no_priority_helps(jobs: Platform, call: Call, stage: str) -> None:
+def test_a_ceiling_is_named_if_no_priority_helps(jobs: Platform, call: Call, stage: str) -> None:
     jobs.jobs["j-0000000002"] |= {"stage": stage, "queue": "night"}
     jobs.canned["explain"] = explanation(ceiling=2)
     hint = call("explain", "bert")[1].splitlines()[-1]
@@ -523,7 +523,7 @@ def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
     assert "no job had slots in that time" in call("usage", "--draw", "empty.svg")[2]
 
 
-def test_nothing_is_said_too(platform: Platform, call: Call) -> None:
+def test_empty_lists_have_a_message(platform: Platform, call: Call) -> None:
     for path in ("/nodes", "/slots", "/usage"):
         platform.canned[path] = {"items": []}
     platform.queues.clear()
@@ -607,7 +607,7 @@ def test_moments() -> None:
         read_moment("2026-13-01", NOW, "it")
 
 
-def test_small_words() -> None:
+def test_unusual_values_are_rendered() -> None:
     assert render_age(-3) == "0s"
     assert render_sparkline([]) == ""
     assert len(render_sparkline([float(number) for number in range(1000)])) == 24

@@ -1,4 +1,4 @@
-"""What a user may not have meant is refused before anything is uploaded, or said beside what is done."""
+"""Input that the user may not have meant is refused before anything is uploaded, or causes a warning."""
 
 from __future__ import annotations
 

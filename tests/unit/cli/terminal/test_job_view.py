@@ -1,4 +1,4 @@
-"""What people see: by its text, whatever the frame around it."""
+"""The text of what people see of a job, without the frame around it."""
 
 from __future__ import annotations
 
@@ -322,10 +322,10 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
     first = LogFollower(tmp_path)
     log.write_text(f"before\n{told}after\n")
     assert first.read(0) == "before\n"
-    # The driver tells it before it would have been shown from the log.
+    # The driver reports the text before the log would show it.
     assert first.show_once(told)
     assert first.read(0, whole=True) == "after\n"
-    # No event says it: it is shown after a moment.
+    # No event has the text: the log shows it after a moment.
     second = LogFollower(tmp_path, from_start=True)
     seen = "".join(second.read(0) for _ in range(10))
     assert seen == f"before\n{told}after\n"

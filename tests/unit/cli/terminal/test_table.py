@@ -1,4 +1,4 @@
-"""A table as a pipe gets it, against the same table as the library for terminals draws it."""
+"""Compares a table for a pipe with the same table as the library for terminals draws it."""
 
 from __future__ import annotations
 

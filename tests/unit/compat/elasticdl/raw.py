@@ -1,4 +1,4 @@
-"""A client of the historic protocol that shares no line with ours: fields by number, as the specification has them."""
+"""A client of the historic protocol that shares no code with Legato: fields by number, as in the specification."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def unpack_numbers(content: bytes) -> list[int]:
 
 
 class RawClient:
-    """Asks by name of the method and number of the field."""
+    """Sends requests with the name of a method and the numbers of fields."""
 
     def __init__(self, address: str) -> None:
         self._channel = aio.insecure_channel(address, options=[("grpc.max_receive_message_length", 2**28)])
@@ -70,7 +70,7 @@ class RawClient:
         await self._channel.unary_unary(f"/proto.Master/{method}")(request)
 
     async def ask_records(self, method: str, fields: dict[int, Any], **metadata: str) -> tuple[int, int, list[int]]:
-        """Ask for a task; returns its number, its type and its records."""
+        """Ask for a task; return its number, its type and its records."""
         task = await self.ask(method, fields, **metadata)
         shard = unpack(task.get(2, b""))
         records = unpack_numbers(shard.get(4, b"")) or list(range(shard.get(2, 0), shard.get(3, 0)))

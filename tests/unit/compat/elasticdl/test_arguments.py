@@ -1,4 +1,4 @@
-"""The grammar of the `elasticdl` command: prefixes, switches, what is unknown or misused; and any words at all."""
+"""The grammar of the `elasticdl` command: prefixes, switches, unknown and misused words, and random words."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_the_help_names_the_commands() -> None:
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_what_was_short_for_a_flag_before_the_last_release_still_is(name: str) -> None:
+def test_a_prefix_of_a_flag_keeps_its_meaning_of_earlier_releases(name: str) -> None:
     flags = FLAGS["train"]
     for length in range(1, len(name) + 1):
         short = name[:length]

@@ -1,4 +1,4 @@
-"""The last, short batch: what of a call is cut to its records, in what, and what is not touched."""
+"""The last, short batch: which arguments of a call are cut to its records, and which are not touched."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_constant_is_not_touched_in_the_first_call_either() -> None:
     assert call(Arguments(), rows(), weights) == [[0, 1], [1, 2, 3, 4]]
 
 
-def test_numbers_that_are_none_are_alike() -> None:
+def test_nan_values_are_alike() -> None:
     filled = torch.tensor([0.0, float("nan"), float("nan"), float("nan")])
     assert len(call(Arguments(), filled, torch.arange(4.0))[0]) == LEFT
 

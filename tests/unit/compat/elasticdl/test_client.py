@@ -38,6 +38,6 @@ def test_a_task_of_a_data_set_by_its_name_is_as_those_of_a_type() -> None:
     assert not master.get_task().type and not master.get_dataset_task(EVALUATION_NAME).type
 
 
-def test_a_type_that_is_none_is_refused() -> None:
+def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(UsageError, match="no tasks of type 7"):
         MasterClient().get_task(7)

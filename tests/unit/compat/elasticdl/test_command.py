@@ -1,4 +1,4 @@
-"""The `elasticdl` command: what it sends, what it says and where, and the code with which it ends."""
+"""The `elasticdl` command: its requests, its messages and where it writes them, and its exit codes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
-    """One on this machine, at a time that stands still."""
+    """A platform on this machine, with a clock that does not run."""
     platform = Platform()
     server = Server(url="http://localhost:8765", token=TOKEN)
     monkeypatch.setattr(command, "_open_client", lambda: platform.client(server=server))

@@ -1,4 +1,4 @@
-"""What the guest writes down: lines and states, disks that are full, files that grow."""
+"""The log of the plugin: lines and states, full disks, files that grow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARAMS = DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=100, n
 
 
 class Writer:
-    """A guest that writes down all that it does."""
+    """A plugin that logs every command."""
 
     def __init__(self, path: Path) -> None:
         self.machine = StateMachine(seed=0)
@@ -33,7 +33,7 @@ class Writer:
 
 
 def read(path: Path) -> tuple[int, int, int]:
-    """Return the port, how many commands there are, and how many tasks are handed out by them."""
+    """Return the port, the number of commands, and the number of tasks that they hand out."""
     head, commands = CommandLog(path).read()
     machine = StateMachine(seed=0, state=head.state)
     for command in commands:
@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[int, int, int]:
     return head.port, len(commands), len(held[0].state.doing) if held else 0
 
 
-def test_what_is_written_is_there_before_anything_is_closed(tmp_path: Path) -> None:
+def test_a_command_is_in_the_file_before_the_log_is_closed(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "tasks.jsonl")
     for number in range(1, 5):
         writer.do(Get(0, "d"))
@@ -59,7 +59,7 @@ def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
     writer.log.close()
 
 
-def test_after_a_line_that_found_no_room_all_is_written_again(tmp_path: Path) -> None:
+def test_after_an_incomplete_line_the_whole_state_is_written(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     writer = Writer(path)
     writer.do(Get(0, "d"))
@@ -115,7 +115,7 @@ def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
             assert task.number > 1000, "a report of an older number, which was lost, means nothing"
             records += task.records
             machine.carry_out(Report(task.number))
-        # What was done since is done again, and all that was not.
+        # Records whose report was lost are done again, and so are all records that were not done.
         assert sorted(records) == list(range(num_done, 100))
 
 
@@ -131,7 +131,7 @@ def test_a_file_that_was_never_whole(tmp_path: Path, content: str) -> None:
         assert read(path) == (0, 0, 0)
 
 
-def test_what_is_repeated_computes_no_order_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_commands_compute_no_order_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     params = DatasetParams(name="d", batch_size=8, num_epochs=2, dataset_size=100, shuffle=True)
     commands: list[Command] = [SetWorkers((0,)), Register(params)]
     first, second = StateMachine(seed=1), StateMachine(seed=1)

@@ -1,4 +1,4 @@
-"""Values with a grammar of their own: what the original took, what it spoilt, what makes no sense; and any text."""
+"""Values with their own grammar: those that the original read, read wrongly or refused; and random texts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SIZE, BATCH = 14, 4
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process of its own, whose program has come to its end."""
+    """Run a test as if it had its own process, whose program ends after it."""
     endings: list[Callable[[], None]] = []
     monkeypatch.setattr("legato.train.process.job.at_end", endings.append)
     for name in ("WORKER_NUM", "MASTER_ADDR", "LEGATO_SEED", "LEGATO_DRIVER_FILE"):
@@ -51,7 +51,7 @@ class Records(Dataset[Any]):
 
 
 class Program:
-    """A loop as programs have it; the weights are a ledger of the records."""
+    """A loop as programs have it; the weights show which records were trained."""
 
     def __init__(self, controller: PyTorchAllReduceController, *, fixed: bool = True, batch_size: int = BATCH) -> None:
         self.controller = controller
@@ -117,7 +117,7 @@ def test_the_loss_of_a_step_is_known_though_the_program_does_not_report_it() -> 
     assert torch.Tensor.backward is original
 
 
-def test_a_loss_is_heard_as_it_was_before_it_was_scaled() -> None:
+def test_a_scaled_loss_is_reported_unscaled() -> None:
     heard: list[float] = []
     weight = torch.ones((), requires_grad=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
@@ -163,7 +163,7 @@ def test_a_program_may_count_from_an_epoch_on() -> None:
         program.controller.set_resume_epoch(-1)
 
 
-def test_a_loop_may_be_broken_off_and_begun_again() -> None:
+def test_a_loop_may_be_left_and_started_again() -> None:
     program = Program(make(num_epochs=1))
     for number, (data, index) in enumerate(program.loader):
         if number == 1:
@@ -208,7 +208,7 @@ def test_what_is_drawn_for_a_shard_depends_on_the_shard_alone() -> None:
         with program.controller.scope():
             while (shard := service.fetch_shard()) is not None:
                 drawn.append(torch.rand(1).item())
-                # What others draw in between, as on a worker that has worked off other batches.
+                # Other random numbers are drawn in between, as on a worker that has trained other batches.
                 torch.rand(num_before)
                 if shard.end % BATCH == 0 or len(drawn) > 4:
                     program.train_one_batch(torch.ones(BATCH, 3), torch.arange(BATCH))
@@ -272,7 +272,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(make_one: Call
 
 
 @pytest.mark.parametrize("said", ["0", "-2", "two", "1.5"])
-def test_a_number_of_workers_that_is_none_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_number_of_workers_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_NUM", said)
     with pytest.raises(UsageError, match=f"WORKER_NUM={said} is no whole number above 0"):
         make()

@@ -1,4 +1,4 @@
-"""The historic call forms: the same arguments, wherever a release had their places."""
+"""The call forms of all releases: the same arguments in different places."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_service_is_read_in_every_form(args: tuple[Any, ...], kwargs: dict[str
     [((), {}), ((CLIENT,), {}), ((64,), {"batchsize": 3}), ((64, 2.5), {})],
     ids=["nothing", "client only", "unknown name", "a fraction"],
 )
-def test_what_no_release_takes_is_a_type_error(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_arguments_that_no_release_accepts_are_a_type_error(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"^Service\(\)"):
         read_service("Service", args, kwargs)
 
@@ -85,7 +85,7 @@ def test_what_no_release_takes_is_a_type_error(args: tuple[Any, ...], kwargs: di
         ({"batch_size": 4, "num_minibatches_per_shard": -1}, "num_minibatches_per_shard=-1 is below 0"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(kwargs: dict[str, Any], told: str) -> None:
+def test_invalid_numbers_are_refused(kwargs: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read_service("Service", (), kwargs)
 

@@ -1,4 +1,4 @@
-"""ElasticDL's programs as a framework: what a command line becomes."""
+"""ElasticDL's programs as a framework: how command lines are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--job_command``: the forms that people write, what a shell would have to do, and the same words as Bash."""
+"""``--job_command``: the forms that users write, forms that need a shell, and the same words as in Bash."""
 
 from __future__ import annotations
 

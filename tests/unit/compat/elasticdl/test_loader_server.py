@@ -1,4 +1,4 @@
-"""Who asks a server: its own loader processes, whatever strangers do."""
+"""A loader server answers its own loader processes, whatever other processes send."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ask(server: LoaderServer) -> int:
     return found[0]
 
 
-def test_no_loader_waits_for_a_silent_stranger() -> None:
+def test_no_loader_waits_for_a_silent_process() -> None:
     with open_server() as server, connect(server), connect(server):
         assert ask(server) == 8
 
@@ -51,7 +51,7 @@ def read_to_end(stranger: socket.socket) -> None:
         pass
 
 
-def test_a_silent_stranger_is_sent_away() -> None:
+def test_a_silent_process_is_disconnected() -> None:
     with open_server(handshake_limit_s=0.01) as server, connect(server) as stranger:
         read_to_end(stranger)
 
@@ -63,7 +63,7 @@ def test_a_wrong_key_is_refused_and_the_next_one_let_in() -> None:
         assert ask(server) == 8
 
 
-def test_processes_of_another_user_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_another_user_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     user = os.geteuid()
     with open_server() as server:
         monkeypatch.setattr("os.geteuid", lambda: user + 1)

@@ -1,4 +1,4 @@
-"""Pods as the original makes them. What its client of 1.0.0 wrote for the same command is kept here, word for word."""
+"""Pods as the original makes them: compared with the exact output of its client 1.0.0 for the same command."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ JOB: Final = PodsJob(
 OWNER: Final = Owner("u-1", "10.0.0.7")
 ARGUMENTS: Final = [("image_name", "img:1"), ("volume", ""), ("job_command", "python -m mnist.train --x 1")]
 
-# `elasticdl train --job_name=mnist ... --yaml=F` of elasticdl_client 1.0.0, but for the flags that it hands on.
+# Output of `elasticdl train --job_name=mnist ... --yaml=F` of elasticdl_client 1.0.0, without the flags of the master.
 WRITTEN: Final = """
 apiVersion: v1
 kind: Pod
@@ -199,7 +199,7 @@ def test_a_worker_goes_with_its_master_and_at_once() -> None:
     ]
 
 
-def test_a_job_of_few_words_has_few() -> None:
+def test_a_job_with_defaults_has_a_short_manifest() -> None:
     job = PodsJob(name="a", num_workers=1, master=PodShape(), worker=PodShape())
     pod = render_worker(job, 0, 0, OWNER)
     assert "volumes" not in pod["spec"]
@@ -208,7 +208,7 @@ def test_a_job_of_few_words_has_few() -> None:
     assert environment_of(render_master(job, [])) == ["MY_POD_IP"]
 
 
-def test_who_comes_in_place_of_another_keeps_its_priority() -> None:
+def test_a_pod_that_replaces_another_keeps_its_priority() -> None:
     job = change(num_workers=4, worker_priorities=spread_priorities(4, "0.5"))
     assert [render_worker(job, place, place, OWNER)["spec"]["priorityClassName"] for place in range(4)] == [
         *("high", "low", "low", "high")

@@ -1,4 +1,4 @@
-"""The guest of ElasticDL, asked over gRPC as each historic client asks; and a new one in its place."""
+"""The plugin of ElasticDL: requests over gRPC in the form of each historic client, and a new plugin in its place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAINING, NONE = 1, 0
 
 
 class Host:
-    """What a driver would be."""
+    """Stands for the driver."""
 
     def __init__(self, directory: Path, **options: str) -> None:
         self.directory = directory
@@ -220,12 +220,12 @@ def test_without_grpc_the_error_says_what_to_install(tmp_path: Path, monkeypatch
 # ---------------------------------------------------------------- the end of the data
 
 
-def test_who_waits_gets_what_another_held_that_dies(tmp_path: Path) -> None:
+def test_a_waiting_request_gets_the_task_of_a_worker_that_dies(tmp_path: Path) -> None:
     async def play(master: Master, host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8, 6: 2})
         _, _, records = await client.ask_records("get_task", {1: 1, 2: TRAINING})
         waiting = asyncio.create_task(client.ask_records("get_task", {1: 0, 2: TRAINING}))
-        await client.ask("get_dataset_epoch")  # answered behind it
+        await client.ask("get_dataset_epoch")  # its answer shows that the earlier request was read
         assert not waiting.done()
         master.note_workers(frozenset({0}))
         number, _, again = await waiting
@@ -241,7 +241,7 @@ def test_who_waits_gets_what_another_held_that_dies(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_who_waits_is_sent_home_when_all_is_done(tmp_path: Path) -> None:
+def test_a_waiting_request_gets_the_end_when_all_is_done(tmp_path: Path) -> None:
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8, 6: 2})
         number, _, _ = await client.ask_records("get_task", {1: 1, 2: TRAINING})
@@ -276,7 +276,7 @@ def test_a_client_in_a_loop_with_others_gets_the_answer_to_leave(tmp_path: Path)
     run(tmp_path, play)
 
 
-def test_a_stranger_gets_nothing_and_is_reported_once(tmp_path: Path) -> None:
+def test_an_unknown_worker_gets_nothing_and_is_reported_once(tmp_path: Path) -> None:
     async def play(_master: Master, host: Host, client: RawClient) -> None:
         await client.ask("report_training_params", {1: 4, 2: 1, 3: 8})
         for _ in range(2):
@@ -320,15 +320,15 @@ def test_ranks_are_in_the_order_of_coming_and_change_when_all_know(tmp_path: Pat
         await enter(0)
         assert await stand(0) == (1, 2, 1)
         await enter(2)
-        assert await stand(0) == (1, 2, 1)  # worker 1 has not heard of this world yet
+        assert await stand(0) == (1, 2, 1)  # worker 1 has not asked for its rank in this world yet
         assert await stand(1) == (0, 2, 1)
         assert await stand(2) == (2, 3, 2)
-        master.note_workers(frozenset({0, 2}))  # the oldest dies, before all have heard of theirs
+        master.note_workers(frozenset({0, 2}))  # the oldest dies, before all have asked for their ranks
         assert await stand(0) == (0, 2, 3)
-        assert await stand(1) == (-1, 0, 0)  # not known any more
+        assert await stand(1) == (-1, 0, 0)  # the worker is not known any more
         await enter(0, status=2)
         assert await stand(2) == (0, 1, 4)
-        master.note_workers(frozenset({7}))  # all are gone; another comes
+        master.note_workers(frozenset({7}))  # all workers are gone, and a new one joins
         await enter(7)
         assert await stand(7) == (0, 1, 5)
 
@@ -339,7 +339,7 @@ def test_workers_wait_for_one_another_at_named_points(tmp_path: Path) -> None:
     async def play(master: Master, _host: Host, client: RawClient) -> None:
         assert await client.ask("worker_sync", {1: "a", 2: 0}) == {}
         assert await client.ask("worker_sync", {1: "a", 2: 1}) == {}
-        master.note_workers(frozenset({0, 1, 3}))  # 2 dies; 3 came later and is not waited for
+        master.note_workers(frozenset({0, 1, 3}))  # 2 dies; 3 joined later, and nothing waits for it
         assert await client.ask("worker_sync", {1: "a", 2: 0}) == {1: 1}
         assert await client.ask("wait_worker_sync", {1: "b"}) == {}
         await client.ask("wait_worker_sync", {1: "b", 2: True})
@@ -356,17 +356,17 @@ def test_workers_wait_for_one_another_at_named_points(tmp_path: Path) -> None:
     ("method", "number"),
     [("get_dataset_task", 2), ("worker_sync", 1), ("report_task_result", 2), ("acquire_remote_lock", 1)],
 )
-def test_requests_without_measure_are_refused(tmp_path: Path, method: str, number: int) -> None:
+def test_requests_that_are_too_large_are_refused(tmp_path: Path, method: str, number: int) -> None:
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
         with pytest.raises(grpc.aio.AioRpcError, match=r"A request has .* bytes, and may have 1048576"):
             await client.ask(method, {number: "x" * 2**20})
-        # A checkpoint may be as large as it takes.
+        # Checkpoints may be larger than other requests.
         assert await client.ask("report_shard_checkpoint", {1: "x" * 2**20}) == {}
 
     run(tmp_path, play)
 
 
-def test_names_are_short_and_not_without_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_names_and_too_many_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legato.compat.elasticdl.service._MAX_NAMES", 2)
 
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
@@ -391,7 +391,7 @@ def test_names_are_short_and_not_without_number(tmp_path: Path, monkeypatch: pyt
 
 
 class Hour:
-    """What is due in an hour, on the loop that runs; none of it comes by itself."""
+    """The timers of the running loop that end in an hour; the test calls them."""
 
     def __init__(self) -> None:
         self._due: list[tuple[asyncio.TimerHandle, Callable[[], None]]] = []
@@ -417,10 +417,10 @@ def given_up(host: Host) -> list[str]:
     return [text for text, level in host.told if level == "given up"]
 
 
-def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> None:
+def test_a_worker_that_lets_others_wait_for_an_hour_is_given_up(tmp_path: Path) -> None:
     async def play(master: Master, host: Host, client: RawClient) -> None:
         hour = Hour()
-        # Of points that were passed, or whose name stands for another one now, no worker is blamed.
+        # No worker is given up because of a point that was passed, or whose name has a new point now.
         for worker in range(4):
             await client.ask("worker_sync", {1: "passed", 2: worker})
         await client.ask("worker_sync", {1: "told", 2: 0})
@@ -434,7 +434,7 @@ def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> Non
         want = [f"worker {worker} did not reach 'late' within 3600 s, where others wait for it" for worker in (1, 3)]
         assert given_up(host) == want
         assert await client.ask("wait_worker_sync", {1: "late"}) == {}
-        master.note_workers(frozenset({0, 2, 4, 5}))  # their places are filled; who came later is not waited for
+        master.note_workers(frozenset({0, 2, 4, 5}))  # new workers have their places; nothing waits for later workers
         assert await client.ask("wait_worker_sync", {1: "late"}) == {1: 1}
         hour.pass_by()
         assert given_up(host) == want
@@ -442,7 +442,7 @@ def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> Non
     run(tmp_path, play, workers=(0, 1, 2, 3))
 
 
-def test_a_new_one_gives_up_whom_the_last_one_awaited(tmp_path: Path) -> None:
+def test_a_new_plugin_gives_up_workers_that_the_last_one_awaited(tmp_path: Path) -> None:
     async def act() -> None:
         async with open_master(tmp_path) as (_, first, client):
             await client.ask("worker_sync", {1: "late", 2: 0})
@@ -457,7 +457,7 @@ def test_a_new_one_gives_up_whom_the_last_one_awaited(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a new one in its place
 
 
-def test_a_new_one_goes_on_where_the_last_one_was_killed(tmp_path: Path) -> None:
+def test_a_new_plugin_continues_where_the_last_one_was_killed(tmp_path: Path) -> None:
     async def act() -> None:
         async with open_master(tmp_path) as (first, _, client):
             address = first.variables_of(0)["MASTER_ADDR"]
@@ -471,7 +471,7 @@ def test_a_new_one_goes_on_where_the_last_one_was_killed(tmp_path: Path) -> None
             await client.ask_records("get_dataset_task", {1: 1, 2: "d"})
             await client.ask("worker_sync", {1: "a", 2: 0})
         with (tmp_path / "tasks.jsonl").open("ab") as file:
-            file.write(b'{"type":"Get","wor')  # it was killed in the middle of a line
+            file.write(b'{"type":"Get","wor')  # as if the driver was killed in the middle of a line
         async with open_master(tmp_path, workers=(0,)) as (second, host, client):
             assert second.variables_of(0)["MASTER_ADDR"] == address
             assert host.work[0] == (True, None)

@@ -1,4 +1,4 @@
-"""Paths of a container become paths of the machine: whole ones, and nothing that only looks alike."""
+"""Paths of a container become paths of the machine: only whole paths, not texts that look similar."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_replaced_paths_are_reported() -> None:
     assert mounts.unused == ["/data", "/data/deep"]
     assert mounts.replace_all(["-m", "x", "/data/deep"]) == ("-m", "x", "/mnt/x/y")
     assert (mounts.unused, mounts.describe()) == (["/data"], "/data/deep is /mnt/x/y")
-    # What is replaced is not replaced again.
+    # A replaced path is not replaced again.
     twice = Mounts([Volume(host_path="/b/a", mount_path="/a"), Volume(host_path="/c", mount_path="/b")])
     assert twice.replace("/a/b /b") == "/b/a/b /c"
     assert Mounts([Volume(host_path="/c", mount_path="/")]).replace("/x") == "/x"

@@ -90,7 +90,7 @@ def test_without_a_controller_the_divisor_of_a_fixed_global_batch_is_the_program
     assert (-parameter).tolist() == [0.5, 0.5]
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     parameter = torch.nn.Parameter(torch.zeros(2))
     own = torch.optim.SGD([parameter], lr=1.0)
     with pytest.raises(ValueError, match="have names twice: w"):

@@ -1,4 +1,4 @@
-"""What `elasticdl train` submits: workers, priorities, paths, the folder of the program; and what it refuses before."""
+"""What `elasticdl train` submits: workers, priorities, paths, the folder of the program; and what it refuses."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_program_elsewhere_goes_with_its_own_folder(here: Path) -> None:
         ("", "The option --job_command is missing"),
     ],
 )
-def test_what_program_there_is_not(here: Path, command: str, told: str) -> None:
+def test_missing_programs_are_refused(here: Path, command: str, told: str) -> None:
     if command == "python -m model_zoo.no":
         told = "There is no module model_zoo.no"
     with pytest.raises(UsageError, match=told):
@@ -170,7 +170,7 @@ def test_no_parameter_servers_are_allreduce() -> None:
     assert check_supported(read_arguments(["train", "--job_name=a", ALLREDUCE])) is None
 
 
-def test_all_that_one_has_is_not_uploaded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_directory_is_not_uploaded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here))
     with pytest.raises(UsageError, match="would upload all of it"):
         order(here)
@@ -200,7 +200,7 @@ def test_documented_variables_become_what_the_platform_has_for_them(here: Path) 
         order(here, command="LEGATO_SEED=-1 python train.py")
 
 
-def test_data_are_not_uploaded_by_whatever_link_they_are_named(here: Path) -> None:
+def test_data_are_not_uploaded_under_any_link(here: Path) -> None:
     (here.parent / "link").symlink_to(here, target_is_directory=True)
     (here / "linked").symlink_to(here.parent / "other", target_is_directory=True)
     for named, left_out in ((here.parent / "link/data", "data"), (here / "linked", "linked")):

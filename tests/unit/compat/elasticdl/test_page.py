@@ -1,4 +1,4 @@
-"""The page for users of ElasticDL names what there is."""
+"""The page for users of ElasticDL names the methods, variables and functions that programs use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose process asks over the loopback: as the kernel's tables say, with real connections."""
+"""The user of a process that connects over the loopback: from the kernel's tables, with real connections."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_owner_of_a_connection_is_found_by_all_of_its_addresses(line: str, w
 
 
 @pytest.mark.parametrize("peer", ["unix:/run/socket", "ipv6:[::1]:40000", "ipv4:127.0.0.1", ""])
-def test_a_peer_of_another_kind_is_nobodys(peer: str) -> None:
+def test_a_peer_of_another_kind_has_no_owner(peer: str) -> None:
     assert find_owner([HEAD, OURS], peer, 8080) is None
 
 
@@ -70,7 +70,7 @@ def test_without_an_answer_of_the_kernel_no_process_is_refused_and_a_known_one_i
 def test_another_users_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(master: Master, _host: Host, client: RawClient) -> None:
         assert await client.ask("get_dataset_epoch") == {}
-        # As if this process belonged to another user, and its former user asked.
+        # As if this process belonged to another user, and a process of its former user connected.
         monkeypatch.setattr(peers, "_TRUSTED_S", -1.0)
         monkeypatch.setattr(peers, "_ROOT", 4242)
         master._service._peers._uid = 4242

@@ -1,6 +1,6 @@
-"""Tickets and micro-batches: whatever changes while a loader is ahead, the loop brings what is due, and ends.
+"""Tickets and micro-batches: whatever changes while a loader is ahead, the loop brings the due batches, and ends.
 
-The runtime is played here: it has steps of so many micro-batches, deals them out, and breaks steps now and then.
+The tests play the runtime: it divides the micro-batches of each step among workers, and sometimes fails a step.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Loop:
         change = self.changes.popleft() if self.changes else None
         while self._due and self.plan.held(self._due[0][1]) is not None:
             if change is not None:
-                # The step breaks: what was computed of it counts no more.
+                # The step fails: micro-batches that were computed for it do not count any more.
                 (self.rank, self.size), change = change, None
                 self.follow()
                 continue
@@ -150,7 +150,7 @@ def test_tickets_are_answered_by_their_number_and_not_by_the_order_of_requests()
     assert [plan.begin_call() for _ in range(3)] == [0, 1, 2]
 
 
-def test_who_asks_before_the_worker_has_joined_waits() -> None:
+def test_a_request_before_the_worker_has_joined_waits() -> None:
     plan, steps = make(4)
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(plan.ask(0, 0)))
@@ -160,7 +160,7 @@ def test_who_asks_before_the_worker_has_joined_waits() -> None:
     assert answers == [(Record(0, 0), Record(0, 1))]
 
 
-def test_the_end_comes_to_all_who_wait_when_nothing_is_left_to_train() -> None:
+def test_all_waiting_requests_get_the_end_when_nothing_is_left_to_train() -> None:
     plan, steps = make(4)
     plan.follow(all_keys(steps))
     assert plan.ask(0, 0) and plan.ask(1, 0)
@@ -185,7 +185,7 @@ def test_a_replaced_loader_reaches_its_end_and_the_next_one_gets_its_records() -
     assert [record.index for record in plan.ask(0, 1) or ()] == [2, 3]
 
 
-def test_a_loop_that_keeps_batches_to_itself_is_found_out() -> None:
+def test_a_loop_that_does_not_train_its_batches_is_detected() -> None:
     plan, steps = make(4)
     plan.follow(all_keys(steps))
     for number in range(2):
@@ -197,7 +197,7 @@ def test_a_loop_that_keeps_batches_to_itself_is_found_out() -> None:
     assert plan.is_stuck
 
 
-def test_after_a_change_what_is_still_wanted_is_kept_and_the_rest_is_not() -> None:
+def test_after_a_change_only_batches_that_are_still_needed_are_kept() -> None:
     plan, steps = make(16, num_per_step=4)
     plan.follow(all_keys(steps))
     for number in range(6):
@@ -207,7 +207,7 @@ def test_after_a_change_what_is_still_wanted_is_kept_and_the_rest_is_not() -> No
         plan.hold(place, f"batch {place}")
     plan.follow(Key(0, step, leaf) for step in range(2) for leaf in (1, 2))
     assert [plan.held(place) for place in range(3)] == [None, "batch 1", "batch 2"]
-    # Ticket 3 brings what this worker does not need any more, 4 neither, 5 does; what is missing comes behind.
+    # This worker does not need the batches of tickets 3 and 4 any more, but that of 5; missing batches come after them.
     assert [plan.begin_call() for _ in range(3)] == [None, None, 5]
     plan.hold(5, "batch 5")
     assert [record.index for record in plan.ask(6, 0) or ()] == [12, 13]

@@ -1,4 +1,4 @@
-"""A job of ElasticDL on the platform: it cannot be given more workers than its program counts on."""
+"""A job of ElasticDL on the platform: it cannot get more workers than its program expects."""
 
 from __future__ import annotations
 

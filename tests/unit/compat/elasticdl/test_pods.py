@@ -64,7 +64,7 @@ def test_the_master_runs_while_its_workers_start_and_is_over_with_them() -> None
     assert states(list_pods(job(stage="running"), again, NOW))[0][1] == "Running", "it was resumed"
 
 
-def test_who_left_is_gone_and_who_died_stays() -> None:
+def test_workers_that_left_are_gone_and_workers_that_died_stay() -> None:
     kinds = {0: ("started", "joined", "left"), 1: ("started", "joined", "died"), 2: ("started", "fenced", "left")}
     kinds |= {3: ("started", "joined", "finished", "left"), 4: ("started",), 5: ("started", "joining")}
     events = [event(kind, number, 9) for number, told in kinds.items() for kind in told]

@@ -1,4 +1,4 @@
-"""Messages as Protocol Buffers has them: against the library of that name where it is there, and what is damaged."""
+"""Messages of Protocol Buffers: compared with the library protobuf if it is installed; and damaged messages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_any_bytes_are_a_message_or_a_value_error(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", ["0a05", "08", "0b", "00", "08" + "ff" * 10 + "01"], ids=str)
-def test_what_breaks_off_is_no_message(content: str) -> None:
+def test_an_incomplete_message_is_refused(content: str) -> None:
     with pytest.raises(ValueError, match="the message"):
         decode(Outer, bytes.fromhex(content))
 

@@ -1,4 +1,4 @@
-"""What a loop does between two steps: a worker that joined does not do it once more, whatever its schedule."""
+"""Changes that a loop makes between two steps: a worker that joins does not repeat them, with any schedule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Worker:
     """A worker whose loop acts on its optimizer after steps.
 
     Args:
-        act: what it does: is given the worker, and whether its epoch has grown.
-        source: whose state it begins with; None: the job begins.
+        act: a function of the worker, and of whether its epoch has grown; called after each step.
+        source: the worker whose state it receives; None: the job begins.
     """
 
     def __init__(self, act: Callable[[Worker, bool], None], source: Worker | None = None) -> None:
@@ -39,7 +39,7 @@ class Worker:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def step(self) -> float:
-        """Train a step; returns the rate with which it was done."""
+        """Train a step; return its learning rate."""
         self.between.enter_step()
         rate = self.rate
         self.optimizer.step()
@@ -76,7 +76,7 @@ def never(worker: Worker, _: bool) -> None:
 
 @pytest.mark.parametrize("act", [each_epoch, each_step, by_hand, by_epoch, never], ids=lambda act: str(act.__name__))
 @pytest.mark.parametrize("joins_after", range(1, NUM_STEPS))
-def test_who_joins_has_the_rates_of_all_others(act: Callable[[Worker, bool], None], joins_after: int) -> None:
+def test_a_joining_worker_has_the_rates_of_all_others(act: Callable[[Worker, bool], None], joins_after: int) -> None:
     first = Worker(act)
     for _ in range(joins_after):
         first.step()

@@ -1,4 +1,4 @@
-"""Checkpoints of shards of a training: only the same stream goes on from them."""
+"""Checkpoints of shards of a training: only the same stream can continue from them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_of_tasks_is_refused_by_a_controller() -> None:
         restore(tasks.checkpoint())
 
 
-def test_a_checkpoint_that_says_no_order_is_none() -> None:
+def test_a_checkpoint_without_an_order_is_refused() -> None:
     known = json.loads(write())
     del known["order"]
     with pytest.raises(DataError, match="does not contain the order of its records"):

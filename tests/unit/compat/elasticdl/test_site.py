@@ -1,4 +1,4 @@
-"""What programs of ElasticDL import, from wherever a release had it, and how they are started."""
+"""The modules and names that programs of ElasticDL import, in every release, and how programs start."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_in_elasticdls_own_clone_its_unbuilt_packages_are_ignored(tmp_path: Path
     for name in ("elasticai_api", "elasticai_api/common", "elasticai_api/proto", "elasticdl", "model_zoo"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    # The modules that protoc makes are not there.
+    # The modules that protoc generates are missing.
     (tmp_path / "elasticai_api/common/data_shard_service.py").write_text(
         "from elasticai_api.proto import elasticai_api_pb2\n"
     )
@@ -189,7 +189,7 @@ ElasticImageFolder("nowhere")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
-def test_a_folder_of_images_is_torchvisions_with_the_numbers_of_a_service(tmp_path: Path) -> None:
+def test_a_service_chooses_the_images_of_torchvisions_folder(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(IMAGES)
     done = run(launch.__file__, "program.py", directory=tmp_path)
     (error,) = [line for line in done.stderr.splitlines() if "Error: " in line]

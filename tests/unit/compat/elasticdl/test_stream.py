@@ -1,4 +1,4 @@
-"""The stream of a training: every record once in each epoch, in the driver's orders, cut alike on all workers."""
+"""The stream of a training: every record once in each epoch, in the driver's orders, equal on all workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sizes = st.integers(1, 40)
 
 @settings(deadline=None)
 @given(sizes, st.integers(1, 4), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans(), st.integers(0, 3))
-def test_it_is_what_the_driver_would_hand_out(
+def test_the_stream_is_what_the_driver_would_hand_out(
     num_records: int, epochs: int, batch: int, tasks: int, shuffle: bool, shuffle_shards: bool, seed: int
 ) -> None:
     batch = min(batch, num_records)

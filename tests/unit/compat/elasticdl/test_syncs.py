@@ -1,4 +1,4 @@
-"""Named points: who waits for whom, also behind those that were forgotten."""
+"""Named points: which workers wait for which others, also after a point was forgotten."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_worker_without_an_answer_has_passed_a_deleted_point_too() -> None:
     assert syncs.reach("start", 0, (0, 1))
 
 
-def test_a_name_is_used_again_by_those_who_passed_it() -> None:
+def test_workers_that_passed_a_point_may_use_its_name_again() -> None:
     syncs = Syncs()
     for _ in range(3):
         passed_by_all(syncs)
@@ -42,7 +42,7 @@ def test_a_name_is_used_again_by_those_who_passed_it() -> None:
     assert syncs.reach("start", 1, (0, 1, 2))
 
 
-def test_a_worker_that_comes_when_all_others_are_gone_starts_again() -> None:
+def test_a_worker_that_joins_after_all_others_left_starts_a_new_point() -> None:
     syncs = Syncs()
     passed_by_all(syncs)
     syncs.forget("start")

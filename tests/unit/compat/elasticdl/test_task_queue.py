@@ -1,4 +1,4 @@
-"""Batches of a loader that are handed out: in its order, the last one filled, and nothing lost at the end."""
+"""Batches of a loader that are handed out: in its order, the last one filled up, and no record lost at the end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, 
         while (records := in_order.ask(number)) is not None:
             found[number] = records
             number += num_processes
-        # Who has found the end lets all behind it find it too.
+        # The request that finds the end of the data shows it to all later requests.
         return found
 
     with ThreadPoolExecutor(num_processes) as threads:
@@ -77,7 +77,7 @@ def test_a_loop_that_waits_for_a_batch_gets_the_end_when_the_loader_is_over() ->
     assert in_order.ask(0) is None
 
 
-def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_is_not_done() -> None:
+def test_records_loaded_ahead_come_again_after_a_loop_was_left() -> None:
     tasks = Tasks()
     handed = hand_out(32, tasks)
     first = OrderedPass(lambda: handed, 4)
@@ -99,7 +99,7 @@ def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_i
     assert len(tasks.reports) == 8
 
 
-def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back() -> None:
+def test_a_process_of_a_left_loop_takes_no_records_that_were_given_back() -> None:
     tasks = Tasks()
     handed = hand_out(16, tasks)
     left = UnorderedPass(lambda: handed)
@@ -116,7 +116,7 @@ def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back(
     assert len(tasks.reports) == 1, "at its end all was brought, and is the program's to report"
 
 
-def test_reports_count_for_what_was_brought_and_not_for_what_was_loaded_before() -> None:
+def test_reports_count_for_delivered_records_and_not_for_loaded_ones() -> None:
     tasks = Tasks()
     handed = hand_out(32, tasks)
     in_order = OrderedPass(lambda: handed, 4)
@@ -147,7 +147,7 @@ def test_records_of_tasks_that_were_given_back_are_not_taken_back() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_of_a_part_of_a_task_is_one_of_the_task_which_comes_again(failing: int) -> None:
+def test_an_error_in_a_part_of_a_task_repeats_the_task(failing: int) -> None:
     tasks = Tasks()
     handed = hand_out(4, tasks)
     assert len(handed.next_batch()) == 4 and handed.next_batch() == ()
@@ -159,7 +159,7 @@ def test_an_error_of_a_part_of_a_task_is_one_of_the_task_which_comes_again(faili
     assert [error for _, error in tasks.reports] == ["broken", ""]
 
 
-def test_more_is_never_done_than_was_brought() -> None:
+def test_never_more_records_are_done_than_were_delivered() -> None:
     tasks = Tasks()
     handed = hand_out(8, tasks)
     handed.next_task()
@@ -168,7 +168,7 @@ def test_more_is_never_done_than_was_brought() -> None:
     assert not handed.report(1, "") and len(tasks.reports) == 1
 
 
-def test_it_waits_for_others_only_where_it_may() -> None:
+def test_the_queue_waits_for_others_only_if_it_may() -> None:
     tasks = Tasks()
     hand_out(4, tasks)
     waits = iter([True, False, False])
@@ -180,7 +180,7 @@ def test_it_waits_for_others_only_where_it_may() -> None:
 
 
 class Slow(Tasks):
-    """A driver that has nothing to hand out, while others hold tasks, until the test lets it answer."""
+    """A driver that does not answer a request for a task until the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class Slow(Tasks):
 
 
 def in_time(body: Callable[[], object]) -> object:
-    """Run something on another thread, and return what it returned; it must come to an end."""
+    """Run a function on another thread, and return its result; it must end."""
     found: list[object] = []
     running = threading.Thread(target=lambda: found.append(body()), daemon=True)
     running.start()
@@ -209,7 +209,7 @@ def in_time(body: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("make", [UnorderedPass, lambda take: OrderedPass(take, 4)])
-def test_a_loop_is_left_at_once_while_the_driver_is_asked_and_what_comes_then_goes_to_others(
+def test_a_loop_ends_at_once_during_a_request_and_the_answer_goes_to_others(
     make: Callable[[Callable[[], TaskQueue]], UnorderedPass | OrderedPass],
 ) -> None:
     tasks = Slow()
@@ -256,7 +256,7 @@ def test_a_finaliser_may_close_a_loop_wherever_the_collector_runs(
     del holder
 
     def collect(_batch: object) -> None:
-        # Here the lock is held, as when the collector runs because a tuple is made.
+        # The lock is held here, as if the garbage collector ran because a tuple is made.
         gc.collect()
 
     in_time(lambda: handed.take(collect))

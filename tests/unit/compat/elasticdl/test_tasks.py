@@ -1,4 +1,4 @@
-"""Tasks: their sizes and numbers, what wins, both shuffles, the end of the data, checkpoints of both makes."""
+"""Tasks: their sizes and numbers, repeated registrations, both shuffles, the end of the data, both checkpoint forms."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_permutations_are_evenly_spread() -> None:
 # ---------------------------------------------------------------- who holds what
 
 
-def test_what_a_lost_worker_held_comes_behind_its_epoch_and_is_no_failure() -> None:
+def test_tasks_of_a_lost_worker_come_last_in_the_epoch_and_are_no_failures() -> None:
     manager = make_manager(num_epochs=2, dataset_size=384)
     lost = take(manager, 1)
     assert manager.set_workers([0]) == 1
@@ -179,13 +179,13 @@ def test_a_task_is_handed_out_again_however_often_it_fails() -> None:
     assert len(take_all(manager)) == 1
 
 
-def test_an_unknown_worker_gets_nothing_that_would_never_come_back() -> None:
+def test_an_unknown_worker_gets_no_task() -> None:
     manager = make_manager()
     assert manager.get(7, "digits") is TaskKind.NONE
     assert len(take_all(manager)) == 8
 
 
-def test_who_did_not_hear_the_answer_is_handed_out_the_same() -> None:
+def test_a_worker_that_got_no_answer_gets_the_same_task() -> None:
     manager = make_manager()
     task = manager.get(0, "digits", ask="a-1")
     assert manager.get(0, "digits", ask="a-1") == task
@@ -193,13 +193,13 @@ def test_who_did_not_hear_the_answer_is_handed_out_the_same() -> None:
     assert isinstance(task, Task)
     manager.report(task.number)
     assert manager.get(0, "digits", ask="a-1") != task
-    assert take(manager) != take(manager)  # requests without a name are each their own
+    assert take(manager) != take(manager)  # requests without a name are never repetitions
 
 
 # ---------------------------------------------------------------- the end
 
 
-def test_who_holds_nothing_waits_for_the_others_and_who_holds_something_does_not() -> None:
+def test_only_a_worker_without_tasks_waits_for_tasks_of_others() -> None:
     manager = make_manager(dataset_size=256)
     mine, theirs = take(manager, 0), take(manager, 1)
     assert manager.get(0, "digits") is TaskKind.NONE
@@ -210,7 +210,7 @@ def test_who_holds_nothing_waits_for_the_others_and_who_holds_something_does_not
     assert manager.describe_left() is None
 
 
-def test_who_waits_gets_what_the_dead_held() -> None:
+def test_a_waiting_worker_gets_the_tasks_of_a_dead_one() -> None:
     manager = make_manager(dataset_size=256)
     manager.report(take(manager, 0).number)
     theirs = take(manager, 1)
@@ -387,7 +387,7 @@ _pairs = st.lists(st.tuples(_numbers, _numbers), max_size=3)
         },
     )
 )
-def test_any_checkpoint_is_refused_or_can_be_worked_off(content: dict[str, Any]) -> None:
+def test_any_checkpoint_is_refused_or_its_records_are_done(content: dict[str, Any]) -> None:
     manager = make_manager()
     try:
         restored = manager.restore(json.dumps(content))

@@ -1,4 +1,4 @@
-"""Our client of tasks, against the real guest over gRPC: all it can ask, drivers that come and go, how it gives up."""
+"""Legato's client of tasks with the real plugin over gRPC: all requests, drivers that are replaced, giving up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARAMS = DatasetParams(name="d", batch_size=2, num_epochs=1, dataset_size=10, sh
 
 
 def run(directory: Path, play: Callable[[TasksClient, TasksClient], None]) -> None:
-    """Have two workers' clients on a thread, and the guest on this one."""
+    """Run two workers' clients on another thread, and the plugin on this one."""
 
     async def act() -> None:
         async with asyncio.timeout(30), open_master(directory) as (master, _, _):
@@ -41,7 +41,7 @@ def run(directory: Path, play: Callable[[TasksClient, TasksClient], None]) -> No
     asyncio.run(act())
 
 
-def test_all_that_it_can_ask(tmp_path: Path) -> None:
+def test_all_requests_of_the_client(tmp_path: Path) -> None:
     def play(client: TasksClient, other: TasksClient) -> None:
         assert (client.worker, other.worker) == (0, 1)
         client.report_params(PARAMS)
@@ -78,7 +78,7 @@ def test_all_that_it_can_ask(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_it_computes_itself_which_records_a_task_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_computes_the_records_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = TaskManager(seed=0)
     alone.set_workers([0])
     params = msgspec.structs.replace(PARAMS, num_epochs=2, shuffle_shards=True)
@@ -87,7 +87,7 @@ def test_it_computes_itself_which_records_a_task_has(tmp_path: Path, monkeypatch
     while isinstance(task := alone.get(0, "d"), Task):
         want.append(task.records)
         alone.report(task.number)
-    # The guest computes none: its loop is the driver's.
+    # The plugin computes no record numbers, because it runs in the driver's event loop.
     monkeypatch.setattr(Dataset, "_order", only_of_tasks(Dataset._order))
     found = []
 
@@ -109,7 +109,7 @@ def only_of_tasks(usual: Callable[..., Any]) -> Callable[..., Any]:
     return order
 
 
-def test_what_makes_no_sense_is_a_data_error(tmp_path: Path) -> None:
+def test_an_invalid_request_is_a_data_error(tmp_path: Path) -> None:
     def play(client: TasksClient, _other: TasksClient) -> None:
         with pytest.raises(DataError, match="data set 'd': dataset_size=0 is below 1"):
             client.report_params(DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=0))
@@ -117,7 +117,7 @@ def test_what_makes_no_sense_is_a_data_error(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_who_waits_for_others_may_say_that_it_does_not(tmp_path: Path) -> None:
+def test_a_client_may_ask_for_a_task_without_waiting(tmp_path: Path) -> None:
     def play(client: TasksClient, other: TasksClient) -> None:
         client.report_params(DatasetParams(name="d", batch_size=10, num_epochs=1, dataset_size=10))
         task = other.get_task("d")
@@ -133,7 +133,7 @@ def test_who_waits_for_others_may_say_that_it_does_not(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_it_outlasts_a_driver_that_is_replaced(tmp_path: Path) -> None:
+def test_the_client_outlasts_a_driver_that_is_replaced(tmp_path: Path) -> None:
     async def act() -> None:
         async with open_master(tmp_path) as (first, _, _):
             client = connect_tasks(first.variables_of(0))
@@ -156,7 +156,7 @@ def test_it_outlasts_a_driver_that_is_replaced(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
-def test_what_was_not_heard_is_asked_again_by_the_same_name() -> None:
+def test_a_request_without_an_answer_is_repeated_with_the_same_name() -> None:
     heard: list[dict[str, str]] = []
 
     async def answer(_request: bytes, context: Any) -> bytes:
@@ -188,7 +188,7 @@ def test_the_client_gives_up_when_no_driver_has_answered_for_long() -> None:
     client.close()
 
 
-def test_closing_it_ends_what_waits(tmp_path: Path) -> None:
+def test_closing_the_client_ends_waiting_calls(tmp_path: Path) -> None:
     def play(client: TasksClient, other: TasksClient) -> None:
         client.report_params(DatasetParams(name="d", batch_size=10, num_epochs=1, dataset_size=10))
         assert other.get_task("d") is not None
@@ -211,7 +211,7 @@ def test_closing_it_ends_what_waits(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-def test_a_process_that_was_forked_may_not_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_may_not_use_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = GrpcTasksClient("127.0.0.1:9", 0)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(TasksUnreachable, match="Only the process that made"):

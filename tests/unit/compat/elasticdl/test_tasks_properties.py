@@ -41,7 +41,7 @@ _params = st.builds(
 
 
 class _Tasks(RuleBasedStateMachine):
-    """A model that knows what is handed out and what is done, and nothing of how."""
+    """A model that only knows which records are handed out and which are done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _Tasks(RuleBasedStateMachine):
 
     @rule()
     def replace_driver(self) -> None:
-        """A new driver carries out again what the last one wrote down."""
+        """A new driver repeats the commands that the last one logged."""
         machine = StateMachine(seed=_SEED, num_minibatches=2, state=msgspec.json.decode(self.head, type=State))
         for command in self.commands:
             machine.carry_out(msgspec.json.decode(command, type=Command))
@@ -180,7 +180,7 @@ class _Tasks(RuleBasedStateMachine):
         assert not set(held) & set(self.done)
 
     def teardown(self) -> None:
-        """The remaining workers end it: every record of every epoch is done."""
+        """The remaining workers finish the work: every record of every epoch is done."""
         manager = self.machine.tasks
         manager.set_workers({self.next_worker})
         self.held = {}
