@@ -54,7 +54,7 @@ def test_a_program_is_verified_and_nothing_is_left_behind(how: str, steps: int, 
         assert done.returncode == 1, done
         told, *causes = done.stdout.splitlines()
         assert told.startswith(
-            "The result depends on the workers: a run with one worker and one with several part at step"
+            "The result depends on the workers: a run with one worker and one with several differ at step"
         )
         assert "in the loss, parameter 0.weight" in told and causes[1].startswith("  - run.rank")
         step = int(told.partition("at step ")[2].partition(",")[0])

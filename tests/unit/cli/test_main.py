@@ -451,17 +451,17 @@ def test_status_shows_how_to_go_on(tmp_path: Path, outcome: str, monkeypatch: py
     spec = JobSpec(name="over", program=program, directory=str(tmp_path), max_workers=2, num_workers=1)
     directory.path.mkdir(parents=True)
     directory.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome(outcome, 0, "as told")))
-    assert "go on with" not in call("status", "over")[1], "there is no checkpoint"
+    assert "resume with" not in call("status", "over")[1], "there is no checkpoint"
     directory.checkpoints.mkdir()
     (directory.checkpoints / "step-00000007.legato").write_bytes(b"")
     command = "legato run --name over --resume --workers 1..2 'my train.py' --lr 1"
     want = None if outcome == "succeeded" else command
     assert json.loads(call("status", "over", "-o", "json")[1])["go_on_with"] == want
     shown = call("status", "over")[1].splitlines()
-    assert shown == [f"over  {outcome}  as told"] + [f"go on with:  {want}"] * (want is not None)
+    assert shown == [f"over  {outcome}  as told"] + [f"resume with:  {want}"] * (want is not None)
     (tmp_path / "else where").mkdir()
     monkeypatch.chdir(tmp_path / "else where")
-    assert (f"go on with:  cd {tmp_path} && {command}" in call("status", "over")[1]) == (want is not None)
+    assert (f"resume with:  cd {tmp_path} && {command}" in call("status", "over")[1]) == (want is not None)
 
 
 def test_status_without_jobs() -> None:

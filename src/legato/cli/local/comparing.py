@@ -101,13 +101,13 @@ def describe(finding: Finding) -> str:
     names, more = finding.names[:_NUM_SHOWN], len(finding.names) - _NUM_SHOWN
     what = ", ".join(names) + (f" and {more} more" if more > 0 else "")
     there = "at the start" if finding.step == 0 else f"at step {finding.step}"
-    title, causes = _TOLD[finding.kind]
+    title, causes = _CAUSES[finding.kind]
     where = ""
     if finding.kind != "repeat":
         where = f" That step was computed by {finding.num_workers} worker{'s' if finding.num_workers > 1 else ''}" + (
             ", and was the first after a change." if finding.changed else "."
         )
-    return f"{title.format(there=there, what=what)}{where}\nWhat usually does that:{causes}"
+    return f"{title.format(there=there, what=what)}{where}\nUsual causes:{causes}"
 
 
 def _differing(checksums: Iterable[Mapping[str, int]]) -> list[str]:
@@ -116,9 +116,9 @@ def _differing(checksums: Iterable[Mapping[str, int]]) -> list[str]:
     return [name for name in names if len({sums.get(name) for sums in found}) > 1]
 
 
-_TOLD: Final[Mapping[str, tuple[str, str]]] = {
+_CAUSES: Final[Mapping[str, tuple[str, str]]] = {
     "repeat": (
-        "The program does not repeat itself: two runs with one worker part {there}, in {what}.",
+        "The program does not repeat its result: two runs with one worker differ {there}, in {what}.",
         """
   - A clock, or a number of the process or the machine, in a computation.
   - A generator without a seed: numpy.random.default_rng(), random.Random(), torch.Generator().seed(). Draw from the
@@ -127,18 +127,18 @@ _TOLD: Final[Mapping[str, tuple[str, str]]] = {
   - Kernels that are not deterministic: call torch.use_deterministic_algorithms(True).""",
     ),
     "workers": (
-        "The workers do not hold the same state {there}: they differ in {what}.",
+        "The workers do not have the same state {there}: they differ in {what}.",
         """
   - The loop changes parameters, buffers or an averaged model in every turn instead of under `if run.stepped:`.
   - Forward assigns a buffer or writes a parameter, or the forward pass of an evaluation changes a buffer.
   - run.rank, a clock, or something else that differs between workers, in what the program does after a step.
-  - An optimizer keeps numbers as attributes of its own, which do not reach workers that join.""",
+  - An optimizer keeps numbers as its own attributes, which do not reach workers that join.""",
     ),
     "number": (
-        "The result depends on the workers: a run with one worker and one with several part {there}, in {what}.",
+        "The result depends on the workers: a run with one worker and one with several differ {there}, in {what}.",
         """
   - run.rank or run.num_workers in a computation.
-  - A generator of the program's own, such as torch.Generator or numpy.random.default_rng(seed), in the model, in a
+  - A generator that the program makes, such as torch.Generator or numpy.random.default_rng(seed), in the model, in a
     transform or in the loop: each worker draws for its own micro-batches only. Draw from the global generators.
   - State in Python attributes or in a hook, such as a counter or a running mean, that forward or the loop changes in
     every turn: each worker has its own. Register it as a buffer, or use run.step.

@@ -340,7 +340,7 @@ def _tell_change(before: JobRecord, after: JobRecord) -> str:
     old, new = ((job.min_workers, job.max_workers) for job in (before, after))
     if old != new:
         changes.append(f"workers {old[0]}..{old[1]} → {new[0]}..{new[1]}")
-    summary = ", ".join(changes) or "nothing changed, it was so already"
+    summary = ", ".join(changes) or "nothing changed: it has these values already"
     later = tell_when(after) if old != new else ""
     return f"Job '{after.name}': {summary} (version {after.version}).{later}"
 

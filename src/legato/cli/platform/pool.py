@@ -45,7 +45,7 @@ def nodes(output: OutputOption = Output.table, again: WatchOption = False, serve
 
         found = client.nodes()
         drawn = make_table(NODE_COLUMNS, found, is_wide=output is Output.wide)
-        return list(found), drawn if found else "No machine has offered anything yet.", True
+        return list(found), drawn if found else "No machine has joined the pool yet.", True
 
     watch(look, output, again=again)
 
@@ -60,7 +60,7 @@ def slots(output: OutputOption = Output.table, again: WatchOption = False, serve
         found = client.slots()
         names = {job.id: f"{job.record.owner}/{job.name}" for job in client.jobs(stage=_HOLDING, limit=_NUM_JOBS)}
         drawn = make_table(slot_columns(time.time(), names), found, is_wide=output is Output.wide)
-        return list(found), drawn if found else "No machine has offered anything yet.", True
+        return list(found), drawn if found else "No machine has joined the pool yet.", True
 
     watch(look, output, again=again)
 

@@ -271,7 +271,7 @@ def render_status(status: Status) -> RenderableType:
     if not status.get("go_on_with"):
         return head
     # On one line of any length, so that the user can copy it.
-    return Group(head, Text(f"go on with:  {status['go_on_with']}", no_wrap=True, overflow="ignore"))
+    return Group(head, Text(f"resume with:  {status['go_on_with']}", no_wrap=True, overflow="ignore"))
 
 
 def render_jobs(statuses: Iterable[Status]) -> Table:
@@ -348,7 +348,7 @@ def render_summary(ending: Ending) -> str:
         ("logs", str(ending.directory / "logs")),
     ]
     if ending.go_on_with is not None:
-        rows.append(("go on with", ending.go_on_with))
+        rows.append(("resume", ending.go_on_with))
     elif ending.outcome != "succeeded" and ending.step:
         rows.append(("next time", _render_advice(ending)))
     return "\n".join(f"{label + ':':<12} {text}" for label, text in rows)

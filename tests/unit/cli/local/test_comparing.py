@@ -53,7 +53,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("finding", "told", "cause"),
     [
-        (Finding("repeat", 1, ["the loss"]), "two runs with one worker part at step 1, in the loss.", "A clock"),
+        (Finding("repeat", 1, ["the loss"]), "two runs with one worker differ at step 1, in the loss.", "A clock"),
         (
             Finding("workers", 0, ["a", "b"], 2, changed=True),
             "differ in a, b. That step was computed by 2 workers, and was the first after a change.",
@@ -61,11 +61,11 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         ),
         (
             Finding("number", 4, list("abcdefgh"), 1),
-            "part at step 4, in a, b, c, d, e, f and 2 more. That step was computed by 1 worker.",
+            "differ at step 4, in a, b, c, d, e, f and 2 more. That step was computed by 1 worker.",
             "run.rank or run.num_workers",
         ),
     ],
 )
 def test_the_first_difference_is_reported_with_its_usual_causes(finding: Finding, told: str, cause: str) -> None:
     lines = describe(finding).splitlines()
-    assert lines[0].endswith(told) and lines[1] == "What usually does that:" and cause in "".join(lines[2:])
+    assert lines[0].endswith(told) and lines[1] == "Usual causes:" and cause in "".join(lines[2:])

@@ -341,7 +341,7 @@ def test_set(platform: Platform, call: Call, job: dict[str, Any]) -> None:
         "Job 'mnist': priority 5000 → 8000, queue default → night, labels old=1 → team=vision, workers 1..4 → 2..3 "
         "(version 4).\n"
     )
-    assert "it was so already" in call("set", "mnist", "-p", "8000")[1]
+    assert "it has these values already" in call("set", "mnist", "-p", "8000")[1]
     code, _, err = call("set", "mnist", "-p", "1", "--if-version", "3")
     assert code == 2
     assert 'not "3"' in err

@@ -529,7 +529,7 @@ def test_empty_lists_have_a_message(platform: Platform, call: Call) -> None:
     platform.queues.clear()
     assert call("ps")[1] == "No such jobs. 'legato ps --all' lists those that have ended too.\n"
     assert call("ps", "-a")[1] == "No such jobs. 'legato submit' submits one.\n"
-    assert call("nodes")[1] == call("slots")[1] == "No machine has offered anything yet.\n"
+    assert call("nodes")[1] == call("slots")[1] == "No machine has joined the pool yet.\n"
     assert call("usage")[1] == "No user whom you may see had slots in that time.\n"
     assert call("queues")[1].startswith("No queue is open to you.")
     assert call("tokens")[1] == "There are no tokens.\n"

@@ -164,7 +164,7 @@ def test_summary() -> None:
         "saved:       checkpoint of step 50 at /c/50",
         "directory:   /jobs/bert-7",
         "logs:        /jobs/bert-7/logs",
-        "go on with:  legato run --resume 'my train.py'",
+        "resume:      legato run --resume 'my train.py'",
     ]
 
 
