@@ -14,10 +14,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m legato.compat.wmla.notebook",
         description="Add a kernel to Jupyter in which notebooks of WMLA run unchanged: 'from fabric_model import "
-        "FabricModel' trains on the platform of Legato.",
+        "FabricModel' trains on Legato.",
     )
-    parser.add_argument("--name", default=NAME, help="of the kernel; python3 stands in for the usual one [%(default)s]")
-    parser.add_argument("--prefix", help="write it below this folder, not for this user; such as a virtual environment")
+    parser.add_argument(
+        "--name", default=NAME, help="name of the kernel; python3 replaces Jupyter's usual kernel [%(default)s]"
+    )
+    parser.add_argument(
+        "--prefix", help="folder to install the kernel below, for example a virtual environment [this user's folder]"
+    )
     options = parser.parse_args()
     try:
         place = install_kernel(options.name, options.prefix)

@@ -1,4 +1,4 @@
-"""A kernel for Jupyter in which notebooks of WMLA find what they import, unchanged. Starts nothing."""
+"""Installs a Jupyter kernel in which unchanged notebooks of WMLA find the modules that they import."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _PATH: Final = (_HERE / "site", _HERE.parent / "site")
 
 
 def find_environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables of a process in which ``from fabric_model import FabricModel`` submits to the platform.
+    """Return the environment variables with which ``from fabric_model import FabricModel`` submits to Legato.
 
     Args:
-        given: variables that it has anyway.
+        given: the present variables, of which ``PYTHONPATH`` is kept.
     """
     path = os.pathsep.join([*map(str, _PATH), *filter(None, [given.get("PYTHONPATH")])])
-    # Notebooks that came from programs put its libs/fabric.zip on the path; there is none, and none is needed.
+    # Some notebooks put FABRIC_HOME/libs/fabric.zip on the path. It does not exist and is not needed.
     return {"PYTHONPATH": path, "FABRIC_HOME": str(_HERE), "EXEC_TYPE": "notebook"}
 
 
 def install_kernel(name: str = NAME, prefix: str | None = None) -> Path:
-    """Add a kernel to Jupyter, and return where it lies; one of the same name is replaced.
+    """Add a kernel to Jupyter, and return its folder. A kernel of the same name is replaced.
 
     Args:
-        name: by which notebooks ask for it; ``python3`` is what most ask for.
-        prefix: of the Python for which it is. None: for this user.
+        name: of the kernel; most notebooks ask for ``python3``.
+        prefix: folder to install it below, such as a virtual environment. None: this user's folder.
 
     Raises:
-        UsageError: there is no ipykernel for this Python, or the kernel cannot be written.
+        UsageError: this Python has no ipykernel, or the kernel cannot be written.
     """
     if importlib.util.find_spec("ipykernel") is None:
         raise UsageError(f"{sys.executable} has no ipykernel. Add it: {sys.executable} -m pip install ipykernel")
@@ -54,5 +54,5 @@ def install_kernel(name: str = NAME, prefix: str | None = None) -> Path:
         )
     except OSError as error:
         raise UsageError(
-            f"Cannot write the kernel: {error}. Mend its rights, or name another place with --prefix."
+            f"Cannot write the kernel: {error}. Correct the permissions, or choose another folder with --prefix."
         ) from error

@@ -1,8 +1,8 @@
-"""The objects of a notebook as files of a program that trains them elsewhere, and back. Sends nothing.
+"""Packs the objects of a notebook into the files of a program that trains them in a job, and unpacks them there.
 
-Everything goes into one pickle (cloudpickle), so that the optimizer there has the parameters of the model there.
-Functions and classes that were written in the notebook, or in modules that lie in its folder, travel by value; Keras
-models in the format of Keras, which is what they are pickled as. What all of them import must be there on the platform.
+Everything goes into one pickle (cloudpickle), so that the optimizer in the job has the parameters of the model there.
+Functions and classes of the notebook, or of modules in its folder, are sent with their code; Keras models in the format
+of Keras. All other modules that these objects import must be installed on the platform. Sends nothing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _KERAS_2_KINDS: Final = ("Optimizer", "OptimizerV2", "Metric", "Loss")
 
 
 class NotebookBundle(NamedTuple):
-    """What is sent.
+    """The objects of a notebook that a job needs.
 
     Args:
-        given: the arguments of ``FabricModel``, by name.
-        asked: those of ``train()``, by name.
+        given: the arguments of ``FabricModel`` by name.
+        asked: the arguments of ``train()`` by name.
     """
 
     given: Mapping[str, Any]
@@ -54,14 +54,14 @@ class NotebookBundle(NamedTuple):
 
 
 def make_files(bundle: NotebookBundle, folder: Path | None = None) -> dict[str, bytes]:
-    """Return the files of a program that trains what is in a bundle, by name; `PROGRAM` is the one to run.
+    """Return the files of a program that trains a bundle, by name; `PROGRAM` is the main file.
 
     Args:
-        bundle: what to send.
-        folder: modules in it travel by value. None: the present directory.
+        bundle: the notebook's objects.
+        folder: modules in this folder are sent with their code. None: the working directory.
 
     Raises:
-        UsageError: something of it cannot be sent; says what.
+        UsageError: an object cannot be pickled; the message names it.
     """
     with _by_value(Path.cwd() if folder is None else folder):
         content = _pickle(bundle)
@@ -70,19 +70,19 @@ def make_files(bundle: NotebookBundle, folder: Path | None = None) -> dict[str, 
 
 
 def open_bundle(directory: Path) -> NotebookBundle:
-    """Return what was sent, on the platform.
+    """Return the bundle of a notebook, in a job.
 
     Args:
-        directory: with the files of `make_files`.
+        directory: has the files of `make_files`.
 
     Raises:
-        MismatchError: the notebook has another Python, or cannot be read with the packages that are here.
+        MismatchError: the notebook has another Python, or the bundle cannot be read with the platform's packages.
     """
     there = json.loads((directory / _VERSIONS).read_text())
     if there["python"] != _python():
         raise MismatchError(
-            f"The notebook has Python {there['python']}, and the platform {_python()}: functions cannot be "
-            f"transferred between them. Give the notebook a kernel of Python {_python()}, or submit a program."
+            f"The notebook has Python {there['python']}, but the platform has Python {_python()}. Functions cannot be "
+            f"sent from one to the other. Use a kernel with Python {_python()}, or submit a program."
         )
     differences = _compare(there["packages"])
     if differences:
@@ -95,20 +95,20 @@ def open_bundle(directory: Path) -> NotebookBundle:
     except ModuleNotFoundError as error:
         raise MismatchError(
             f"The notebook needs the module '{error.name}', which is not installed on the platform. "
-            "Install it where the server runs, or put the module into the notebook's folder, from where it is sent."
+            "Install it in the server's Python, or put the module into the notebook's folder, so that it is sent."
         ) from error
     except Exception as error:
-        # Whatever it is that another release of a package does not understand.
-        told = f" Perhaps because of this: {'; '.join(differences)}." if differences else ""
-        raise MismatchError(f"The data of the notebook cannot be read: {_tell(error)}.{told}") from error
+        # Another release of a package may raise any error here.
+        cause = f" Different packages may be the cause: {'; '.join(differences)}." if differences else ""
+        raise MismatchError(f"The notebook's objects cannot be read: {_describe(error)}.{cause}") from error
     return NotebookBundle(given, asked)
 
 
 def train_parcel(directory: Path) -> None:
-    """Train what was sent, in a job, as a program would.
+    """Train the model of a notebook, in a job. The main files of stored jobs import this function.
 
     Args:
-        directory: as of `open_bundle`.
+        directory: has the files of `make_files`.
     """
     from legato.compat.wmla.fabric.model import FabricModel
 
@@ -116,14 +116,14 @@ def train_parcel(directory: Path) -> None:
     FabricModel(**bundle.given).train(**bundle.asked)
 
 
-# ---------------------------------------------------------------- there
+# ---------------------------------------------------------------- in the notebook
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # it has no types
-    """Also takes apart what Keras 2 does not: optimizers, metrics and losses are their class and configuration."""
+    """Also pickles optimizers, metrics and losses of Keras 2, by their class and configuration."""
 
     def reducer_override(self, thing: Any) -> Any:
-        """Return how a thing is put together again."""
+        """Return the function and the arguments that create an object again."""
         for kind in type(thing).__mro__:
             package = kind.__module__.partition(".")[0]
             if kind.__name__ in _KERAS_2_KINDS and package in ("keras", "tf_keras"):
@@ -145,28 +145,28 @@ def _dump(thing: Any) -> bytes:
 
 def _pickle(bundle: NotebookBundle) -> bytes:
     try:
-        # Two, one after the other: names that a Keras model is made of must be known when it is read.
-        return _dump(_own_objects_of_keras(bundle.given)) + _dump(tuple(bundle))
+        # Two pickles: the custom objects of a Keras model must be known before the model is read.
+        return _dump(_custom_objects_of_keras(bundle.given)) + _dump(tuple(bundle))
     except Exception as error:
-        # Whatever an object does when it is pickled; its own words say best what is wrong.
-        guilty = [f"{name}: {why}" for name, why in _find_guilty(bundle.given)]
+        # An object may raise any error when it is pickled; its message explains best what is wrong.
+        causes = [f"{name}: {why}" for name, why in _find_unpicklable(bundle.given)]
         raise UsageError(
-            f"Cannot send {'; '.join(guilty) or _tell(error)}. Open files, locks and connections inside of it, or "
+            f"Cannot send {'; '.join(causes) or _describe(error)}. Open files, locks and connections inside of it, or "
             "submit a program."
         ) from error
 
 
-def _find_guilty(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_unpicklable(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in given.items():
         try:
             _dump(value)
         except Exception as error:  # noqa: BLE001 - as above
-            yield name, _tell(error)
+            yield name, _describe(error)
 
 
 @contextlib.contextmanager
 def _by_value(folder: Path) -> Iterator[None]:
-    """Let functions and classes of modules in a folder be pickled with their code."""
+    """Pickle functions and classes of modules in a folder with their code, while the context is open."""
     modules = list(_modules_in(folder.resolve()))
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
@@ -191,15 +191,15 @@ def _modules_in(folder: Path) -> Iterator[ModuleType]:
             yield module
 
 
-def _own_objects_of_keras(given: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return with which package a Keras model is made, and what names of the program's own stand for in it."""
+def _custom_objects_of_keras(given: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return the package of a Keras model and its custom objects by their names; None and {} for other models."""
     keras = keras_of(given.get("model"))
     if keras is None:
         return None, {}
     return keras.__name__, {**keras.utils.get_custom_objects(), **(given.get("keras_custom_objects") or {})}
 
 
-# ---------------------------------------------------------------- here
+# ---------------------------------------------------------------- in the job
 
 
 @contextlib.contextmanager
@@ -207,7 +207,7 @@ def _known_to_keras(package: str | None, own: Mapping[str, Any]) -> Iterator[Non
     if package is None:
         yield
         return
-    # TensorFlow first: its Keras is that one, and its number of threads is set there.
+    # TensorFlow first: it chooses which Keras is used, and its number of threads is set at import.
     importlib.import_module("tensorflow")
     with importlib.import_module(package).utils.custom_object_scope(dict(own)):
         yield
@@ -221,7 +221,7 @@ def _compare(there: Mapping[str, str]) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- both
+# ---------------------------------------------------------------- versions and errors, in both
 
 
 def _python() -> str:
@@ -229,7 +229,7 @@ def _python() -> str:
 
 
 def _loaded_versions() -> dict[str, str]:
-    """Return the versions of packages that matter, as far as they are loaded."""
+    """Return the versions of the loaded packages that must match."""
     return {name: _version(name) for name in _PACKAGES if name in sys.modules}
 
 
@@ -241,9 +241,9 @@ def _version(name: str) -> str:
 
 
 def _public(version: str) -> str:
-    """Return a version without what says how it was built."""
+    """Return a version without its local part, such as ``+cpu``."""
     return version.partition("+")[0]
 
 
-def _tell(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{error}" or type(error).__name__

@@ -1,4 +1,4 @@
-"""The former name of `legato.compat.wmla.notebook.notebook_bundle`, which programs of stored jobs import."""
+"""The former name of `legato.compat.wmla.notebook.notebook_bundle`; programs of stored jobs import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a notebook's job: weights for the model in the notebook, and all files as a zip file."""
+"""Fetches the results of a notebook's job: weights for the model in the notebook, and all files as a zip file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _RESULT: Final = f"work/{names.MODEL}"
 _FINAL: Final = f"{_RESULT}/{names.TRAINED}/model_epoch_final"
 
 
-def bring_weights(job: Job, given: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """Give a model the weights that were trained, and its optimizer its state if it is PyTorch's.
+def load_weights(job: Job, given: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    """Load the trained weights into the model of a notebook, and with PyTorch also the optimizer's state.
 
     Args:
-        job: that has trained it.
-        given: the arguments of FabricModel, by name.
-        say: takes a line, if there is something to say.
+        job: the job that has trained the model.
+        given: the arguments of FabricModel by name.
+        say: prints a line.
     """
     model = given["model"]
     with tempfile.TemporaryDirectory() as folder:
@@ -39,10 +39,10 @@ def bring_weights(job: Job, given: Mapping[str, Any], say: Callable[[str], None]
 
 
 def load_keras(path: Path, model: Any, custom_objects: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """Give a Keras model the weights of one that was saved; one that is not built is left as it is, and told of."""
+    """Load the weights of a saved Keras model into a model. If the model is not built, only print that."""
     keras = keras_of(model)
     if not model.built:
-        say("The model here is not built, so it has no weights to replace. The trained one is in download().")
+        say("The model in this notebook is not built, so it has no weights to replace. download() saves the result.")
     elif is_keras_2(keras):
         saved = keras.models.load_model(path, custom_objects=dict(custom_objects), compile=False)
         model.set_weights(saved.get_weights())
@@ -51,10 +51,10 @@ def load_keras(path: Path, model: Any, custom_objects: Mapping[str, Any], say: C
 
 
 def save_result(job: Job, out_dir: Path) -> Path:
-    """Write what a job left for its user into a zip file, whole or not at all, and return where it is.
+    """Write the result files of a job into a zip file, completely or not at all, and return its path.
 
     Raises:
-        UsageError: the folder cannot be written to.
+        UsageError: the file cannot be written.
     """
     path = out_dir / f"{job.id}.zip"
     scratch = path.with_name(f".{path.name}.part")

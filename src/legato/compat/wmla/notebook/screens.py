@@ -1,4 +1,4 @@
-"""Shows the progress of a training: a live chart where a notebook can show one, else lines. Decides nothing."""
+"""Shows the progress of a training: as a live chart if the notebook can show it, else as lines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _STEPS: Final = "steps"
 
 
 class Screen(Protocol):
-    """Where a training is shown."""
+    """Shows a training."""
 
     def show(self, curves: Curves) -> None:
-        """Show what there is now."""
+        """Show the present points."""
 
 
 class Lines:
     """Writes a line for each point.
 
     Args:
-        write: takes a line.
+        write: prints a line.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -37,17 +37,17 @@ class Lines:
         self._num_points = 0
 
     def show(self, curves: Curves) -> None:
-        """Write a line for each point that has come since the last time."""
+        """Write a line for each point since the last call."""
         for point in curves.points[self._num_points :]:
             self._write(f"step {point.iteration}  {'  '.join(curves.titles_at(point))}")
         self._num_points = len(curves.points)
 
 
 class Chart:
-    """A picture that is replaced by the next one: losses above, speed and GPUs below, over the steps of all epochs.
+    """A picture that is updated: losses above, speed and GPUs below, over the micro-batches of all epochs.
 
     Args:
-        display: as IPython's; a handle with ``update`` comes back.
+        display: IPython's ``display``, which returns a handle with ``update``.
     """
 
     def __init__(self, display: Callable[..., Any]) -> None:
@@ -56,7 +56,7 @@ class Chart:
 
     def show(self, curves: Curves) -> None:
         """Redraw the picture."""
-        # The text is what is shown where no picture can be, and what is found in a notebook that was saved.
+        # The text is shown if pictures cannot be shown, and makes saved notebooks searchable.
         content = {"image/png": draw(curves), "text/plain": "\n".join(curves.titles)}
         if self._handle is None:
             self._handle = self._display(content, raw=True, display_id=True)
@@ -68,7 +68,7 @@ def draw(curves: Curves) -> bytes:
     """Return the chart as a PNG picture."""
     from matplotlib.figure import Figure
 
-    # Without pyplot, which would show it a second time at the end of the cell.
+    # Not with pyplot, which would show the chart a second time at the end of the cell.
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     upper, lower = figure.subplots(2, 1)
     steps = [point.iteration for point in curves.points]
@@ -85,7 +85,7 @@ def draw(curves: Curves) -> bytes:
 
 
 def open_screen(write: Callable[[str], None]) -> Screen:
-    """Return a chart where a notebook runs and matplotlib is there, else lines."""
+    """Return a `Chart` in a notebook with matplotlib, else `Lines`."""
     display = _find_display()
     if display is None or importlib.util.find_spec("matplotlib") is None:
         return Lines(write)
@@ -93,7 +93,7 @@ def open_screen(write: Callable[[str], None]) -> Screen:
 
 
 def _find_display() -> Callable[..., Any] | None:
-    """Return how a notebook shows things; None where none runs, as in a terminal."""
+    """Return IPython's ``display`` in a notebook; None elsewhere, for example in a terminal."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None

@@ -1,4 +1,4 @@
-"""A notebook's ``train()`` as a job of the platform: its code, its labels, its variables. Waits for nothing."""
+"""Submits the job of a notebook's ``train()``, with its code, labels and environment variables. Does not wait."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ _MAX_USER_LENGTH: Final = 30
 
 
 class Platform:
-    """The platform as a notebook uses it.
+    """The platform to which a notebook submits.
 
     Args:
-        line: to its server. None: to the one that ``LEGATO_SERVER`` and ``LEGATO_TOKEN``, or `legato login`, name.
+        line: connection to the server. None: to the server of ``LEGATO_SERVER`` and ``LEGATO_TOKEN``, or of `legato
+            login`.
 
     Raises:
-        Unauthenticated: it is not known which one, or who asks; says what to type.
+        Unauthenticated: no server or no token is known; the message says what to type.
     """
 
     def __init__(self, line: Line | None = None) -> None:
@@ -47,13 +48,13 @@ class Platform:
     def submit(
         self, files: Mapping[str, bytes], framework: str, max_workers: int, more: Mapping[str, str] | None = None
     ) -> Job:
-        """Submit a job that trains what a notebook has sent.
+        """Submit a job that trains the objects of a notebook.
 
         Args:
-            files: of its program, by name; see `legato.compat.wmla.notebook.notebook_bundle`.
-            framework: a name of `legato.compat.wmla.frameworks`.
-            max_workers: at most.
-            more: variables of the job.
+            files: of its program by name; see `legato.compat.wmla.notebook.notebook_bundle`.
+            framework: name of a framework in `legato.compat.wmla.frameworks`.
+            max_workers: maximum number of workers.
+            more: further environment variables of the job.
         """
         user = self.client.me().name
         name = name_job(user, time.time())
@@ -80,7 +81,7 @@ class Platform:
     def _find_variables(
         self, framework: str, user: str, name: str, max_workers: int, environment: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the variables of the job that the launcher cannot know."""
+        """Return the environment variables of the job that the launcher cannot set."""
         found = {
             names.FRAMEWORK: framework,
             names.BACKEND: FRAMEWORKS[framework].backend,
@@ -96,7 +97,7 @@ class Platform:
         return found | {name: environment[name] for name in _PASSED_ON if name in environment}
 
     def _find_data_root(self) -> str:
-        """Return the directory of data on the machines; "" where the server does not answer WMLA's requests."""
+        """Return the data directory on the machines; "" if the server does not have WMLA's interface."""
         try:
             response = self._line.send("GET", _SETTINGS, is_open=True)
             return str(self._line.read(dict[str, Any], response).get(names.DATA_ROOT, ""))
@@ -108,8 +109,8 @@ def name_job(user: str, now: float) -> str:
     """Return the name of a notebook's job.
 
     Args:
-        user: who submits it.
-        now: in seconds since 1970.
+        user: name of the user who submits it.
+        now: seconds since 1970.
 
     >>> name_job("ann", 1700000000.1234)
     'wmla-ann-notebook-1700000000123'
@@ -122,13 +123,13 @@ def _find_line() -> Line:
         return Line(need_token(find_server()))
     except Unauthenticated as error:
         raise Unauthenticated(
-            f"{error} Of a notebook: type '!legato login URL' in a terminal, or set LEGATO_SERVER and LEGATO_TOKEN "
+            f"{error} For a notebook: type 'legato login URL' in a terminal, or set LEGATO_SERVER and LEGATO_TOKEN "
             "before the notebook starts ('%env LEGATO_SERVER=URL' in a cell works, too)."
         ) from error
 
 
 def _pack(files: Mapping[str, bytes]) -> Packed:
-    """Pack files as they are: weights hardly become smaller, and those that are zero would look like a bomb."""
+    """Pack files without compression: weights hardly get smaller, and zeros would look like a zip bomb."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in sorted(files.items()):

@@ -1,4 +1,4 @@
-"""Waits for a notebook's job, shows its progress, and says how it ended. Stops it only when it is interrupted."""
+"""Waits for a notebook's job, shows its progress, and prints how it ended. Stops the job only if it is interrupted."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Watch:
     """Watches one job.
 
     Args:
-        job: to watch.
-        screen: where to show it.
-        say: takes a line.
-        look_every_s: how often to look.
+        job: the job.
+        screen: shows its progress.
+        say: prints a line.
+        look_every_s: seconds between two requests.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Watch:
         self._job, self._screen, self._say, self._look_every_s = job, screen, say, look_every_s
         self._curves = Curves()
         self._stage = ""
-        self._is_away = self._is_waiting = False
+        self._is_unavailable = self._is_waiting = False
 
     def run(self) -> None:
         """Watch until the job has ended.
 
         Raises:
-            KeyboardInterrupt: it was interrupted; the job is asked to stop.
+            KeyboardInterrupt: the user interrupted the cell; the job got a request to stop.
             TrainingFailed: the job ended without a trained model.
         """
         job = self._job
-        self._tell_stage()
+        self._say_stage()
         try:
             while not self._look():
                 pass
@@ -64,18 +64,18 @@ class Watch:
         self._end()
 
     def _look(self) -> bool:
-        """Look once, and return whether the job has ended."""
+        """Request the job's state once, and return whether the job has ended."""
         try:
             with contextlib.suppress(TimeoutError):
                 self._job.wait(timeout_s=self._look_every_s)
-            self._tell_stage()
+            self._say_stage()
             self._show()
         except Unavailable as error:
-            if not self._is_away:
+            if not self._is_unavailable:
                 self._say(f"{error} The job keeps running, and this cell waits for the server.")
-            self._is_away = True
+            self._is_unavailable = True
             return False
-        self._is_away = False
+        self._is_unavailable = False
         return self._job.has_ended
 
     def _show(self) -> None:
@@ -83,13 +83,13 @@ class Watch:
         training = job.series(names.LOSS, names.ITERATION, after_step=curves.after_step, steps=False)
         tests = job.series(names.TEST_LOSS, after_step=curves.after_test, steps=False)
         allocations = job.allocations()
-        has_more = curves.take(training, tests, allocations)
+        has_more = curves.add(training, tests, allocations)
         if job.has_ended:
             has_more = curves.finish(allocations) or has_more
         if has_more:
             self._screen.show(curves)
 
-    def _tell_stage(self) -> None:
+    def _say_stage(self) -> None:
         job = self._job
         if job.stage != self._stage and not job.has_ended:
             self._stage = job.stage
@@ -124,10 +124,10 @@ class Watch:
                 f"--------END TRAINING: completed {self._curves.iteration} iterations in {took_s} seconds.--------"
             )
         elif job.stage == "failed":
-            for line in find_trouble(job.logs(tail=_NUM_LINES)):
+            for line in find_errors(job.logs(tail=_NUM_LINES)):
                 self._say(line)
         self._say(f"Job {job.name} finishes with state {state}.")
-        # WMLA's driver was a subprocess of the notebook; here the process itself has waited.
+        # WMLA's driver was a subprocess of the notebook; in Legato, the notebook's own process waits.
         self._say(f"driver service subprocess {os.getpid()} stopped")
         if job.stage != "succeeded":
             raise TrainingFailed(
@@ -136,11 +136,11 @@ class Watch:
             )
 
 
-def find_trouble(lines: Iterator[LogLine]) -> list[str]:
-    """Return what a job that failed has to say: the last traceback of a worker, else the last lines of all.
+def find_errors(lines: Iterator[LogLine]) -> list[str]:
+    """Return the lines that explain a failed job: the last traceback of a worker, else the last lines of each log.
 
     Args:
-        lines: of its workers.
+        lines: of the logs of the job's workers.
     """
     by_log: dict[str, list[str]] = {}
     for line in lines:
@@ -148,7 +148,7 @@ def find_trouble(lines: Iterator[LogLine]) -> list[str]:
     for texts in by_log.values():
         begins = [index for index, text in enumerate(texts) if text == _TRACEBACK]
         while len(begins) > 1 and any(text in _CHAINS for text in texts[begins[-2] : begins[-1]]):
-            # One error came of another: its cause is shown too.
+            # The error was raised while another one was handled: show that traceback, too.
             begins.pop()
         if begins:
             return texts[begins[-1] :]

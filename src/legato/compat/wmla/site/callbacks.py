@@ -1,4 +1,4 @@
-"""``from callbacks import Callback, LoggerCallback``, as programs say it."""
+"""For ``from callbacks import Callback, LoggerCallback`` in programs."""
 
 from legato.compat.wmla.fabric.callbacks import Callback, LoggerCallback
 

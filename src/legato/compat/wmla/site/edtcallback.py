@@ -1,4 +1,4 @@
-"""``from edtcallback import EDTLoggerCallback``, for programs that bring none of their own."""
+"""For ``from edtcallback import EDTLoggerCallback`` in programs without a module of this name."""
 
 from legato.compat.wmla.fabric.loggers import EDTLoggerCallback
 

@@ -1,4 +1,4 @@
-"""``from elog import ELog``, for programs that bring none of their own."""
+"""For ``from elog import ELog`` in programs without a module of this name."""
 
 from legato.compat.wmla.fabric.records import ELog
 

@@ -1,4 +1,4 @@
-"""``from emetrics import EMetrics``, for programs that bring none of their own."""
+"""For ``from emetrics import EMetrics`` in programs without a module of this name."""
 
 from legato.compat.wmla.fabric.records import EMetrics
 

@@ -1,4 +1,4 @@
-"""``from fabric_model import FabricModel``, as programs of all generations say it."""
+"""For ``from fabric_model import FabricModel`` in programs of both generations."""
 
 from legato.compat.wmla.fabric.model import FabricModel
 

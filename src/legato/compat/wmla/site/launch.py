@@ -1,9 +1,10 @@
-"""Runs a program written for WMLA as the program of a job: ``launch.py MAIN [ARGUMENTS…]``, in every worker.
+"""Runs a program written for WMLA in every worker of a job: ``launch.py MAIN [ARGUMENTS…]``.
 
-It makes the directories, sets the variables that are known only now, puts the model directory and this one on
-``sys.path``, goes into the model directory, copies what the program prints into the process's own files, seeds the
-random numbers alike in all workers, lets those of a gang find one another, and runs MAIN as ``__main__``. It does so
-at every join, so it loads nothing that the worker has not loaded. Trains nothing.
+It creates the directories, sets the environment variables that are known only in the worker, puts the model directory
+and this one on ``sys.path``, makes the model directory the working directory, copies the program's output into the
+process's own files, seeds the random generators alike in all workers, lets the workers of a gang find each other, and
+runs MAIN as ``__main__``. It runs whenever a worker joins, so it imports only modules that the worker has already
+imported. Trains nothing.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _GANGS: Final = ".gangs"
 _TENSORFLOW: Final = ("tensorflow", "keras")
 
 
-class Places(NamedTuple):
-    """Where a process of a job is.
+class Paths(NamedTuple):
+    """The directories of a worker.
 
     Args:
-        job: its id.
+        job: id of the job.
         worker: number of the worker.
         result_dir: of the job.
-        log_dir: of this process.
-        driver_dir: of the driver, which one of the workers stands in for.
-        model_dir: holds the program.
-        fabric_home: holds ``libs/fabric.zip``.
+        log_dir: log directory of this process.
+        driver_dir: log directory of the driver; one of the workers writes there.
+        model_dir: has the program.
+        fabric_home: has ``libs/fabric.zip``.
     """
 
     job: str
@@ -59,61 +60,61 @@ def main(arguments: Sequence[str]) -> None:
     """Run a program.
 
     Args:
-        arguments: the program, from the working directory on or absolute, and its own arguments.
+        arguments: path of the program, absolute or relative to the working directory, and its own arguments.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: the program does not exist.
     """
-    _step_aside()
+    _hide_launcher()
     if not arguments:
         raise UsageError("There is no program to run. Name it: launch.py MAIN [ARGUMENTS...]")
     result_dir = find_result_dir(os.environ)
     program = result_dir / arguments[0]
     if not program.is_file():
         raise UsageError(
-            f"There is no program {arguments[0]} in what was submitted. Name it with --model-main, as it lies in the "
-            f"model directory.{_tell_files(program.parent)}"
+            f"There is no program {arguments[0]} in the submitted code. Give its path in the model directory with "
+            f"--model-main.{_list_programs(program.parent)}"
         )
-    places = find_places(os.environ, result_dir, program, arguments[0])
+    paths = find_paths(os.environ, result_dir, program, arguments[0])
     is_elastic = os.environ.get(names.IS_ELASTIC, "true").lower() != "false"
-    make_directories(places, is_elastic=is_elastic)
-    os.environ.update(variables_of(places, os.environ))
-    copy_streams(places.log_dir)
-    _tell_missing_data(os.environ)
-    _set_path(program, places.model_dir, with_site=is_elastic)
-    os.chdir(places.model_dir)
-    sys.argv[:] = [str(program), *arguments[1:], *_more_arguments(places, program, arguments[1:])]
-    with _telling_failures(places):
+    make_directories(paths, is_elastic=is_elastic)
+    os.environ.update(variables_of(paths, os.environ))
+    copy_streams(paths.log_dir)
+    _warn_of_missing_data(os.environ)
+    _set_path(program, paths.model_dir, with_site=is_elastic)
+    os.chdir(paths.model_dir)
+    sys.argv[:] = [str(program), *arguments[1:], *_more_arguments(paths, program, arguments[1:])]
+    with _reporting_failures(paths):
         if is_elastic:
-            _run_elastic(places, program)
+            _run_elastic(paths, program)
         else:
-            _run_static(places, program)
+            _run_static(paths, program)
 
 
 def find_result_dir(environment: Mapping[str, str]) -> Path:
-    """Return the directory of a job's results: where it runs; alone, what RESULT_DIR says."""
-    said = None if "LEGATO_DRIVER_FILE" in environment else environment.get("RESULT_DIR")
-    return Path(said or Path.cwd()).absolute()
+    """Return the directory of results: a job's working directory; outside of a job, ``RESULT_DIR`` if it is set."""
+    chosen = None if "LEGATO_DRIVER_FILE" in environment else environment.get("RESULT_DIR")
+    return Path(chosen or Path.cwd()).absolute()
 
 
-def find_places(environment: Mapping[str, str], result_dir: Path, program: Path, main_name: str) -> Places:
-    """Return where this process is.
+def find_paths(environment: Mapping[str, str], result_dir: Path, program: Path, main_name: str) -> Paths:
+    """Return the directories of this worker.
 
     Args:
-        environment: of this process.
+        environment: variables of this process.
         result_dir: of the job.
-        program: its path.
-        main_name: how the submission names it.
+        program: path of the program.
+        main_name: path of the program in the submission.
     """
     driver_file = environment.get("LEGATO_DRIVER_FILE")
     job = "local" if driver_file is None else Path(driver_file).absolute().parent.name
     worker = int(environment.get("LEGATO_WORKER", "0"))
     host = socket.gethostname()
     log = result_dir / names.LOG
-    # Whichever machine stands in for the driver: there is one directory of it.
+    # The driver has one directory, even if workers on several machines write there over time.
     known = sorted(log.glob(names.name_log_directory(names.driver_id(job), "*")))
     model_dir = result_dir / names.find_model_directory(main_name)
-    return Places(
+    return Paths(
         job,
         worker,
         result_dir,
@@ -124,38 +125,38 @@ def find_places(environment: Mapping[str, str], result_dir: Path, program: Path,
     )
 
 
-def make_directories(places: Places, *, is_elastic: bool) -> None:
-    """Make the directories that a program expects to find.
+def make_directories(paths: Paths, *, is_elastic: bool) -> None:
+    """Create the directories that a program expects.
 
-    Programs of frameworks that are not elastic make ``RESULT_DIR/model`` themselves, some with ``os.mkdir``, which
-    fails where it is.
+    Programs of frameworks that are not elastic create ``RESULT_DIR/model`` themselves, some with ``os.mkdir``, which
+    fails if the directory exists.
     """
-    models = [places.result_dir / names.MODEL / names.TRAINED] if is_elastic else []
-    for directory in (places.log_dir, places.driver_dir, *models, places.result_dir / names.CHECKPOINT):
+    models = [paths.result_dir / names.MODEL / names.TRAINED] if is_elastic else []
+    for directory in (paths.log_dir, paths.driver_dir, *models, paths.result_dir / names.CHECKPOINT):
         directory.mkdir(parents=True, exist_ok=True)
 
 
-def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a process has besides those it was given.
+def variables_of(paths: Paths, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that the launcher sets.
 
     Args:
-        places: where it is.
-        given: what the submission has set; of what only it can know there are defaults.
+        paths: of this worker.
+        given: the variables that the process already has. Defaults do not replace them; all others do.
     """
-    result_dir, model_dir = str(places.result_dir), str(places.model_dir)
+    result_dir, model_dir = str(paths.result_dir), str(paths.model_dir)
     known = {
         "RESULT_DIR": result_dir,
-        "LOG_DIR": str(places.log_dir),
-        DRIVER_LOG: str(places.driver_dir),
-        "SAVED_MODEL_DIR": str(places.result_dir / names.MODEL),
-        "CHECKPOINT_DIR": str(places.result_dir / names.CHECKPOINT),
-        "JOB_STATE_DIR": str(places.result_dir / names.JOB_STATE),
-        "FABRIC_HOME": str(places.fabric_home),
-        "DLI_EXECID": places.job,
-        "APP_ID": places.job,
-        "TRAINING_ID": places.job,
-        "TASK_ID": str(places.worker),
-        "IS_TASK0": "true" if places.worker == 0 else "false",
+        "LOG_DIR": str(paths.log_dir),
+        DRIVER_LOG: str(paths.driver_dir),
+        "SAVED_MODEL_DIR": str(paths.result_dir / names.MODEL),
+        "CHECKPOINT_DIR": str(paths.result_dir / names.CHECKPOINT),
+        "JOB_STATE_DIR": str(paths.result_dir / names.JOB_STATE),
+        "FABRIC_HOME": str(paths.fabric_home),
+        "DLI_EXECID": paths.job,
+        "APP_ID": paths.job,
+        "TRAINING_ID": paths.job,
+        "TASK_ID": str(paths.worker),
+        "IS_TASK0": "true" if paths.worker == 0 else "false",
         "DLI_WORK_DIR": model_dir,
         "MODEL_PATH": model_dir,
         "PS_PATH": model_dir,
@@ -167,16 +168,16 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
         names.IS_ELASTIC: "true",
         names.TYPE: "batch",
         names.USER: _user(),
-        "DLI_RESULT_FS": str(places.result_dir.parent),
+        "DLI_RESULT_FS": str(paths.result_dir.parent),
         "DLI_LOGGER_LEVEL": "INFO",
         "RESUME_WEIGHT_PATH": "null",
         names.SPACE: names.DEFAULT_SPACE,
-        # Empty where a job is no part of a search: programs join it to LOG_DIR.
+        # Empty, because the job is not part of a hyperparameter search; programs append it to LOG_DIR.
         "SUBID": "",
         "EMETRICS_STREAMING": "false",
         "WMLA_USER_DATA_FILES": "",
-        "DLI_SHARED_FS": str(places.fabric_home),
-        "WMLA_TOP": str(places.fabric_home),
+        "DLI_SHARED_FS": str(paths.fabric_home),
+        "WMLA_TOP": str(paths.fabric_home),
     }
     if "LEGATO_DATA" in given:
         defaults[names.DATA_DIRECTORY] = defaults[names.DATA_ROOT] = given["LEGATO_DATA"]
@@ -191,31 +192,31 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
     return known | {name: value for name, value in defaults.items() if name not in given}
 
 
-def _more_arguments(places: Places, program: Path, given: Sequence[str]) -> list[str]:
-    """Return what the program gets besides its own arguments."""
-    return engine_arguments(places, os.environ) or find_worker_arguments(
+def _more_arguments(paths: Paths, program: Path, given: Sequence[str]) -> list[str]:
+    """Return the arguments that the program gets in addition to its own."""
+    return engine_arguments(paths, os.environ) or find_worker_arguments(
         program, given, os.environ.get(names.REQUESTED_WORKERS)
     )
 
 
-def engine_arguments(places: Places, environment: Mapping[str, str]) -> list[str]:
-    """Return what WMLA 1.2.1 appended to a program's arguments, if the submission asks for it; else nothing."""
+def engine_arguments(paths: Paths, environment: Mapping[str, str]) -> list[str]:
+    """Return the arguments that WMLA 1.2.1 appended to a program's, if the submission asks for them; else none."""
     if environment.get(names.ENGINE_ARGUMENTS) != "1":
         return []
-    trained = str(places.result_dir / names.MODEL / names.TRAINED)
+    trained = str(paths.result_dir / names.MODEL / names.TRAINED)
     return [
         *("--dataControlSchema", "0", "--weightSyncInterval", "5"),
         *("--numWorker", environment.get(names.MAX_WORKERS, "1"), "--usegpuNumPerWorker", "1"),
         *("--commIPNetwork", environment.get("LEGATO_HOST", "127.0.0.1"), "--isTest", "true", "--globalStep", "null"),
         *("--testIter", "10", "--testInterval", "None", "--isESE", "true", "--mode", "1"),
-        *("--execPathParam", str(places.fabric_home), "--train_dir", trained, "--model_path", str(places.model_dir)),
+        *("--execPathParam", str(paths.fabric_home), "--train_dir", trained, "--model_path", str(paths.model_dir)),
     ]
 
 
 def build_zip(fabric_home: Path) -> None:
-    """Build ``libs/fabric.zip``, which older programs put before everything else, unless it stands.
+    """Build ``libs/fabric.zip``, which older programs put first on ``sys.path``, unless it exists.
 
-    It holds nothing that a program may bring itself.
+    It has only modules that programs do not provide themselves.
     """
     path = fabric_home / "libs" / "fabric.zip"
     if path.exists():
@@ -236,17 +237,17 @@ def _set_path(program: Path, model_dir: Path, *, with_site: bool) -> None:
 
 
 def _seed() -> None:
-    import numpy  # noqa: F401 - loaded first, so that it is seeded too
+    import numpy  # noqa: F401 - imported first, so that seed_job seeds it, too
 
     from legato.train.data.seeds import seed_job
     from legato.train.process.job import choose_seed
 
-    # The program makes its model before it calls train(), so before the runtime could seed anything.
+    # The program creates its model before it calls train(), and so before the runtime can seed.
     seed_job(choose_seed(0))
 
 
-def _run_elastic(places: Places, program: Path) -> None:
-    build_zip(places.fabric_home)
+def _run_elastic(paths: Paths, program: Path) -> None:
+    build_zip(paths.fabric_home)
     variables, notice = choose_keras(program, os.environ)
     os.environ.update(variables)
     if notice is not None:
@@ -259,50 +260,50 @@ def _run_elastic(places: Places, program: Path) -> None:
         if advice is not None:
             error.add_note(f"legato: {advice}")
         raise
-    _tell_if_untrained(program)
+    _warn_if_untrained(program)
 
 
-def _run_static(places: Places, program: Path) -> None:
+def _run_static(paths: Paths, program: Path) -> None:
     from legato.compat.wmla.frameworks import FRAMEWORKS
 
     if (worker := sys.modules.get("legato.train.process.job")) is not None:
         worker.expect_no_run()
     framework = FRAMEWORKS.get(os.environ.get(names.FRAMEWORK, ""))
     if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
-        _take_part(places, 0)
+        _set_rank(paths, 0)
         _run(program)
-        _end_result(places)
+        _ensure_result(paths)
         return
     from legato.compat.wmla.fabric.gang import variables_of_gang
     from legato.train.membership.gang import Gang, name_attempt, reserve_port
 
     attempt = name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"]))
     num_workers = int(os.environ.get(names.NUM_NODES, "1"))
-    gang = Gang(places.result_dir / _GANGS / attempt, places.worker, num_workers)
-    # Held until this process ends: no other process gets it before the program asks for it.
+    gang = Gang(paths.result_dir / _GANGS / attempt, paths.worker, num_workers)
+    # The port stays reserved until the program has ended, so that no other process gets it first.
     with reserve_port() as held:
         seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
         os.environ.update(variables_of_gang(seat, for_tensorflow=framework.backend == "tensorflow"))
-        _take_part(places, seat.rank)
+        _set_rank(paths, seat.rank)
         _run(program)
         gang.part()
-    _end_result(places)
+    _ensure_result(paths)
 
 
-def _end_result(places: Places) -> None:
-    """Give a program that wrote no model an empty result, not none."""
-    (places.result_dir / names.MODEL).mkdir(exist_ok=True)
+def _ensure_result(paths: Paths) -> None:
+    """Create ``RESULT_DIR/model`` if the program did not, so that its result is empty rather than missing."""
+    (paths.result_dir / names.MODEL).mkdir(exist_ok=True)
 
 
-def _take_part(places: Places, rank: int) -> None:
-    """Stand in for a task of theirs: it is the rank that counts, whichever number the worker has."""
+def _set_rank(paths: Paths, rank: int) -> None:
+    """Set the variables of WMLA's task by the rank, not by the worker's number; rank 0 writes the driver's files."""
     os.environ.update({"TASK_ID": str(rank), "IS_TASK0": "true" if rank == 0 else "false"})
     if rank == 0:
-        copy_to_driver(places.driver_dir)
+        copy_to_driver(paths.driver_dir)
 
 
 def _run(program: Path) -> None:
-    """Run a program to its end; one that says that it ends well has come to it."""
+    """Run a program to its end; ``sys.exit(0)`` is a normal end."""
     try:
         runpy.run_path(str(program), run_name="__main__")
     except SystemExit as ending:
@@ -311,21 +312,21 @@ def _run(program: Path) -> None:
 
 
 @contextlib.contextmanager
-def _telling_failures(places: Places) -> Iterator[None]:
-    """Have the driver's error log tell of whatever ends the program, which the worker writes when it has left here."""
+def _reporting_failures(paths: Paths) -> Iterator[None]:
+    """Copy the error that ends the program to the driver's error log; the worker writes it after the launcher."""
     try:
         yield
     except SystemExit as ending:
         if type(ending) is SystemExit:
-            copy_failure_to_driver(places.driver_dir)
+            copy_failure_to_driver(paths.driver_dir)
         raise
     except BaseException:
-        copy_failure_to_driver(places.driver_dir)
+        copy_failure_to_driver(paths.driver_dir)
         raise
 
 
-def _step_aside() -> None:
-    """Let tracebacks begin at the program: they begin at the first frame of ``__main__``, which is the launcher's."""
+def _hide_launcher() -> None:
+    """Make tracebacks begin at the program: they begin at the first frame of ``__main__``, so rename the launcher's."""
     own = (names.LAUNCHER, Path(__file__).name)
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -334,25 +335,25 @@ def _step_aside() -> None:
             frame.f_globals["__name__"] = "legato launcher"
 
 
-def _tell_if_untrained(program: Path) -> None:
+def _warn_if_untrained(program: Path) -> None:
     model = sys.modules.get("legato.compat.wmla.fabric.model")
     if model is None or not model.has_trained():
         sys.stderr.write(f"legato: {program.name} ended without a call of FabricModel.train(): it trained nothing.\n")
 
 
-def _tell_missing_data(environment: Mapping[str, str]) -> None:
-    """Say so if what the submission names as data is not there; a program may still put it there itself."""
-    data, said = environment.get(names.DATA_DIRECTORY, ""), environment.get(names.DATA_PATH)
-    if said and not Path(data).exists():
+def _warn_of_missing_data(environment: Mapping[str, str]) -> None:
+    """Warn if the data of the submission do not exist. This is no error: the program may create them."""
+    data, data_path = environment.get(names.DATA_DIRECTORY, ""), environment.get(names.DATA_PATH)
+    if data_path and not Path(data).exists():
         sys.stderr.write(
-            f"legato: There is no {data} on this machine, the DATA_DIR of data_path={said}. Put the data there, "
-            "or change data_path.\n"
+            f"legato: The directory {data} (DATA_DIR, from data_path={data_path}) does not exist on this machine. Put "
+            "the data there, or change data_path.\n"
         )
 
 
-def _tell_files(directory: Path) -> str:
+def _list_programs(directory: Path) -> str:
     found = sorted(path.name for path in directory.glob("*.py"))[:10] if directory.is_dir() else []
-    return f" There are {', '.join(found)}." if found else ""
+    return f" Programs there: {', '.join(found)}." if found else ""
 
 
 def _user() -> str:

@@ -1,8 +1,8 @@
-"""``import pth_parameter_mgr``: what programs made for the console of DLI 1.2 ask for their settings.
+"""For ``import pth_parameter_mgr``: gives programs that were made for the console of DLI 1.2 their settings.
 
-The console had a form for them; here they are variables of the job, set with ``--msd-env``: ``DLI_EPOCHS`` (1),
-``DLI_TRAIN_BATCH_SIZE`` (64), ``DLI_TEST_BATCH_SIZE`` (64), ``DLI_LEARNING_RATE`` (0.01), ``DLI_MOMENTUM`` (0.9) and
-``DLI_WEIGHT_DECAY`` (0). The data set is DATA_DIR.
+DLI's console had a form for these settings. In Legato they are environment variables of the job, set with
+``--msd-env``: ``DLI_EPOCHS`` (default 1), ``DLI_TRAIN_BATCH_SIZE`` (64), ``DLI_TEST_BATCH_SIZE`` (64),
+``DLI_LEARNING_RATE`` (0.01), ``DLI_MOMENTUM`` (0.9) and ``DLI_WEIGHT_DECAY`` (0). The data set is ``DATA_DIR``.
 """
 
 # ruff: noqa: N802 - the names that programs use
@@ -23,12 +23,12 @@ _Number = TypeVar("_Number", int, float)
 
 
 def getTrainData(_: bool = False) -> str:
-    """Return where the training data are."""
+    """Return the directory of the training data."""
     return _data()
 
 
 def getTestData(_: bool = False) -> str:
-    """Return where the test data are."""
+    """Return the directory of the test data."""
     return _data()
 
 
@@ -48,7 +48,7 @@ def getEpoch() -> int:
 
 
 def getOptimizer(model: Any) -> Any:
-    """Return an optimizer of what the model trains."""
+    """Return an SGD optimizer of the model's trainable parameters."""
     import torch
 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -57,7 +57,7 @@ def getOptimizer(model: Any) -> Any:
 
 
 def getLearningRate(optimizer: Any) -> Any:
-    """Return a schedule of the learning rate, which leaves it as it is."""
+    """Return a learning-rate scheduler that does not change the rate."""
     import torch
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
@@ -71,15 +71,15 @@ def _data() -> str:
 
 
 def _read(name: str, kind: Callable[[str], _Number], default: _Number) -> _Number:
-    said = os.environ.get(name)
+    value = os.environ.get(name)
     try:
-        return default if said is None else kind(said)
+        return default if value is None else kind(value)
     except ValueError as error:
-        raise UsageError(f"{name}={said} is no number. Set it with --msd-env {name}=NUMBER.") from error
+        raise UsageError(f"{name}={value} is not a number. Set it with --msd-env {name}=NUMBER.") from error
 
 
-def _step_aside() -> None:
-    """Let a module of this name that the program brings along take this one's place."""
+def _prefer_own_module() -> None:
+    """Replace this module by a module of the same name that the program provides."""
     own = Path(__file__).parent
     found = PathFinder.find_spec(__name__, [entry for entry in sys.path if Path(entry).absolute() != own])
     if found is not None and found.loader is not None:
@@ -88,4 +88,4 @@ def _step_aside() -> None:
 
 
 if __name__ == "pth_parameter_mgr":
-    _step_aside()
+    _prefer_own_module()

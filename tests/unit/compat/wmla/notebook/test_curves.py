@@ -56,7 +56,7 @@ def test_there_is_a_point_every_fifty_steps_whenever_one_looks(size: int) -> Non
     for first in range(0, len(ROWS), size):
         known = curves.after_step
         fresh = [row for row in ROWS[first : first + size] if known is None or row[0] > known]
-        curves.take(training(*fresh), validations(), HELD)
+        curves.add(training(*fresh), validations(), HELD)
     assert [tuple(point) for point in curves.points] == [(*rest, pytest.approx(v), n) for *rest, v, n in POINTS]
     assert curves.iteration == 160
     assert not curves.finish(HELD)
@@ -64,7 +64,7 @@ def test_there_is_a_point_every_fifty_steps_whenever_one_looks(size: int) -> Non
 
 def test_the_last_step_is_drawn_at_the_end() -> None:
     curves = Curves()
-    assert not curves.take(training((1, 1.0, 1, 2.0), (7, 4.0, 7, 1.0)), validations(), [slot(0.0)])
+    assert not curves.add(training((1, 1.0, 1, 2.0), (7, 4.0, 7, 1.0)), validations(), [slot(0.0)])
     assert curves.titles == ("train loss: - test loss: -", "avg steps per sec: - gpus: 0")
     assert curves.finish([slot(0.0)])
     assert curves.titles == ("train loss: 1 test loss: -", "avg steps per sec: 2.0 gpus: 1")
@@ -75,18 +75,18 @@ def test_a_validation_stands_where_its_epoch_ended_also_if_it_comes_alone() -> N
     curves = Curves()
     assert curves.after_test is None
     # Before the record of its step was read, and after.
-    assert not curves.take(training((1, 1.0, 1, 3.0)), validations((40, 26.0, 0.9)), [])
+    assert not curves.add(training((1, 1.0, 1, 3.0)), validations((40, 26.0, 0.9)), [])
     assert curves.after_test == 40
-    assert curves.take(training((40, 25.0, 80, 1.5)), validations(), [])
-    assert curves.take(training(), validations((40, 26.0, 0.9)), [])
+    assert curves.add(training((40, 25.0, 80, 1.5)), validations(), [])
+    assert curves.add(training(), validations((40, 26.0, 0.9)), [])
     assert [tuple(test) for test in curves.tests] == [(80, 0.9)] * 2
 
 
 def test_titles_are_those_of_the_spec() -> None:
     curves = Curves()
-    curves.take(training(*ROWS[:2]), validations(), HELD)
+    curves.add(training(*ROWS[:2]), validations(), HELD)
     assert curves.titles == ("train loss: 2 test loss: -", "avg steps per sec: 4.8 gpus: 3")
-    curves.take(training(*ROWS[2:]), validations((40, 26.0, 1.23456)), HELD)
+    curves.add(training(*ROWS[2:]), validations((40, 26.0, 1.23456)), HELD)
     assert curves.titles == ("train loss: 1 test loss: 1.235", "avg steps per sec: 3.0 gpus: 2")
     first, *_ = curves.points
     assert curves.titles_at(first)[0] == "train loss: 2 test loss: -"
@@ -94,12 +94,12 @@ def test_titles_are_those_of_the_spec() -> None:
 
 def test_a_loss_that_is_no_number_is_a_gap() -> None:
     curves = Curves()
-    curves.take(training((1, 1.0, 50, None)), validations(), [])
+    curves.add(training((1, 1.0, 50, None)), validations(), [])
     assert math.isnan(curves.points[0].loss)
     assert curves.titles[0] == "train loss: - test loss: -"
 
 
 def test_a_job_that_records_something_else_has_no_points() -> None:
     curves = Curves()
-    assert not curves.take(Metrics(series=(series("loss", [(1, 1.0, 1.0)]),), steps=NO_STEPS), validations(), [])
+    assert not curves.add(Metrics(series=(series("loss", [(1, 1.0, 1.0)]),), steps=NO_STEPS), validations(), [])
     assert not curves.finish([])

@@ -386,7 +386,7 @@ def test_a_model_on_a_gpu_is_refused(platform: Theirs) -> None:
     model = torch.nn.Linear(3, 2, device="meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     made = notebook.FabricModel(model, datasets, torch.nn.functional.cross_entropy, optimizer)
-    with pytest.raises(UsageError, match=r"The model is on meta. Make it on the CPU: leave out .to\(device\)"):
+    with pytest.raises(UsageError, match=r"The model is on meta. Create it on the CPU, without .to\(device\)"):
         made.train(1, 8)
     assert platform.requests == []
 

@@ -148,7 +148,7 @@ def test_missing_data_are_reported(
     monkeypatch.setenv("DATA_DIR", str(data))
     play(TELL)
     told = (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
-    assert told.count(f"There is no {data} on this machine, the DATA_DIR of data_path=digits.") == want
+    assert told.count(f"The directory {data} (DATA_DIR, from data_path=digits) does not exist on this machine.") == want
 
 
 def test_the_numbers_drawn_before_training_are_alike_in_all_workers(
@@ -396,8 +396,8 @@ def test_a_missing_program_is_reported_with_the_existing_files(job: Path) -> Non
     (job / "_submitted_code/mnist/other.py").write_text("")
     with pytest.raises(UsageError) as error:
         launch.main(["_submitted_code/mnist/main.py"])
-    assert "There is no program _submitted_code/mnist/main.py in what was submitted." in str(error.value)
-    assert str(error.value).endswith(" There are other.py.")
+    assert "There is no program _submitted_code/mnist/main.py in the submitted code." in str(error.value)
+    assert str(error.value).endswith(" Programs there: other.py.")
     with pytest.raises(UsageError, match="There is no program to run"):
         launch.main([])
 

@@ -1,4 +1,4 @@
-"""``from fabric_model import FabricModel``, as notebooks of WMLA 4.0 say it."""
+"""For ``from fabric_model import FabricModel`` in notebooks of WMLA 4.0."""
 
 from legato.compat.wmla.notebook.model import FabricModel
 

@@ -1,4 +1,4 @@
-"""``from pyedt.fabric_model import FabricModel``, as programs of WMLA 4.8 and later say it."""
+"""For ``from pyedt.fabric_model import FabricModel`` in programs of WMLA 4.8 and later."""
 
 from legato.compat.wmla.fabric.model import FabricModel
 

@@ -1,4 +1,4 @@
-"""``from pyedt.fabric_model import FabricModel``, as notebooks of WMLA 4.8 and later say it."""
+"""For ``from pyedt.fabric_model import FabricModel`` in notebooks of WMLA 4.8 and later."""
 
 from legato.compat.wmla.notebook.model import FabricModel
 
