@@ -89,7 +89,7 @@ async def _behave(launch: Launch) -> int:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    assert not local._let_go, "warm parents for which no process will ever wait"
+    assert not local._detached, "warm parents for which no process will ever wait"
 
 
 @pytest.fixture

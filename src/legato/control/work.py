@@ -174,7 +174,7 @@ def check_places(
         UsageError: one of them does not exist, or ``user`` cannot see it.
     """
     names = (directory or "", program or "", data or "")
-    missing = find_missing(*names) if user is None else _look_as(user, names)
+    missing = find_missing(*names) if user is None else _check_as(user, names)
     seen = "" if user is None else f" that the system user {user.uid}, as whom the job runs, can see"
     match missing:
         case "directory":
@@ -190,7 +190,7 @@ def check_places(
             )
 
 
-def _look_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
+def _check_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
     """Run `find_missing` as a user and return its result; None also if that failed."""
     answer = try_as(user, [sys.executable, "-I", "-S", places_module.__file__, *names], {})
     return answer if answer in MISSING else None
@@ -246,13 +246,13 @@ def find_module(module: str) -> str:
     return spec.origin
 
 
-def _told(work: Work) -> dict[str, str]:
+def _settings_variables(work: Work) -> dict[str, str]:
     """Return the variables that pass settings to workers for which the job's spec has no field."""
     told = {DATA_VARIABLE: work.data, _SEED: None if work.seed is None else str(work.seed)}
     return {variable: value for variable, value in told.items() if value is not None}
 
 
-def _launched(launcher: Launcher | None, num_workers: int) -> dict[str, str]:
+def _launcher_variables(launcher: Launcher | None, num_workers: int) -> dict[str, str]:
     """Return the variables of a launcher, with the number of workers that begin: workers of a gang wait for so many.
 
     This is the number of slots, not the maximum, because a user may have changed the maximum since the decision.
@@ -270,7 +270,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
             *write_parameters(work.parameters),
         ),
         directory=directory,
-        environment=_launched(launcher, num_workers) | work.environment | _told(work),
+        environment=_launcher_variables(launcher, num_workers) | work.environment | _settings_variables(work),
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,

@@ -36,10 +36,10 @@ def choose_ticks(begin: float, end: float, most: int) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def tell_elapsed(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     """Return seconds since the beginning as text.
 
-    >>> tell_elapsed(0.5), tell_elapsed(90), tell_elapsed(7_205), tell_elapsed(200_000)
+    >>> format_elapsed(0.5), format_elapsed(90), format_elapsed(7_205), format_elapsed(200_000)
     ('0:00.5', '1:30', '2:00:05', '2d 7:33:20')
     """
     whole = int(seconds)
@@ -52,10 +52,10 @@ def tell_elapsed(seconds: float) -> str:
     return f"{day}{hour}:{rest:02}{part}"
 
 
-def tell_moment(moment: float, length_s: float) -> str:
+def format_moment(moment: float, length_s: float) -> str:
     """Return seconds since 1970 as a time of day, in UTC; with the date if the axis is longer than a day.
 
-    >>> tell_moment(1_700_000_000, 60), tell_moment(1_700_000_000, 200_000)
+    >>> format_moment(1_700_000_000, 60), format_moment(1_700_000_000, 200_000)
     ('22:13:20', '14 Nov 22:13')
     """
     found = dt.datetime.fromtimestamp(moment, dt.UTC)

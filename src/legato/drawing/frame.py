@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from legato.drawing.axis import choose_ticks, tell_elapsed, tell_moment
+from legato.drawing.axis import choose_ticks, format_elapsed, format_moment
 from legato.drawing.colours import EMPTY, assign_styles
 from legato.drawing.holdings import Holding, Panel, list_slots
 from legato.drawing.shapes import Style, measure
@@ -15,7 +15,7 @@ RIGHT: Final = 24.0
 MARGIN: Final = 20.0
 _LEFT_LIMITS: Final = (64.0, 190.0)
 _TICK_GAP: Final = 95.0
-_SOMEBODY: Final = ""
+_OTHERS: Final = ""
 
 
 class Frame:
@@ -60,8 +60,8 @@ class Frame:
         for holding in holdings:
             seen = self.clip(holding)
             if seen is not None:
-                first, last = spans.get(holding.job or _SOMEBODY, seen)
-                spans[holding.job or _SOMEBODY] = (min(first, seen[0]), max(last, seen[1]))
+                first, last = spans.get(holding.job or _OTHERS, seen)
+                spans[holding.job or _OTHERS] = (min(first, seen[0]), max(last, seen[1]))
         return spans
 
     def clip(self, holding: Holding) -> tuple[float, float] | None:
@@ -84,13 +84,13 @@ class Frame:
 
     def place(self, job: str | None) -> int:
         """Return the index of a visible job among all visible jobs, in the order in which they began."""
-        return self._places[job or _SOMEBODY]
+        return self._places[job or _OTHERS]
 
-    def tell_time(self, moment: float) -> str:
+    def format_time(self, moment: float) -> str:
         """Return a moment as text."""
         if self._by_the_clock:
-            return tell_moment(moment, self.end - self.begin)
-        return tell_elapsed(moment - self.begin)
+            return format_moment(moment, self.end - self.begin)
+        return format_elapsed(moment - self.begin)
 
     def ticks(self) -> list[float]:
         """Return the moments of the axis that have a label."""

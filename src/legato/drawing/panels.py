@@ -10,10 +10,10 @@ from legato.drawing.colours import ink_on
 from legato.drawing.frame import MARGIN, RIGHT, WIDTH, Frame
 from legato.drawing.holdings import Holding, Mark, Panel, list_slots
 from legato.drawing.marks import LABEL_SIZE, place_labels
-from legato.drawing.shapes import Area, Line, Shape, Words, make_bar, measure, shorten
+from legato.drawing.shapes import Area, Line, Shape, Text, make_bar, measure, shorten
 
 MAX_ROWS: Final = 48
-MAX_TOLD: Final = 16
+MAX_LISTED: Final = 16
 
 _HEIGHT: Final = 260.0
 _ROW_LIMITS: Final = (8.0, 26.0)
@@ -28,10 +28,10 @@ def draw_panel(panel: Panel, frame: Frame, top: float) -> tuple[list[Shape], flo
     shapes: list[Shape] = []
     y = top
     if panel.title or panel.told:
-        shapes.append(Words((MARGIN, y + 14), panel.title, 14, bold=True))
+        shapes.append(Text((MARGIN, y + 14), panel.title, 14, bold=True))
         beside = MARGIN + (measure(panel.title, 15) + 14 if panel.title else 0.0)
         shapes.append(
-            Words((beside, y + 14), shorten(panel.told, 12, WIDTH - RIGHT - beside, is_sentence=True), role="dim")
+            Text((beside, y + 14), shorten(panel.told, 12, WIDTH - RIGHT - beside, is_sentence=True), role="dim")
         )
         y += 24
     marks = sorted((mark for mark in panel.marks if frame.begin <= mark.time <= frame.end), key=lambda mark: mark.time)
@@ -46,41 +46,41 @@ def draw_panel(panel: Panel, frame: Frame, top: float) -> tuple[list[Shape], flo
         shapes += _draw_rows(panel, slots, frame, y, row_height)
     else:
         shapes += _draw_stack(panel, len(slots), frame, y)
-    for label in place_labels([frame.x_of(mark.time) for mark in marks[:MAX_TOLD]]):
+    for label in place_labels([frame.x_of(mark.time) for mark in marks[:MAX_LISTED]]):
         shapes.append(Line((label.x, y - 2), (label.x, bottom), "ink", dashed=True))
-        shapes.append(Words((label.x, y - 5), label.text, LABEL_SIZE, anchor="middle", bold=True))
-    return [*shapes, *_tell_marks(marks, frame, bottom + 38)], bottom + 22 + _LINE * _num_lines(marks)
+        shapes.append(Text((label.x, y - 5), label.text, LABEL_SIZE, anchor="middle", bold=True))
+    return [*shapes, *_list_marks(marks, frame, bottom + 38)], bottom + 22 + _LINE * _num_lines(marks)
 
 
 def _num_lines(marks: Sequence[Mark]) -> int:
-    return min(len(marks), MAX_TOLD) + (len(marks) > MAX_TOLD)
+    return min(len(marks), MAX_LISTED) + (len(marks) > MAX_LISTED)
 
 
 def _draw_axis(frame: Frame, top: float, bottom: float) -> Iterator[Shape]:
     for tick in frame.ticks():
         x = frame.x_of(tick)
         yield Line((x, top), (x, bottom + 4), "grid")
-        yield Words((x, bottom + 17), frame.tell_time(tick), 11, anchor="middle", role="dim")
+        yield Text((x, bottom + 17), frame.format_time(tick), 11, anchor="middle", role="dim")
     yield Line((frame.left, bottom), (WIDTH - RIGHT, bottom), "dim")
 
 
-def _tell_marks(marks: Sequence[Mark], frame: Frame, foot: float) -> Iterator[Shape]:
+def _list_marks(marks: Sequence[Mark], frame: Frame, foot: float) -> Iterator[Shape]:
     """Return the lines that explain the marks in order, and how many marks are left out."""
-    for index, mark in enumerate(marks[:MAX_TOLD]):
+    for index, mark in enumerate(marks[:MAX_LISTED]):
         y = foot + _LINE * index
-        yield Words((MARGIN + 20, y), str(index + 1), anchor="end", bold=True)
-        yield Words((MARGIN + 30, y), frame.tell_time(mark.time), role="dim")
+        yield Text((MARGIN + 20, y), str(index + 1), anchor="end", bold=True)
+        yield Text((MARGIN + 30, y), frame.format_time(mark.time), role="dim")
         told = shorten(mark.told, 12, WIDTH - RIGHT - MARGIN - 110, is_sentence=True)
-        yield Words((MARGIN + 110, y), told)
-    if len(marks) > MAX_TOLD:
-        y = foot + _LINE * MAX_TOLD
-        yield Words(
-            (MARGIN + 30, y), f"and {len(marks) - MAX_TOLD} more until {frame.tell_time(frame.end)}", role="dim"
+        yield Text((MARGIN + 110, y), told)
+    if len(marks) > MAX_LISTED:
+        y = foot + _LINE * MAX_LISTED
+        yield Text(
+            (MARGIN + 30, y), f"and {len(marks) - MAX_LISTED} more until {frame.format_time(frame.end)}", role="dim"
         )
 
 
 def _describe(holding: Holding, seen: tuple[float, float], frame: Frame) -> str:
-    since, until = (frame.tell_time(moment) for moment in seen)
+    since, until = (frame.format_time(moment) for moment in seen)
     until = "now" if holding.until is None else until
     return f"{frame.name(holding.job)}: {holding.slot}, {since} to {until}"
 
@@ -97,7 +97,7 @@ def _draw_rows(panel: Panel, slots: Sequence[str], frame: Frame, top: float, hei
     for index, slot in enumerate(slots):
         middle = top + height * (index + 0.5)
         label = shorten(slot, size, frame.left - MARGIN - 8)
-        yield Words((frame.left - 8, middle + _FOOT * size), label, size, anchor="end", role="dim")
+        yield Text((frame.left - 8, middle + _FOOT * size), label, size, anchor="end", role="dim")
         above, named = named, []
         for holding in sorted(inside[slot], key=lambda holding: holding.since):
             seen = frame.clip(holding)
@@ -112,7 +112,7 @@ def _draw_rows(panel: Panel, slots: Sequence[str], frame: Frame, top: float, hei
             if is_said or len(name) > 2:
                 named.append(holding)
             if len(name) > 2 and not is_said:
-                yield Words((x + 5, middle + _FOOT * _NAME_SIZE), name, _NAME_SIZE, role=ink_on(style.colour))
+                yield Text((x + 5, middle + _FOOT * _NAME_SIZE), name, _NAME_SIZE, role=ink_on(style.colour))
 
 
 def _begins_within(holding: Holding, other: Holding) -> bool:
@@ -149,7 +149,7 @@ def _draw_stack(panel: Panel, num_slots: int, frame: Frame, top: float) -> Itera
         y = bottom - _HEIGHT * share
         yield Line((frame.left, y), (WIDTH - RIGHT, y), "grid")
         label = f"{num_slots * share:.0f} slots"
-        yield Words((frame.left - 8, y + _FOOT * _NAME_SIZE), label, _NAME_SIZE, anchor="end", role="dim")
+        yield Text((frame.left - 8, y + _FOOT * _NAME_SIZE), label, _NAME_SIZE, anchor="end", role="dim")
     feet = [dict.fromkeys(now, 0) for now in counts]
     for now, foot in zip(counts, feet, strict=True):
         below = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from legato.core.errors import UsageError
 from legato.drawing.colours import TEXTURE_OPACITY, ink_on
-from legato.drawing.shapes import LIGHT, Area, Line, Picture, Shape, Words, to_line
+from legato.drawing.shapes import LIGHT, Area, Line, Picture, Shape, Text, to_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def _draw(axes: Axes, shape: Shape, depth: int) -> None:
                 linestyle=":" if shape.dashed else "-",
                 zorder=depth,
             )
-        case Words(at=(x, y)):
+        case Text(at=(x, y)):
             horizontal = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
             axes.text(
                 x,

@@ -53,7 +53,7 @@ class Line(msgspec.Struct, frozen=True):
     dashed: bool = False
 
 
-class Words(msgspec.Struct, frozen=True):
+class Text(msgspec.Struct, frozen=True):
     """One line of text.
 
     Args:
@@ -72,7 +72,7 @@ class Words(msgspec.Struct, frozen=True):
     role: str = "ink"
 
 
-Shape = Area | Line | Words
+Shape = Area | Line | Text
 
 
 class Picture(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from legato.drawing.colours import INKS, NUM_TEXTURES, TEXTURE_OPACITY, ink_on
-from legato.drawing.shapes import DARK, LIGHT, Area, Line, Picture, Shape, Style, Words, to_line
+from legato.drawing.shapes import DARK, LIGHT, Area, Line, Picture, Shape, Style, Text, to_line
 
 _FONTS: Final = "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
@@ -30,8 +30,8 @@ def to_svg(picture: Picture) -> str:
     )
     parts = [
         head,
-        f"<title>{_speak(picture.title)}</title>",
-        f"<desc>{_speak(picture.told)}</desc>",
+        f"<title>{_escape(picture.title)}</title>",
+        f"<desc>{_escape(picture.told)}</desc>",
         f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>",
         f"<defs>{textures}</defs>",
         f'<rect width="{picture.width:g}" height="{picture.height:g}" fill="{LIGHT["ground"]}" class="ground"/>',
@@ -52,14 +52,14 @@ def _draw(shape: Shape) -> str:
                 f'<path d="M{_short(x1)} {_short(y1)} L{_short(x2)} {_short(y2)}" stroke="{LIGHT[shape.role]}" '
                 f'class="{shape.role}-line" stroke-width="{shape.width:g}"{dashes}/>'
             )
-        case Words(at=(x, y)):
+        case Text(at=(x, y)):
             colour = LIGHT.get(shape.role, shape.role)
             kind = f' class="{shape.role}"' if shape.role in LIGHT else ""
             weight = ' font-weight="600"' if shape.bold else ""
             anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
             return (
                 f'<text x="{_short(x)}" y="{_short(y)}" font-size="{shape.size:g}" fill="{colour}"'
-                f"{kind}{weight}{anchor}>{_speak(shape.text)}</text>"
+                f"{kind}{weight}{anchor}>{_escape(shape.text)}</text>"
             )
 
 
@@ -70,7 +70,7 @@ def _draw_area(area: Area) -> str:
     if area.style.texture:
         texture = _name_texture(Style(ink_on(area.style.colour), area.style.texture))
         filled += f'<path d="{path}" fill="url(#{texture})"/>'
-    return f"<g><title>{_speak(area.tooltip)}</title>{filled}</g>" if area.tooltip else filled
+    return f"<g><title>{_escape(area.tooltip)}</title>{filled}</g>" if area.tooltip else filled
 
 
 def _name_texture(style: Style) -> str:
@@ -81,5 +81,5 @@ def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _speak(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(to_line(text))

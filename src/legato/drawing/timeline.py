@@ -13,7 +13,7 @@ from typing import Final
 from legato.drawing.frame import MARGIN, WIDTH, Frame
 from legato.drawing.holdings import Panel, list_slots
 from legato.drawing.panels import draw_panel
-from legato.drawing.shapes import Picture, Shape, Words, make_bar, measure, shorten
+from legato.drawing.shapes import Picture, Shape, Text, make_bar, measure, shorten
 
 _MAX_LEGEND_ROWS: Final = 3
 _LINE: Final = 18.0
@@ -47,14 +47,14 @@ def draw_timeline(
     'A timeline of 60 s: 1 job on 1 slot.'
     """
     frame = Frame(panels, names or {}, begin, end, by_the_clock=by_the_clock)
-    shapes: list[Shape] = [Words((MARGIN, 32), shorten(title, 19, WIDTH - 2 * MARGIN), 18, bold=True)]
+    shapes: list[Shape] = [Text((MARGIN, 32), shorten(title, 19, WIDTH - 2 * MARGIN), 18, bold=True)]
     rows = list(_lay_out_legend(frame))
     for row, entries in enumerate(rows):
         for x, job, told in entries:
             y = 50 + _LINE * row
             if job is not None:
                 shapes.append(make_bar(x, y, 14, 12, frame.style(job)))
-            shapes.append(Words((x + (_SWATCH if job is not None else 0), y + 11), told))
+            shapes.append(Text((x + (_SWATCH if job is not None else 0), y + 11), told))
     y = 50 + _LINE * len(rows)
     for panel in panels:
         drawn, y = draw_panel(panel, frame, y + 14)

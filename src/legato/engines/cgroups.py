@@ -320,7 +320,7 @@ def explain_outer_oom(before: LimitHits, now: LimitHits) -> str:
     )
 
 
-def tell_oom_nearby(num_killed: int) -> str:
+def explain_oom_nearby(num_killed: int) -> str:
     """Describe a killed worker's death if the kernel says only that it has killed some process for memory."""
     processes = "1 process" if num_killed == 1 else f"{num_killed} processes"
     return (

@@ -49,11 +49,11 @@ from legato.engines.cgroups import (
     count_limit_hits,
     count_machine_oom_kills,
     explain_oom,
+    explain_oom_nearby,
     explain_outer_oom,
     find_support,
     is_named_victim,
     prefer_as_victim,
-    tell_oom_nearby,
 )
 from legato.engines.gpus import find_devices, show_only, torch_name
 from legato.engines.parent import (
@@ -90,11 +90,11 @@ _CLOSE_LIMIT_S: Final = 10.0
 _CLOSE_EARLY_LIMIT_S: Final = 1.0
 
 
-_let_go: Final[dict[int, subprocess.Popen[bytes]]] = {}
+_detached: Final[dict[int, subprocess.Popen[bytes]]] = {}
 """Warm parents that this process started and whose engine was detached: they must be reaped if they end before us."""
 
 
-class _Begun(NamedTuple):
+class _StartSample(NamedTuple):
     """Measurements at the start of a worker.
 
     Args:
@@ -147,7 +147,7 @@ class LocalEngine:
     ) -> None:
         self._limits = limits or Limits()
         self._groups: JobGroup | None = None
-        self._begun: dict[int, _Begun] = {}
+        self._start_samples: dict[int, _StartSample] = {}
         self._directory = Path(job_directory).absolute()
         self._user = user
         self._uid = None if user is None else user.uid
@@ -202,7 +202,7 @@ class LocalEngine:
         record = self._read_record()
         self._open_groups(has_workers=record is not None and bool(record.workers))
         if record is not None:
-            self._process = _let_go.pop(record.pid, None)
+            self._process = _detached.pop(record.pid, None)
             self._running = {worker: e.pid for worker, e in record.workers.items() if e.exit_code is None}
             if self._running and self._user is None:
                 self._slots = Slots(record.devices)
@@ -347,7 +347,7 @@ class LocalEngine:
         self._disconnect()
         if self._process is not None:
             if self._process.poll() is None:
-                _let_go[self._process.pid] = self._process
+                _detached[self._process.pid] = self._process
             self._process = None
         self._events.put_nowait(None)
 
@@ -524,7 +524,7 @@ class LocalEngine:
             self._events.put_nowait(Noted(f"its limits of memory and CPU are not enforced: {error}"))
 
     def _limit(self, worker: int, pid: int) -> None:
-        self._begun[worker] = _Begun(pid, time.monotonic(), count_machine_oom_kills(), count_limit_hits())
+        self._start_samples[worker] = _StartSample(pid, time.monotonic(), count_machine_oom_kills(), count_limit_hits())
         if self._groups is None:
             return
         if not belongs_to(pid, self._uid):
@@ -537,7 +537,7 @@ class LocalEngine:
 
     def _explain_exit(self, worker: int, exit_code: int, *, was_forced: bool) -> str:
         """Return the reason of a worker's end if it ran out of memory; else ""."""
-        begun = self._begun.pop(worker, None)
+        begun = self._start_samples.pop(worker, None)
         explained = ""
         if not was_forced and exit_code != 0:
             explained = self._explain_oom(worker, exit_code, begun)
@@ -545,7 +545,7 @@ class LocalEngine:
             self._groups.remove_worker(worker)
         return explained
 
-    def _explain_oom(self, worker: int, exit_code: int, begun: _Begun | None) -> str:
+    def _explain_oom(self, worker: int, exit_code: int, begun: _StartSample | None) -> str:
         if self._groups is not None and self._groups.counts_oom_kills:
             # The kernel counts for each worker, so the reason is certain.
             if not self._groups.count_oom_kills(worker):
@@ -560,7 +560,7 @@ class LocalEngine:
             return _explain_outer(begun) if is_named else ""
         now = count_machine_oom_kills()
         num_killed = 0 if now is None or begun.num_oom_kills is None else now - begun.num_oom_kills
-        return tell_oom_nearby(num_killed) if num_killed > 0 else ""
+        return explain_oom_nearby(num_killed) if num_killed > 0 else ""
 
     def _report(self, event: Started | Exited) -> None:
         if (type(event), event.worker) in self._reported:
@@ -604,7 +604,7 @@ class LocalEngine:
         """Make sure that the warm parent has ended, and reap it if it is this process's child."""
         if self._process is None and record is not None:
             # Its previous engine may have disconnected only after this one was opened.
-            self._process = _let_go.pop(record.pid, None)
+            self._process = _detached.pop(record.pid, None)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, 2.0 if self._ready.is_set() or not self._closing else 0.0)
@@ -616,7 +616,7 @@ class LocalEngine:
             await end_process(record.pid, record.start_time, self._uid)
 
 
-def _explain_outer(begun: _Begun | None) -> str:
+def _explain_outer(begun: _StartSample | None) -> str:
     before = LimitHits({}, is_certain=False) if begun is None else begun.limit_hits
     return explain_outer_oom(before, count_limit_hits())
 

@@ -17,11 +17,11 @@ _ALL: Final = "all that the pool has"
 class Cause(NamedTuple):
     """A part of a sentence, and the jobs that it names."""
 
-    told: str
+    text: str
     because: tuple[str, ...] = ()
 
 
-class Crowd(NamedTuple):
+class Peers(NamedTuple):
     """Jobs that share with one another.
 
     Args:
@@ -53,8 +53,8 @@ class Causes:
         self.admitted = [claim for claim in pool.claims if claim.refusal is None]
         inside: dict[str | int, list[Claim]] = {}
         for claim in self.admitted:
-            inside.setdefault(self._crowd_of(claim), []).append(claim)
-        self._crowds = {name: _crowd(claims) for name, claims in inside.items()}
+            inside.setdefault(self._key_of_peers(claim), []).append(claim)
+        self._peers = {name: _make_peers(claims) for name, claims in inside.items()}
         self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
         self._inside: dict[str, list[Claim]] = {}
         for claim in self.admitted:
@@ -62,10 +62,10 @@ class Causes:
         queues = self._queues = {name: sum(claim.target for claim in held) for name, held in self._inside.items()}
         self._unused = pool.capacity - sum(queues.values())
         self._behind: dict[str, bool] = {}
-        self._told: dict[tuple[str | int, str, str], Cause] = {}
+        self._shared_causes: dict[tuple[str | int, str, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
 
-    def _crowd_of(self, claim: Claim) -> str | int:
+    def _key_of_peers(self, claim: Claim) -> str | int:
         return claim.job.queue if self.policy == Policy.FAIR else claim.job.priority
 
     def explain_number(self, claim: Claim) -> Cause:
@@ -74,7 +74,7 @@ class Causes:
         if claim.target == job.max_workers:
             return Cause("its maximum" if job.elastic else "all that it needs")
         if claim.target == job.num_micro_batches:
-            return Cause(tell_few(job))
+            return Cause(explain_few_micro_batches(job))
         if claim.target == claim.hi or claim.share >= claim.target + 1:
             useless = claim.target + 1
             last = (next_size(job, claim.target) or job.max_workers + 1) - 1
@@ -121,43 +121,43 @@ class Causes:
             return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
         among = f" of the {count(ceiling)} that queue '{queue}' can have at most"
         if self.policy == Policy.FAIR:
-            return self._explain_crowd(claim, self._crowds[queue], among)
+            return self._explain_peers(claim, self._peers[queue], among)
         order = "priority" if self.policy == Policy.PRIORITY else "submission"
         others = _without(inside, claim)
         return Cause(f"its part by {order}{among}, shared with {names(others, len(inside) - 1)}", ids(others))
 
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue
-        crowd = self._crowds[queue]
+        peers = self._peers[queue]
         num_others = len(self._queues) - 1
-        if len(crowd.claims) == 1:
+        if len(peers.claims) == 1:
             if not num_others:
                 return Cause(_ALL)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
-        among = f" of the {count(crowd.size)} of queue '{queue}'" if num_others else ""
-        return self._explain_crowd(claim, crowd, among)
+        among = f" of the {count(peers.size)} of queue '{queue}'" if num_others else ""
+        return self._explain_peers(claim, peers, among)
 
-    def _explain_crowd(self, claim: Claim, crowd: Crowd, among: str) -> Cause:
+    def _explain_peers(self, claim: Claim, peers: Peers, among: str) -> Cause:
         """Explain how a job that could use more slots shares with others.
 
         Args:
             claim: the job.
-            crowd: the job and the others.
+            peers: the job and the others.
             among: of what.
         """
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
-            others = _without(crowd.claims, claim)
-            return Cause(f"its minimum{among}, shared with {names(others, len(crowd.claims) - 1)}", ids(others))
-        kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
-        if claim in crowd.hungry[: MAX_CAUSES + 1]:
-            return _share_with(claim, crowd, kind, among)
+            others = _without(peers.claims, claim)
+            return Cause(f"its minimum{among}, shared with {names(others, len(peers.claims) - 1)}", ids(others))
+        kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
+        if claim in peers.hungry[: MAX_CAUSES + 1]:
+            return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
-        key = (self._crowd_of(claim), kind, among)
-        cause = self._told.get(key)
+        key = (self._key_of_peers(claim), kind, among)
+        cause = self._shared_causes.get(key)
         if cause is None:
-            cause = self._told[key] = _share_with(claim, crowd, kind, among)
+            cause = self._shared_causes[key] = _share_with(claim, peers, kind, among)
         return cause
 
     def _explain_strict(self, claim: Claim) -> Cause:
@@ -165,11 +165,11 @@ class Causes:
         first = self._place[claim.job.id]
         rest, because = _ALL, ids(before)
         if self.policy == Policy.PRIORITY:
-            crowd = self._crowds[claim.job.priority]
-            first = self._place[crowd.claims[0].job.id]
-            if len(crowd.claims) > 1:
-                rest, peers = self._explain_crowd(claim, crowd, "")
-                because = (*because, *peers)[:MAX_CAUSES]
+            peers = self._peers[claim.job.priority]
+            first = self._place[peers.claims[0].job.id]
+            if len(peers.claims) > 1:
+                rest, sharing = self._explain_peers(claim, peers, "")
+                because = (*because, *sharing)[:MAX_CAUSES]
         if not first:
             return Cause(rest, because)
         told = names(before, first)
@@ -181,10 +181,10 @@ class Causes:
     def before(self, claim: Claim) -> Sequence[Claim]:
         """Return some of the jobs that precede a job, or that precede all jobs of its priority."""
         if self.policy == Policy.PRIORITY:
-            crowd = self._crowds.get(claim.job.priority)
-            if crowd is None:
+            peers = self._peers.get(claim.job.priority)
+            if peers is None:
                 return self.admitted[:MAX_CAUSES]
-            return self.admitted[: min(self._place[crowd.claims[0].job.id], MAX_CAUSES)]
+            return self.admitted[: min(self._place[peers.claims[0].job.id], MAX_CAUSES)]
         return self.admitted[: min(self._place.get(claim.job.id, MAX_CAUSES), MAX_CAUSES)]
 
     def rivals(self, claim: Claim) -> tuple[list[Claim], int]:
@@ -205,21 +205,21 @@ class Causes:
         return held[: min(number, MAX_CAUSES)], number
 
 
-def _crowd(claims: list[Claim]) -> Crowd:
+def _make_peers(claims: list[Claim]) -> Peers:
     hungry = [claim for claim in claims if claim.target < claim.hi]
     full = [claim for claim in claims if claim.target >= claim.hi]
     equal = all(claim.job.priority == hungry[0].job.priority for claim in hungry)
-    return Crowd(claims, hungry, full, equal, sum(claim.target for claim in claims))
+    return Peers(claims, hungry, full, equal, sum(claim.target for claim in claims))
 
 
-def _share_with(claim: Claim, crowd: Crowd, kind: str, among: str) -> Cause:
-    peers, full = _without(crowd.hungry, claim), crowd.full[:MAX_CAUSES]
-    leave = "leaves" if len(crowd.full) == 1 else "leave"
-    left = f"the slots that {names(full, len(crowd.full))} {leave}" if full else ""
-    if not peers:
+def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
+    hungry_peers, full = _without(peers.hungry, claim), peers.full[:MAX_CAUSES]
+    leave = "leaves" if len(peers.full) == 1 else "leave"
+    left = f"the slots that {names(full, len(peers.full))} {leave}" if full else ""
+    if not hungry_peers:
         return Cause(left + among, ids(full))
-    told = f"{kind} with {names(peers, len(crowd.hungry) - 1)}"
-    return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*peers, *full]))
+    told = f"{kind} with {names(hungry_peers, len(peers.hungry) - 1)}"
+    return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*hungry_peers, *full]))
 
 
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
@@ -227,7 +227,7 @@ def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
 
 
-def tell_few(job: JobDemand) -> str:
+def explain_few_micro_batches(job: JobDemand) -> str:
     """Explain that a step of a job has too few micro-batches for more workers."""
     total = job.num_micro_batches
     told = f"its step has only {total} micro-batch{'' if total == 1 else 'es'}"

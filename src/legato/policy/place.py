@@ -72,6 +72,6 @@ def place(claims: Iterable[Claim], free: FreeSlots) -> None:
 
 def _without_stragglers(slots: Sequence[Slot], surplus: int) -> list[Slot]:
     """Give a number of slots up, first on nodes with the fewest, so that the others stay together."""
-    crowd = Counter(slot.node for slot in slots)
-    kept = sorted(slots, key=lambda slot: (-crowd[slot.node], slot.node, slot.id))
+    num_on_node = Counter(slot.node for slot in slots)
+    kept = sorted(slots, key=lambda slot: (-num_on_node[slot.node], slot.node, slot.id))
     return kept[: len(kept) - surplus]

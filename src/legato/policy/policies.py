@@ -17,7 +17,7 @@ from legato.policy.causes import count
 from legato.policy.claims import Claim, SortedSnapshot, sort_snapshot
 from legato.policy.due import set_due
 from legato.policy.place import FreeSlots, place
-from legato.policy.reasons import Narrator, choose_verb
+from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot
@@ -40,9 +40,9 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
     decide_targets(pool, rules)
     again_at = settle(pool, rules)
     place(pool.claims, FreeSlots(pool.free))
-    narrator = Narrator(pool, rules)
+    explainer = Explainer(pool, rules)
     claims = sorted(pool.claims, key=lambda claim: (claim.job.submitted_at, claim.job.id))
-    decisions = tuple(_decide_one(claim, narrator) for claim in claims)
+    decisions = tuple(_decide_one(claim, explainer) for claim in claims)
     moments = [again_at] if again_at is not None else []
     if rules.reserve_after_s is not None:
         moments += [claim.job.submitted_at + rules.reserve_after_s for claim in claims if claim.refusal is not None]
@@ -50,22 +50,22 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
     return Decisions(decisions=decisions, summary=_sum_up(pool), decide_again_at=again_at)
 
 
-def _decide_one(claim: Claim, narrator: Narrator) -> Decision:
-    verb = choose_verb(claim)
-    told, because = narrator.tell(claim, verb)
+def _decide_one(claim: Claim, explainer: Explainer) -> Decision:
+    kind = choose_kind(claim)
+    reason, because = explainer.explain(claim, kind)
     slots = sorted(map(operator.attrgetter("id"), claim.slots))
     return Decision(
         job=claim.job.id,
         slots=tuple(slots),
-        verb=verb,
-        reason=told,
+        kind=kind,
+        reason=reason,
         wanted=claim.target,
         wanted_since=claim.since,
         share=claim.share,
         because=because,
         due=claim.due,
         behind=claim.behind,
-        ceiling=narrator.find_ceiling(claim),
+        ceiling=explainer.find_ceiling(claim),
     )
 
 

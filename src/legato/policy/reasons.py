@@ -1,4 +1,4 @@
-"""Writes the verb and the reason of every decision, and names the jobs that cause it. Changes nothing.
+"""Writes the kind and the reason of every decision, and names the jobs that cause it. Changes nothing.
 
 A sentence stays the same while the situation does: it contains no elapsed or remaining time.
 """
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from legato.policy.causes import Cause, Causes, count, ids, names
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Standing, Verb
+from legato.policy.snapshot import DecisionKind, Standing
 
 
-def choose_verb(claim: Claim) -> Verb:
+def choose_kind(claim: Claim) -> DecisionKind:
     """Name what happens to a job's number of slots."""
     if claim.size == claim.had:
-        return Verb.KEEP if claim.size else Verb.WAIT
+        return DecisionKind.KEEP if claim.size else DecisionKind.WAIT
     if claim.size > claim.had:
-        return Verb.GROW if claim.had else Verb.START
-    return Verb.SHRINK if claim.size else Verb.PAUSE
+        return DecisionKind.GROW if claim.had else DecisionKind.START
+    return DecisionKind.SHRINK if claim.size else DecisionKind.PAUSE
 
 
-class Narrator:
+class Explainer:
     """Explains why every job has the slots that it has.
 
     Args:
@@ -39,17 +39,17 @@ class Narrator:
         self._useless = _count_useless(pool)
         self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
 
-    def tell(self, claim: Claim, verb: Verb) -> Cause:
+    def explain(self, claim: Claim, kind: DecisionKind) -> Cause:
         """Return the sentence for a job."""
-        match verb:
-            case Verb.START | Verb.GROW:
-                return self._tell_gain(claim, verb)
-            case Verb.SHRINK | Verb.PAUSE:
-                return self._tell_loss(claim, verb)
-            case Verb.WAIT:
-                return self._tell_refusal(claim) if claim.refusal is not None else self._tell_coming(claim)
-            case Verb.KEEP:
-                return self._tell_kept(claim)
+        match kind:
+            case DecisionKind.START | DecisionKind.GROW:
+                return self._explain_gain(claim, kind)
+            case DecisionKind.SHRINK | DecisionKind.PAUSE:
+                return self._explain_loss(claim, kind)
+            case DecisionKind.WAIT:
+                return self._explain_refusal(claim) if claim.refusal is not None else self._explain_coming(claim)
+            case DecisionKind.KEEP:
+                return self._explain_kept(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
         """Return the ceiling that keeps a job from having more, None if none does."""
@@ -57,46 +57,46 @@ class Narrator:
 
     # ------------------------------------------------------------ more
 
-    def _tell_gain(self, claim: Claim, verb: Verb) -> Cause:
+    def _explain_gain(self, claim: Claim, kind: DecisionKind) -> Cause:
         cause = self._causes.explain_number(claim)
         way = f", on the way to {claim.target}" if claim.size < claim.target else ""
-        if verb is Verb.GROW:
-            return Cause(f"grows {claim.had} → {claim.size}{way}: {cause.told}", cause.because)
+        if kind is DecisionKind.GROW:
+            return Cause(f"grows {claim.had} → {claim.size}{way}: {cause.text}", cause.because)
         begins = "resumes" if claim.job.standing == Standing.PAUSED else "starts"
-        return Cause(f"{begins} with {_of(claim)}{way}: {cause.told}", cause.because)
+        return Cause(f"{begins} with {_of(claim)}{way}: {cause.text}", cause.because)
 
     # ------------------------------------------------------------ less
 
-    def _tell_loss(self, claim: Claim, verb: Verb) -> Cause:
+    def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
         causes = []
         if claim.lost:
             its = "one of its slots is" if claim.lost == 1 else f"{claim.lost} of its slots are"
             causes.append(f"{its} on a node that is down or drained")
         gainers = claim.gives_to
         if gainers:
-            causes.append(self._tell_gainers(claim, gainers))
+            causes.append(self._explain_gainers(claim, gainers))
         elif not claim.target and claim.held < claim.lo:
             rest = "one is" if claim.held == 1 else f"{claim.held} are"
             causes.append(f"{rest} left, fewer than the {claim.lo} that it needs")
         elif claim.size < claim.held:
-            causes.append(self._tell_excess(claim))
+            causes.append(self._explain_excess(claim))
         told = "; ".join(causes)
-        if verb is Verb.SHRINK:
+        if kind is DecisionKind.SHRINK:
             return Cause(f"shrinks {claim.had} → {claim.size}: {told}", ids(gainers))
         return Cause(
             f"pauses with a checkpoint: {told}; it resumes when {_are(claim.lo)} available again",
             ids(gainers),
         )
 
-    def _tell_excess(self, claim: Claim) -> str:
+    def _explain_excess(self, claim: Claim) -> str:
         """Explain why a job loses slots that no other job gets."""
         if claim.held > claim.job.max_workers:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
             return "they are above what its queue may have"
-        return self._causes.explain_number(claim).told
+        return self._causes.explain_number(claim).text
 
-    def _tell_gainers(self, claim: Claim, gainers: Sequence[Claim]) -> str:
+    def _explain_gainers(self, claim: Claim, gainers: Sequence[Claim]) -> str:
         gainer = gainers[0]
         if gainer.held == 0:
             does = "resumes" if gainer.job.standing == Standing.PAUSED else "was submitted"
@@ -128,7 +128,7 @@ class Narrator:
 
     # ------------------------------------------------------------ nothing yet
 
-    def _tell_refusal(self, claim: Claim) -> Cause:
+    def _explain_refusal(self, claim: Claim) -> Cause:
         refusal = claim.refusal
         assert refusal is not None
         queue = claim.job.queue
@@ -153,7 +153,7 @@ class Narrator:
         spare = "none is" if refusal.left <= 0 else f"only {refusal.left} {_is(refusal.left)}"
         return Cause(f"{told}{place}, but {spare} left; {first}", ids(rivals))
 
-    def _tell_coming(self, claim: Claim) -> Cause:
+    def _explain_coming(self, claim: Claim) -> Cause:
         if claim.leaving:
             return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
         told = f"waits: {_needs(claim.target)}" if claim.target == claim.lo else f"waits for {count(claim.target)}"
@@ -171,33 +171,33 @@ class Narrator:
 
     # ------------------------------------------------------------ the same
 
-    def _tell_kept(self, claim: Claim) -> Cause:
+    def _explain_kept(self, claim: Claim) -> Cause:
         told = _of(claim)
         if claim.refusal is not None:
             if not self._gaining:
                 return Cause(f"{told}, until it may be resized; its minimum does not fit any more")
             others = names(self._gaining, len(self._gaining))
-            verb = "goes" if len(self._gaining) == 1 else "go"
-            return Cause(f"{told}, until {others} can use them, which {verb} first", ids(self._gaining))
+            go = "goes" if len(self._gaining) == 1 else "go"
+            return Cause(f"{told}, until {others} can use them, which {go} first", ids(self._gaining))
         if claim.target == claim.held:
             cause = self._causes.explain_number(claim)
-            return Cause(f"{told}: {cause.told}", cause.because)
+            return Cause(f"{told}: {cause.text}", cause.because)
         if claim.frozen:
             change = "grows" if claim.target > claim.held else "shrinks"
             return Cause(f"{told}: its workers are starting or leaving, and it {change} to {claim.target} afterwards")
         if claim.target < claim.held:
-            return Cause(f"{told}, {self._tell_surplus(claim)}")
-        return self._tell_growth(claim, told)
+            return Cause(f"{told}, {self._explain_surplus(claim)}")
+        return self._explain_growth(claim, told)
 
-    def _tell_surplus(self, claim: Claim) -> str:
+    def _explain_surplus(self, claim: Claim) -> str:
         over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
         share = "its share" if ceiling is None else f"the ceiling of queue '{claim.job.queue}' ({ceiling}) allows"
         these = "it" if over == 1 else "them"
         if claim.ready_at > self._pool.now and self._useless > 0:
-            return f"{over} more than {share}: it gives {these} back {self._tell_when(claim)}"
+            return f"{over} more than {share}: it gives {these} back {self._explain_when(claim)}"
         return f"{over} more than {share}, until other jobs can use {these}"
 
-    def _tell_growth(self, claim: Claim, told: str) -> Cause:
+    def _explain_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: will grow to {claim.target}"
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
             freers = [source for source in claim.gains_from if source is not None and source is not claim]
@@ -209,9 +209,9 @@ class Narrator:
                     have = "have"
                 return Cause(f"{told} when {by} {have} freed the slots", ids(freers))
             return Cause(f"{told} when other jobs may be resized again")
-        return Cause(f"{told} {self._tell_when(claim)}")
+        return Cause(f"{told} {self._explain_when(claim)}")
 
-    def _tell_when(self, claim: Claim) -> str:
+    def _explain_when(self, claim: Claim) -> str:
         """Describe when a job may be resized for growth or fairness only."""
         assert claim.since is not None
         rules = self._rules

@@ -52,7 +52,7 @@ def share_out(capacity: float, claims: Sequence[Bounds]) -> list[float]:
     # Computed again from the claims that matter, without the rounding errors of the sweep.
     left = capacity - fixed
     return [
-        float(lo) if level * weight <= lo else float(hi) if level * weight >= hi else _snap(weight * left / rising)
+        float(lo) if level * weight <= lo else float(hi) if level * weight >= hi else _rounded(weight * left / rising)
         for weight, lo, hi in claims
     ]
 
@@ -73,7 +73,7 @@ def _find_level(capacity: float, claims: Sequence[Bounds]) -> float:
     return level
 
 
-def _snap(share: float) -> float:
+def _rounded(share: float) -> float:
     whole = round(share)
     return float(whole) if abs(share - whole) < _NEAR * max(1.0, share) else share
 

@@ -68,7 +68,7 @@ def _size(admitted: Sequence[Claim], budget: Budget) -> None:
             claim.share = exact
             claim.target = fit_size(claim.job, size)
             budget.take(name, claim.target - claim.lo)
-    _give_rest(admitted, budget)
+    _assign_rest(admitted, budget)
 
 
 def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict[str, tuple[float, int]]:
@@ -91,7 +91,7 @@ def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict
     return {name: (share, whole) for name, share, whole in zip(names, shares, wholes, strict=True)}
 
 
-def _give_rest(admitted: Sequence[Claim], budget: Budget) -> None:
+def _assign_rest(admitted: Sequence[Claim], budget: Budget) -> None:
     """Assign the remaining slots step by step, each time to the claim with the fewest slots per weight."""
     names = {claim.job.queue for claim in admitted}
     if all(budget.available(name) <= 0 for name in names):

@@ -128,7 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[Queue, ...] = ()
 
 
-class Verb(enum.StrEnum):
+class DecisionKind(enum.StrEnum):
     """What a decision does to a job."""
 
     START = "start"  # it had no slots and gets some; a paused job continues
@@ -145,7 +145,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Args:
         job: its id.
         slots: sorted ids of the slots that it gets now: those that it keeps, and new ones that are free now.
-        verb: how their number differs from its present slots; only ``slots`` says which slots they are.
+        kind: how their number differs from its present slots; only ``slots`` says which slots they are.
         reason: one sentence; it stays the same while the situation does.
         wanted: its number of slots if every change were immediate and free.
         wanted_since: since when ``wanted`` has been above, or below, what it has. None: they are equal. Pass both back
@@ -160,7 +160,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     job: str
     slots: tuple[str, ...]
-    verb: Verb
+    kind: DecisionKind
     reason: str
     wanted: int
     wanted_since: float | None = None

@@ -47,7 +47,7 @@ def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
     wanted = sum(claim.target - claim.held for claim in moving if claim.target > claim.held)
     shrunk += _shrink(ready, over - max(wanted - supply - shrunk, 0))
     _match(pool, [*starting, *growing], shrinkable)
-    waits = _give(pool, [*starting, *growing], coming + shrunk, rules)
+    waits = _assign_free(pool, [*starting, *growing], coming + shrunk, rules)
     waits += [claim.ready_at for claim in moving if claim.ready_at > pool.now and claim.size == claim.held > 0]
     return min(waits, default=None)
 
@@ -125,7 +125,7 @@ def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Cla
                 source, number = next(sources, (None, 0))
 
 
-def _give(pool: SortedSnapshot, needs: Sequence[Need], coming: int, rules: Rules) -> list[float]:
+def _assign_free(pool: SortedSnapshot, needs: Sequence[Need], coming: int, rules: Rules) -> list[float]:
     """Assign free slots in order to claims that need them; return the times until which claims wait for the rest.
 
     A claim that cannot use its free slots yet keeps them from later claims, because its other slots are being freed.

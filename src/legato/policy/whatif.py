@@ -11,7 +11,7 @@ from legato.api import jobs
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decision, Decisions, JobDemand, Queue, Snapshot, Verb
+from legato.policy.snapshot import Decision, DecisionKind, Decisions, JobDemand, Queue, Snapshot
 
 
 class Effect(jobs.Effect, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def plan(snapshot: Snapshot, job: JobDemand, rules: Rules) -> Plan:
     titles = {other.id: other.title for other in snapshot.jobs}
     effects = _compare(before, after, titles)
     starts: Literal["now", "soon", "later"] = "later"
-    if own.verb is Verb.START:
+    if own.kind is DecisionKind.START:
         starts = "now"
     elif own.wanted:
         starts = "soon"
@@ -52,7 +52,7 @@ def plan(snapshot: Snapshot, job: JobDemand, rules: Rules) -> Plan:
         slots=own.wanted,
         share=own.share,
         effects=effects,
-        reason=_tell_never(snapshot, job) or _tell(own, starts, effects),
+        reason=_explain_never(snapshot, job) or _describe_plan(own, starts, effects),
     )
 
 
@@ -78,7 +78,7 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
     )
 
 
-def _tell_never(snapshot: Snapshot, job: JobDemand) -> str | None:
+def _explain_never(snapshot: Snapshot, job: JobDemand) -> str | None:
     """Explain that the job could not start on the present pool; None if there may be enough slots later."""
     needed = job.min_workers if job.elastic else job.max_workers
     num_usable = sum(slot.usable for slot in snapshot.slots)
@@ -90,7 +90,7 @@ def _tell_never(snapshot: Snapshot, job: JobDemand) -> str | None:
     return None
 
 
-def _tell(own: Decision, starts: str, effects: tuple[Effect, ...]) -> str:
+def _describe_plan(own: Decision, starts: str, effects: tuple[Effect, ...]) -> str:
     if starts == "later":
         return f"would not start yet; it {own.reason}"
     when = "at once" if starts == "now" else "as soon as they are freed"

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from legato.control.loop.loop_stats import TROUBLED, Pulse
+from legato.control.loop.loop_stats import TROUBLED, LoopStats
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import StoreError
@@ -23,12 +23,14 @@ class Figures:
 
     Args:
         store: the store of the platform.
-        pulse: statistics of this process's control loop.
+        stats: statistics of this process's control loop.
         leads: returns whether this server decides.
         num_followers: returns the number of open streams.
     """
 
-    def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, stats: LoopStats, leads: Callable[[], bool], num_followers: Callable[[], int]
+    ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "legato_requests", "Requests answered.", ["method", "route", "status"], registry=self._registry
@@ -39,7 +41,7 @@ class Figures:
             ["method", "route"],
             registry=self._registry,
         )
-        self._registry.register(_Platform(store, pulse, leads, num_followers))
+        self._registry.register(_Platform(store, stats, leads, num_followers))
         self._turn = threading.Lock()
         self._rendered = b""
         self._rendered_at = -_KEPT_S
@@ -68,9 +70,11 @@ class Figures:
 class _Platform:
     """Collects the metrics of the control loop and the store at each scrape."""
 
-    def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, stats: LoopStats, leads: Callable[[], bool], num_followers: Callable[[], int]
+    ) -> None:
         self._store = store
-        self._pulse = pulse
+        self._stats = stats
         self._leads = leads
         self._num_followers = num_followers
 
@@ -93,29 +97,29 @@ class _Platform:
         yield from of_store
 
     def _describe_rounds(self) -> Iterator[Metric]:
-        pulse = self._pulse
+        stats = self._stats
         counted = CounterMetricFamily(
             "legato_rounds", "Rounds of this server's control loop, while it decides.", labels=["outcome"]
         )
-        counted.add_metric(["done"], pulse.num_done)
-        counted.add_metric(["failed"], pulse.num_failed)
+        counted.add_metric(["done"], stats.num_done)
+        counted.add_metric(["failed"], stats.num_failed)
         yield counted
         text = "Duration of complete rounds in seconds."
-        yield SummaryMetricFamily("legato_round_seconds", text, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
+        yield SummaryMetricFamily("legato_round_seconds", text, count_value=stats.num_done, sum_value=stats.elapsed_s)
         text = "End of the last complete round, in seconds since 1970; 0: there was none, or another server decides."
-        yield GaugeMetricFamily("legato_last_round_time_seconds", text, value=pulse.done_at or 0.0)
+        yield GaugeMetricFamily("legato_last_round_time_seconds", text, value=stats.done_at or 0.0)
         text = "Messages that could not be sent to drivers."
-        yield CounterMetricFamily("legato_failed_calls", text, value=pulse.num_failed_calls)
+        yield CounterMetricFamily("legato_failed_calls", text, value=stats.num_failed_calls)
         drivers = GaugeMetricFamily(
             "legato_drivers", "Drivers of jobs that died, or do not answer, in the last round.", labels=["state"]
         )
         for state in TROUBLED:
-            drivers.add_metric([state], pulse.drivers[state])
+            drivers.add_metric([state], stats.drivers[state])
         yield drivers
         text = "Objects that the last round could not handle and left unchanged; the log says why."
         left_out = GaugeMetricFamily("legato_left_out", text, labels=["kind"])
         for kind in ("job", "queue", "slot"):
-            left_out.add_metric([kind], pulse.left_out[kind])
+            left_out.add_metric([kind], stats.left_out[kind])
         yield left_out
 
     def _ask_store(self) -> Iterator[Metric]:

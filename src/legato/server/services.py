@@ -12,7 +12,7 @@ from typing import Annotated, Final, Protocol
 import msgspec
 from fastapi import Depends, Request
 
-from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.loop_stats import LoopStats
 from legato.control.records import Job, Lease, NewJob
 from legato.control.roles import Asker
 from legato.control.settings import Settings
@@ -55,7 +55,7 @@ class LoopHandle(Protocol):
         ...
 
     @property
-    def pulse(self) -> Pulse:
+    def stats(self) -> LoopStats:
         """Statistics of the loop's rounds."""
         ...
 
@@ -72,7 +72,7 @@ class NoLoop:
     decisions: Decisions | None = None
 
     def __init__(self) -> None:
-        self.pulse = Pulse()
+        self.stats = LoopStats()
 
     def wake(self) -> None:
         """Do nothing: the loop of another process polls the store."""
@@ -180,7 +180,7 @@ def make_services(
         now=now,
         feed=feed,
         authenticator=Authenticator(store, settings, now),
-        figures=Figures(store, loop.pulse, leads, lambda: feed.num_followers),
+        figures=Figures(store, loop.stats, leads, lambda: feed.num_followers),
         works=Works(store),
         code=CodeRoom(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,

@@ -30,7 +30,7 @@ from legato.client.servers import find_local_home
 from legato.control.drivers.local import LocalDrivers
 from legato.control.home_lock import claim_home
 from legato.control.loop.loop import ControlLoop
-from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.loop_stats import LoopStats
 from legato.control.people import NewToken, TokenKind
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
@@ -258,8 +258,8 @@ class _RunningLoop:
         return self._control.decisions
 
     @property
-    def pulse(self) -> Pulse:
-        return self._control.pulse
+    def stats(self) -> LoopStats:
+        return self._control.stats
 
     def wake(self) -> None:
         self._woken.set()

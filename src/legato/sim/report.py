@@ -14,7 +14,7 @@ import msgspec
 
 from legato.control.records import Job
 from legato.control.stages import ENDED, Stage
-from legato.drawing.axis import tell_elapsed
+from legato.drawing.axis import format_elapsed
 from legato.drawing.holdings import Holding, Mark, Panel
 from legato.sim.load import Costs, Load
 from legato.sim.schemes import Scheme, find_limit
@@ -216,9 +216,9 @@ def make_panel(world: World, report: Report) -> Panel:
         for allocation in [*world.store.closed, *world.store.open.values()]
     ]
     mean_s = report.completion_s.mean
-    told = f"makespan {tell_elapsed(int(report.makespan_s))}, {report.allocation:.0%} of the slots allocated"
+    told = f"makespan {format_elapsed(int(report.makespan_s))}, {report.allocation:.0%} of the slots allocated"
     if mean_s is not None:
-        told = f"mean completion time {tell_elapsed(int(mean_s))}, {told}"
+        told = f"mean completion time {format_elapsed(int(mean_s))}, {told}"
     return Panel(
         holdings=holdings,
         slots=world.setting.slots(),

@@ -48,7 +48,7 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
             same.
     """
     told = f"Cannot unpack {what}"
-    packing = tell_packing(file)
+    packing = find_packing(file)
     if packing is not None:
         raise UnpackingError(
             f"{told}: it is {packing}, which Legato does not unpack. Pack a tar file, with gzip or without: "
@@ -72,14 +72,14 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
         raise tarfile.ReadError(str(error)) from error
 
 
-def tell_packing(content: IO[bytes]) -> str | None:
+def find_packing(content: IO[bytes]) -> str | None:
     r"""Return the format of a file that is no tar file; None: a tar file, plain or with gzip, or unknown.
 
     Args:
         content: the open file, which is at its beginning afterwards.
 
     >>> import io
-    >>> tell_packing(io.BytesIO(b"PK\x03\x04...")), tell_packing(io.BytesIO(b"import torch"))
+    >>> find_packing(io.BytesIO(b"PK\x03\x04...")), find_packing(io.BytesIO(b"import torch"))
     ('a zip file', None)
     """
     content.seek(0)

@@ -228,13 +228,13 @@ def test_code_is_held_in_one_order_whichever_runs_are_named_first(
     ones = [define(store, project, name=code[0], code=code, directory=None) for code in codes]
     experiment = plan(store, project, *ones)
     held: list[str | None] = []
-    hold = submit._hold_needs
+    hold = submit._lock_needed_rows
 
     def spy(transaction: Transaction, new: CheckedJob, asker: Asker) -> None:
         held.append(new.code)
         hold(transaction, new, asker)
 
-    monkeypatch.setattr(submit, "_hold_needs", spy)
+    monkeypatch.setattr(submit, "_lock_needed_rows", spy)
     made, _ = store.jobs.submit_runs([make_run(experiment, one, code=one.code) for one in reversed(ones)], ANN, NOW)
     assert held == list(codes), "or two who name them the other way round wait for each other"
     assert [job.definition for job in made] == [ones[1].id, ones[0].id]

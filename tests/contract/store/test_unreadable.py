@@ -146,7 +146,7 @@ def test_a_damaged_column_of_a_job_leaves_all_other_jobs_alone(store: Store) -> 
                     await see_others_run(platform, bad, column, bad_value)
         platform.store.jobs.stop(held.id, ANN, platform.now(), stop_now=True)
         await platform.run_until((held, Stage.STOPPED))
-        assert platform.loop.pulse.left_out["job"] == 0, "put right, it goes on"
+        assert platform.loop.stats.left_out["job"] == 0, "put right, it goes on"
 
     clock.run(story())
 
@@ -155,14 +155,14 @@ async def see_others_run(platform: Platform, bad: Job, column: str, bad_value: s
     with capture_logs() as logs, damaged(platform.store, jobs, bad.id, column, bad_value):
         other = platform.submit("other")
         await platform.run_until((other, Stage.SUCCEEDED))
-        assert platform.loop.pulse.num_failed == 0 and not platform.drivers.clashes
+        assert platform.loop.stats.num_failed == 0 and not platform.drivers.clashes
         check_shown(platform, bad, column)
         told = [line for line in logs if line["event"] == "a round leaves objects out"]
         assert [(line["kind"], line["name"]) for line in told] == [("job", bad.id)], column
         assert f"column '{column}'" in told[0]["error"]
         assert 'legato_left_out{kind="job"} 1.0' in scrape(platform)
     await platform.loop.round()
-    assert platform.loop.pulse.left_out["job"] == 0
+    assert platform.loop.stats.left_out["job"] == 0
 
 
 def check_shown(platform: Platform, bad: Job, column: str) -> None:
@@ -189,7 +189,7 @@ def check_shown(platform: Platform, bad: Job, column: str) -> None:
 
 
 def scrape(platform: Platform) -> str:
-    return Figures(platform.store, platform.loop.pulse, lambda: True, lambda: 0).render().decode()
+    return Figures(platform.store, platform.loop.stats, lambda: True, lambda: 0).render().decode()
 
 
 def test_a_damaged_queue_slot_or_allocation_holds_back_only_its_own(store: Store) -> None:
@@ -242,7 +242,7 @@ def test_an_allocation_that_does_not_say_its_slot_holds_back_all_that_seem_free(
                 await platform.loop.round()
                 await asyncio.sleep(1.0)
             assert store.jobs.get(other.id).stage is Stage.QUEUED
-            assert platform.loop.pulse.left_out["slot"] >= len(_SLOTS)
+            assert platform.loop.stats.left_out["slot"] >= len(_SLOTS)
         await platform.run_until((other, Stage.SUCCEEDED))
         assert platform.drivers.attempts[held.id].state == "running" and not platform.drivers.clashes
 

@@ -189,21 +189,21 @@ def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
         loop = world.make_loop(store=store, lease_s=10.0)
         running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
         await asyncio.sleep(5.5)
-        num_done = loop.pulse.num_done
-        assert num_done >= 5 and loop.pulse.num_failed == 0
-        assert not loop.pulse.is_late(clock.now(), 10.0)
+        num_done = loop.stats.num_done
+        assert num_done >= 5 and loop.stats.num_failed == 0
+        assert not loop.stats.is_late(clock.now(), 10.0)
         store.is_away = True
         await asyncio.sleep(15.0)
-        assert loop.pulse.num_done == num_done and loop.pulse.num_failed >= 14
-        assert loop.pulse.is_late(clock.now(), 10.0)
+        assert loop.stats.num_done == num_done and loop.stats.num_failed >= 14
+        assert loop.stats.is_late(clock.now(), 10.0)
         store.is_away = False
         await asyncio.sleep(2.0)
-        assert not loop.pulse.is_late(clock.now(), 10.0)
+        assert not loop.stats.is_late(clock.now(), 10.0)
         running.cancel()
         await asyncio.sleep(11.0)
         other = world.make_loop("another", lease_s=10.0)
         assert await other.round() and not await loop.round()
-        assert loop.pulse.led_at is None and not loop.pulse.is_late(clock.now() + 99.0, 10.0)
+        assert loop.stats.led_at is None and not loop.stats.is_late(clock.now() + 99.0, 10.0)
 
     on_a_platform(story)
 
@@ -219,7 +219,7 @@ def test_the_pulse_of_a_loop_counts_what_drivers_were_not_told() -> None:
         with pytest.MonkeyPatch.context() as patching:
             patching.setattr(world.drivers, "start", refuse)
             await loop.round()
-        assert loop.pulse.num_failed_calls == 1
+        assert loop.stats.num_failed_calls == 1
 
     on_a_platform(story)
 
@@ -281,7 +281,7 @@ def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: 
         await asyncio.sleep(60.0)
         turning.cancel()
         found, report = world.store.get(job.id), world.drivers.attempts[job.id].report()
-        assert (num_changes, loop.pulse.num_failed_calls) == (1, 0)
+        assert (num_changes, loop.stats.num_failed_calls) == (1, 0)
         assert (found.stage, found.attempt) == (Stage.RUNNING, 1)
         assert report.status is not None and report.status["num_workers"] == bounds[1]
         assert (report.status["min_workers"], report.status["max_workers"]) == bounds

@@ -18,8 +18,8 @@ from legato.core.errors import UsageError
 from legato.drawing.files import write_picture
 from legato.drawing.frame import MARGIN, RIGHT, WIDTH, Frame
 from legato.drawing.holdings import Holding, Mark, Panel, list_slots
-from legato.drawing.panels import MAX_ROWS, MAX_TOLD, count_slots
-from legato.drawing.shapes import Area, Line, Picture, Words
+from legato.drawing.panels import MAX_LISTED, MAX_ROWS, count_slots
+from legato.drawing.shapes import Area, Line, Picture, Text
 from legato.drawing.svg import to_svg
 from legato.drawing.timeline import draw_timeline
 
@@ -31,7 +31,7 @@ def hold(slot: str, job: str | None, since: float, until: float | None) -> Holdi
 
 
 def words(picture: Picture) -> list[str]:
-    return [shape.text for shape in picture.shapes if isinstance(shape, Words)]
+    return [shape.text for shape in picture.shapes if isinstance(shape, Text)]
 
 
 def areas(picture: Picture) -> list[Area]:
@@ -68,7 +68,7 @@ def test_the_picture_is_valid_for_all_texts(panels: list[Panel], title: str, by_
         for x, y in area.corners:
             assert 0 <= x <= picture.width and 0 <= y <= picture.height
     for shape in picture.shapes:
-        if isinstance(shape, Words):
+        if isinstance(shape, Text):
             assert 0 <= shape.at[0] <= picture.width and 0 <= shape.at[1] <= picture.height
 
 
@@ -113,10 +113,10 @@ def test_a_bar_is_where_its_slot_and_its_time_are() -> None:
     panel = Panel(holdings=[hold("n/1", "a", 25.0, 75.0)], slots=["n/0", "n/1", "n/10", "n/2"])
     picture = draw_timeline([panel], title="t", begin=0.0, end=100.0)
     assert list_slots(panel) == ["n/0", "n/1", "n/2", "n/10"]
-    feet = {shape.text: shape.at[1] for shape in picture.shapes if isinstance(shape, Words)}
+    feet = {shape.text: shape.at[1] for shape in picture.shapes if isinstance(shape, Text)}
     (bar,) = [area for area in areas(picture) if area.tooltip]
     left, right = min(x for x, _ in bar.corners), max(x for x, _ in bar.corners)
-    zero = next(shape.at[0] for shape in picture.shapes if isinstance(shape, Words) and shape.text == "0:00")
+    zero = next(shape.at[0] for shape in picture.shapes if isinstance(shape, Text) and shape.text == "0:00")
     assert (left - zero) / (WIDTH - RIGHT - zero) == pytest.approx(0.25)
     assert (right - zero) / (WIDTH - RIGHT - zero) == pytest.approx(0.75)
     top, bottom = min(y for _, y in bar.corners), max(y for _, y in bar.corners)
@@ -155,10 +155,10 @@ def test_a_job_has_one_colour_in_all_panels() -> None:
 
 
 def test_marks_are_listed_in_order_and_the_rest_is_counted() -> None:
-    marks = [Mark(float(100 - number), f"what happened {number}") for number in range(MAX_TOLD + 3)]
+    marks = [Mark(float(100 - number), f"what happened {number}") for number in range(MAX_LISTED + 3)]
     picture = draw_timeline([Panel(holdings=[hold("n/0", "a", 0.0, 100.0)], marks=marks)], title="t")
     told = [text for text in words(picture) if text.startswith("what")]
-    assert told == [mark.told for mark in reversed(marks)][:MAX_TOLD]
+    assert told == [mark.told for mark in reversed(marks)][:MAX_LISTED]
     assert any(text.startswith("and 3 more") for text in words(picture))
 
 

@@ -18,7 +18,7 @@ from tests.unit.policy.world import (
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Queue, Standing, Verb
+from legato.policy.snapshot import DecisionKind, Queue, Standing
 
 PRIORITY = msgspec.structs.replace(EAGER, policy=Policy.PRIORITY)
 FIFO = msgspec.structs.replace(EAGER, policy=Policy.FIFO)
@@ -86,7 +86,7 @@ def test_an_unused_floor_is_lent_and_taken_back_by_shrinking() -> None:
     assert counts(decisions) == {"b": 8}
     snapshot = with_job(snapshot, make_job("anna/a", 8, at=1.0, queue="a"))
     decisions = decide(snapshot, EAGER)
-    assert decisions.of("b").verb is Verb.SHRINK
+    assert decisions.of("b").kind is DecisionKind.SHRINK
     _, decisions = settle(snapshot)
     assert counts(decisions) == {"b": 2, "a": 6}
 

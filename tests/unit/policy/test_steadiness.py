@@ -8,7 +8,7 @@ from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_sna
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import JobDemand, Snapshot, Standing, Verb
+from legato.policy.snapshot import DecisionKind, JobDemand, Snapshot, Standing
 
 RULES = Rules(stability_s=3.0, cooldown_factor=20.0, gather_s=10.0)
 
@@ -33,7 +33,7 @@ def test_a_job_without_slots_does_not_wait_for_stability_or_cooldown() -> None:
     lately = changed(snapshot, "a", last_resized_at=snapshot.now, resize_cost_s=100.0)
     decisions = decide(with_job(lately, make_job("bob/b", at=1.0)), RULES)
     assert counts(decisions) == {"a": 2, "b": 0}
-    assert decisions.of("a").verb is Verb.SHRINK
+    assert decisions.of("a").kind is DecisionKind.SHRINK
 
 
 def test_what_is_being_freed_is_not_free() -> None:
@@ -47,7 +47,7 @@ def test_what_is_being_freed_is_not_free() -> None:
     snapshot = carry_out(snapshot, decide(snapshot, RULES))
     decisions = decide(snapshot, RULES)
     assert counts(decisions) == {"a": 2, "b": 2}
-    assert decisions.of("b").verb is Verb.START
+    assert decisions.of("b").kind is DecisionKind.START
 
 
 def test_growth_waits_until_it_has_been_right_for_a_while() -> None:
@@ -167,7 +167,7 @@ def test_a_job_does_not_restart_before_its_last_workers_are_gone() -> None:
     )
     decisions = decide(msgspec.structs.replace(snapshot, slots=slots), EAGER)
     assert counts(decisions) == {"a": 0}
-    assert decisions.of("a").verb is Verb.WAIT
+    assert decisions.of("a").kind is DecisionKind.WAIT
 
 
 def lose(snapshot: Snapshot, name: str, num_slots: int) -> Snapshot:
@@ -184,7 +184,7 @@ def test_who_lost_slots_to_a_node_is_made_whole_at_once() -> None:
     snapshot, _ = settle(make_snapshot(6, [static, make_job("u/a", 4, at=1.0)]))
     snapshot = lose(snapshot, "s", 1)
     decisions = decide(snapshot, RULES)
-    assert (counts(decisions), decisions.of("s").verb) == ({"s": 1, "a": 3}, Verb.SHRINK)
+    assert (counts(decisions), decisions.of("s").kind) == ({"s": 1, "a": 3}, DecisionKind.SHRINK)
     snapshot = carry_out(carry_out(snapshot, decisions), decide(carry_out(snapshot, decisions), RULES))
     assert counts(decide(snapshot, RULES)) == {"s": 2, "a": 3}
 
@@ -193,7 +193,7 @@ def test_who_lost_slots_and_cannot_have_others_pauses() -> None:
     jobs: list[JobDemand] = [make_job("u/s", 2, elastic=False), make_job("u/t", 2, at=1.0, elastic=False)]
     snapshot, _ = settle(make_snapshot(4, jobs))
     decisions = decide(lose(snapshot, "t", 1), RULES)
-    assert (counts(decisions), decisions.of("t").verb) == ({"s": 2, "t": 0}, Verb.PAUSE)
+    assert (counts(decisions), decisions.of("t").kind) == ({"s": 2, "t": 0}, DecisionKind.PAUSE)
 
 
 def test_shrinking_comes_before_pausing() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing, Verb
+from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Queue, Slot, Snapshot, Standing
 
 EAGER = Rules(stability_s=0.0, cooldown_factor=0.0, gather_s=0.0)
 
@@ -56,9 +56,9 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
         decision = of[job.id]
         standing = Standing.RUNNING
         if not decision.slots:
-            paused = decision.verb is Verb.PAUSE or job.standing is Standing.PAUSED
+            paused = decision.kind is DecisionKind.PAUSE or job.standing is Standing.PAUSED
             standing = Standing.PAUSED if paused else Standing.WAITING
-        changed = decision.verb in (Verb.START, Verb.GROW, Verb.SHRINK)
+        changed = decision.kind in (DecisionKind.START, DecisionKind.GROW, DecisionKind.SHRINK)
         jobs.append(
             msgspec.structs.replace(
                 job,

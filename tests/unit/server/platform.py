@@ -20,7 +20,7 @@ import httpx
 import uvicorn
 
 from legato.control.credentials import Passwords
-from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.loop_stats import LoopStats
 from legato.control.records import DeclaredSlot, Job, JobChange, Lease, Node
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
@@ -48,7 +48,7 @@ class StandInLoop:
         self.owner = "the-loop"
         self.starts_drivers = False
         self.decisions: Decisions | None = None
-        self.pulse = Pulse()
+        self.stats = LoopStats()
         self.num_wakes = 0
         self.woken = threading.Event()
 

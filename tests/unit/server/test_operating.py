@@ -131,18 +131,18 @@ def make_archive() -> bytes:
 
 def test_a_loop_whose_rounds_all_fail_is_late(platform: Platform) -> None:
     platform.lead()
-    platform.loop.pulse.lead(platform.now)
+    platform.loop.stats.lead(platform.now)
     assert platform.get("/readyz", who=None)["loop"] == "leading"
-    platform.loop.pulse.end_round(platform.now, 0.1)
+    platform.loop.stats.end_round(platform.now, 0.1)
     platform.now += 11
     platform.lead()  # it continues to renew its lease
-    platform.loop.pulse.num_failed += 11
+    platform.loop.stats.num_failed += 11
     assert platform.get("/readyz", who=None, want=503) == {"ready": False, "store": True, "disk": True, "loop": "late"}
-    platform.loop.pulse.end_round(platform.now, 0.3)
+    platform.loop.stats.end_round(platform.now, 0.3)
     assert platform.get("/readyz", who=None)["loop"] == "leading"
-    platform.loop.pulse.num_failed_calls += 2
+    platform.loop.stats.num_failed_calls += 2
     report = DriverReport(attempt=1, state=DriverState.GONE)
-    platform.loop.pulse.look([report, report, msgspec.structs.replace(report, state=DriverState.RUNNING)])
+    platform.loop.stats.look([report, report, msgspec.structs.replace(report, state=DriverState.RUNNING)])
     text = platform.ask("GET", "/metrics", who=None).text
     for line in (
         'legato_rounds_total{outcome="done"} 2.0',

@@ -9,11 +9,13 @@ from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 from legato.api.jobs import Progress
 from legato.control.records import Queue, Verdict
 from legato.control.stages import Stage
-from legato.policy.snapshot import Decision, Verb
+from legato.policy.snapshot import Decision, DecisionKind
 
 
 def decision(job: str, wanted: int, *because: str) -> Decision:
-    return Decision(job=job, slots=(), verb=Verb.KEEP, reason="as decided", wanted=wanted, share=1.5, because=because)
+    return Decision(
+        job=job, slots=(), kind=DecisionKind.KEEP, reason="as decided", wanted=wanted, share=1.5, because=because
+    )
 
 
 # ---------------------------------------------------------------- explain

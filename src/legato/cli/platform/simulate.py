@@ -259,7 +259,7 @@ def _progress(name: str, num_jobs: int) -> Iterator[Callable[[int, float], None]
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from legato.drawing.axis import tell_elapsed
+    from legato.drawing.axis import format_elapsed
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
@@ -267,7 +267,7 @@ def _progress(name: str, num_jobs: int) -> Iterator[Callable[[int, float], None]
         task = progress.add_task(name, total=num_jobs)
 
         def tell(num_ended: int, now: float) -> None:
-            progress.update(task, completed=num_ended, description=f"{name}, at {tell_elapsed(int(now))}")
+            progress.update(task, completed=num_ended, description=f"{name}, at {format_elapsed(int(now))}")
 
         yield tell
 

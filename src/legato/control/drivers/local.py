@@ -64,7 +64,7 @@ class _Identity(msgspec.Struct, frozen=True):
         return is_alive(self.pid, self.start_time)
 
 
-def _as_ourselves(_owner: str) -> None:
+def _as_this_user(_owner: str) -> None:
     """Let all jobs run as the user of this process."""
 
 
@@ -90,7 +90,7 @@ class LocalDrivers:
         passed_on: Collection[str] = PASSED_ON,
         log_max_bytes: int = 2**30,
         limits: Limits = NO_LIMITS,
-        find_user: Callable[[str], JobUser | None] = _as_ourselves,
+        find_user: Callable[[str], JobUser | None] = _as_this_user,
     ) -> None:
         self._root = root
         self._node = node
@@ -102,7 +102,7 @@ class LocalDrivers:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._exits: dict[str, int] = {}
         self._given_up: dict[tuple[str, int], str] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _DriverConnection] = {}
         self._answered: set[tuple[str, int]] = set()
         self._odd: dict[str, str] = {}
         self._gate = asyncio.Semaphore(_NUM_AT_ONCE)
@@ -259,7 +259,7 @@ class LocalDrivers:
         found = await asyncio.to_thread(read_order, directory.path)
         if found is None or found.order.attempt != attempt:
             return None
-        line = self._lines.setdefault(job, _Line(directory))
+        line = self._lines.setdefault(job, _DriverConnection(directory))
         async with self._gate:
             return await line.ask(what)
 
@@ -334,7 +334,7 @@ class LocalDrivers:
         return frozenset(f"{self._node}/{number}" for number in numbers)
 
 
-class _Line:
+class _DriverConnection:
     """The connection to one driver, for one request at a time. It is replaced when the driver's address changes."""
 
     def __init__(self, directory: JobDirectory) -> None:

@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from legato.control.drivers.drivers import DriverReport, Drivers, DriverState
-from legato.control.loop.driver_calls import Call, End, GiveUp, Kill, Start, Tell
-from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.driver_calls import Call, End, GiveUp, Kill, SendSlots, Start
+from legato.control.loop.loop_stats import LoopStats
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, make_order
@@ -31,7 +31,7 @@ class Caller:
     Args:
         drivers: of all jobs.
         code: where uploaded code is unpacked.
-        pulse: where calls that failed are counted.
+        stats: where calls that failed are counted.
         is_leading: whether this loop may start something at this moment.
         note_failure: called with the job, its attempt and the reason when a driver could not be started; reason None:
             the start was dropped.
@@ -42,13 +42,13 @@ class Caller:
         drivers: Drivers,
         code: Path,
         *,
-        pulse: Pulse,
+        stats: LoopStats,
         is_leading: Callable[[], bool],
         note_failure: Callable[[str, int, str | None], None],
     ) -> None:
         self._drivers = drivers
         self._code = code
-        self._pulse = pulse
+        self._stats = stats
         self._is_leading = is_leading
         self._note_failure = note_failure
         self._under_way: dict[str, tuple[int, asyncio.Task[None]]] = {}
@@ -66,10 +66,10 @@ class Caller:
         for name, attempt in under_way.items():
             job, report = now.get(name), reports.get(name)
             if job is None or job.attempt != attempt or job.stage not in HOLDING:
-                self._let_go(name)
+                self._cancel(name)
             elif report is not None and report.state in (DriverState.UNKNOWN, DriverState.GONE):
                 if report.state is DriverState.UNKNOWN and job.stage is not Stage.STARTING:
-                    self._let_go(name)
+                    self._cancel(name)
                 reports[name] = DriverReport(
                     attempt=attempt,
                     state=DriverState.STARTING,
@@ -82,8 +82,8 @@ class Caller:
         """Make the calls of a round. Starts that take long continue after it."""
         now, begun = [], []
         for call in calls:
-            if isinstance(call, Tell | End):
-                now.append(self._tell(call))
+            if isinstance(call, SendSlots | End):
+                now.append(self._send(call))
             elif call.job.id not in self._under_way:
                 task = asyncio.create_task(self._begin(call, works, unreadable))
                 self._under_way[call.job.id] = (call.job.attempt, task)
@@ -93,20 +93,20 @@ class Caller:
             await asyncio.wait(begun, timeout=_AT_ONCE_S)
         self._reap()
 
-    def let_go_of_all(self) -> None:
+    def cancel_all(self) -> None:
         """Cancel all starts that are under way, because another loop is about to decide."""
         for name in self._under_way:
-            self._let_go(name)
+            self._cancel(name)
 
     async def close(self) -> None:
         """Cancel all starts, and wait until they have ended."""
-        self.let_go_of_all()
+        self.cancel_all()
         await asyncio.gather(*(task for _, task in self._under_way.values()), return_exceptions=True)
         self._under_way.clear()
 
     # ------------------------------------------------------------ inside
 
-    def _let_go(self, name: str) -> None:
+    def _cancel(self, name: str) -> None:
         self._under_way[name][1].cancel()
 
     def _reap(self) -> None:
@@ -154,11 +154,11 @@ class Caller:
         if was_late:
             self._note_failure(job.id, job.attempt, None)
 
-    async def _tell(self, call: Tell | End) -> None:
+    async def _send(self, call: SendSlots | End) -> None:
         job = call.job
         try:
             match call:
-                case Tell(said=said):
+                case SendSlots(said=said):
                     await self._drivers.assign(job.id, job.attempt, said)
                 case End(now=now, reason=reason):
                     await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
@@ -166,7 +166,7 @@ class Caller:
             self._warn(call, error)
 
     def _warn(self, call: Call, error: Exception) -> None:
-        self._pulse.num_failed_calls += 1
+        self._stats.num_failed_calls += 1
         expected = isinstance(error, LegatoError | OSError)
         _log.warning(
             "a message to a driver could not be sent",

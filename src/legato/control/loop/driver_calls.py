@@ -40,7 +40,7 @@ class Kill(msgspec.Struct, frozen=True):
     job: Job
 
 
-class Tell(msgspec.Struct, frozen=True):
+class SendSlots(msgspec.Struct, frozen=True):
     """Send a driver its slots."""
 
     job: Job
@@ -55,7 +55,7 @@ class End(msgspec.Struct, frozen=True):
     reason: str
 
 
-Call = Start | GiveUp | Kill | Tell | End
+Call = Start | GiveUp | Kill | SendSlots | End
 
 
 def list_calls(
@@ -117,4 +117,4 @@ def _calls_of(pool: RoundFacts, job: Job, report: DriverReport) -> Sequence[Call
     if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
         return []
     reason = job.decided_reason or reason_with(job.reason, "")
-    return [Tell(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]
+    return [SendSlots(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]

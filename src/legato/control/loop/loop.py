@@ -20,7 +20,7 @@ from legato.control.loop.driver_caller import Caller
 from legato.control.loop.driver_calls import list_calls
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, RoundFacts
-from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.loop_stats import LoopStats
 from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
@@ -101,9 +101,9 @@ class ControlLoop:
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self.decisions: Decisions | None = None
-        self.pulse = Pulse()
+        self.stats = LoopStats()
         self._caller = Caller(
-            drivers, code, pulse=self.pulse, is_leading=self._is_leading, note_failure=self._note_failure
+            drivers, code, stats=self.stats, is_leading=self._is_leading, note_failure=self._note_failure
         )
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
@@ -126,12 +126,12 @@ class ControlLoop:
         begun = clock()
         try:
             if await self.round():
-                self.pulse.end_round(self._now(), clock() - begun)
+                self.stats.end_round(self._now(), clock() - begun)
         except FencedOut as lost:
-            self.pulse.num_failed += 1
+            self.stats.num_failed += 1
             _log.warning("the lease of the control loop was lost", error=str(lost))
         except Exception:  # noqa: BLE001 -- after any error, the next round reads the facts again
-            self.pulse.num_failed += 1
+            self.stats.num_failed += 1
             _log.exception("a round of the control loop failed")
 
     async def round(self) -> bool:
@@ -145,7 +145,7 @@ class ControlLoop:
             self._lose_lease()
             self._memories.clear()
             self.decisions = None
-            self.pulse.follow()
+            self.stats.follow()
             return False
         self._lead_by(lease)
         try:
@@ -156,13 +156,13 @@ class ControlLoop:
 
     async def _do_round(self, lease: Lease) -> bool:
         if lease.fence != self._fence:
-            self.pulse.lead(self._now())
+            self.stats.lead(self._now())
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
         # 1. Observe.
         pool = RoundFacts(await self._in_thread(self._store.read_facts))
         reports = await self._caller.report(pool.facts.jobs, rounds.attempts_to_ask(pool))
-        self.pulse.look(reports.values())
+        self.stats.look(reports.values())
         # 2. Learn.
         learned = rounds.learn(pool, reports, self._memories, self._now())
         if learned:
@@ -204,7 +204,7 @@ class ControlLoop:
         for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
             _log.error("a round leaves objects out", kind=kind, name=name, error=why)
         self._last_left_out = left_out
-        self.pulse.left_out = left_out.count()
+        self.stats.left_out = left_out.count()
 
     def _lead_by(self, lease: Lease) -> None:
         # Half of the lease must be left when a driver is started, so that the start is known before another loop may
@@ -224,7 +224,7 @@ class ControlLoop:
 
     def _lose_lease(self) -> None:
         self._fence, self._leads_until = None, 0.0
-        self._caller.let_go_of_all()
+        self._caller.cancel_all()
 
     def _note_failure(self, job: str, attempt: int, why: str | None) -> None:
         memory = self._memories.get(job)

@@ -11,7 +11,7 @@ from legato.control.drivers.drivers import DriverReport, DriverState
 TROUBLED: Final = (DriverState.GONE, DriverState.SILENT)
 
 
-class Pulse:
+class LoopStats:
     """Counts and times of the rounds of one loop since its process started.
 
     Attributes:
@@ -58,14 +58,14 @@ class Pulse:
     def is_late(self, now: float, limit_s: float) -> bool:
         """Return whether this loop decides, but has completed no round within the time limit.
 
-        >>> pulse = Pulse()
-        >>> pulse.is_late(99.0, 10.0)
+        >>> stats = LoopStats()
+        >>> stats.is_late(99.0, 10.0)
         False
-        >>> pulse.lead(now=100.0)
-        >>> pulse.is_late(110.0, 10.0), pulse.is_late(111.0, 10.0)
+        >>> stats.lead(now=100.0)
+        >>> stats.is_late(110.0, 10.0), stats.is_late(111.0, 10.0)
         (False, True)
-        >>> pulse.end_round(now=112.0, elapsed_s=0.5)
-        >>> pulse.is_late(120.0, 10.0), pulse.is_late(123.0, 10.0)
+        >>> stats.end_round(now=112.0, elapsed_s=0.5)
+        >>> stats.is_late(120.0, 10.0), stats.is_late(123.0, 10.0)
         (False, True)
         """
         since = self.led_at if self.done_at is None else self.done_at

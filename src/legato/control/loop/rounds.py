@@ -201,8 +201,8 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
     trains = job.stage is Stage.STARTING and status["num_workers"] > 0
     does = "work" if status.get("state") == "working" else "train"
     before = job.progress
-    progress, cut = None, _cut_of(before, status)
-    is_news = before is None or cut != (before.num_micro_batches, before.shares_freely)
+    progress, division = None, _division_of(before, status)
+    is_news = before is None or division != (before.num_micro_batches, before.shares_freely)
     if is_news or before is None or not 0 <= now - before.time < _PROGRESS_EVERY_S or trains:
         progress = Progress(
             time=now,
@@ -214,8 +214,8 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             samples_per_s=status["samples_per_s"],
             step_s=memory.pace.step_s,
             resize_s=_resize_s(job, status, memory),
-            num_micro_batches=cut[0],
-            shares_freely=cut[1],
+            num_micro_batches=division[0],
+            shares_freely=division[1],
             differed_step=status.get("differed_step"),
         )
     if not (closed or released or trains or progress):
@@ -225,14 +225,14 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
         seen_stage=job.stage,
         seen_attempt=job.attempt,
         stage=Stage.RUNNING if trains else None,
-        reason=f"its workers {does}" if trains else _why_released(released, report, cut[0]),
+        reason=f"its workers {does}" if trains else _why_released(released, report, division[0]),
         closed=tuple(closed),
         released=tuple(released),
         progress=progress,
     )
 
 
-def _cut_of(before: Progress | None, status: Mapping[str, Any]) -> tuple[int | None, bool]:
+def _division_of(before: Progress | None, status: Mapping[str, Any]) -> tuple[int | None, bool]:
     """Return the number of micro-batches per step, and whether each step is divided among any number of workers.
 
     Until a worker of this attempt reports them, the values of the attempt before count. The program may have changed

@@ -74,7 +74,7 @@ class Database:
         Raises:
             StoreError: the database cannot be used.
         """
-        with self._telling(), self._readers.begin() as connection:
+        with self._translating_errors(), self._readers.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ class Database:
         Raises:
             StoreError: the database cannot be used.
         """
-        with self._telling():
+        with self._translating_errors():
             with self._turn, self._writers.begin() as connection:
                 yield connection
             if self._wal is not None:
@@ -95,7 +95,7 @@ class Database:
         self._engine.dispose()
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except NoneFreeError as error:

@@ -62,14 +62,16 @@ class Events:
             of_project = select(projects.c.id).where(
                 projects.c.id == at(events.c.detail, "project").as_string(), sees_project(sees_only)
             )
-            is_told = of_project.correlate(events).exists() | (at(events.c.detail, LEAVER).as_string() == sees_only)
+            concerns_user = of_project.correlate(events).exists() | (
+                at(events.c.detail, LEAVER).as_string() == sees_only
+            )
             of_queue = select(queues.c.name).where(
                 queues.c.name == at(events.c.detail, "queue").as_string(), is_member(sees_only)
             )
             is_of_own = of_queue.correlate(events).exists() | at(events.c.detail, "is_open").as_boolean()
             of_pool = events.c.job.is_(None) & (
                 events.c.kind.not_in((KIND, QUEUE))
-                | ((events.c.kind == KIND) & is_told)
+                | ((events.c.kind == KIND) & concerns_user)
                 | ((events.c.kind == QUEUE) & is_of_own)
             )
             statement = statement.where(or_(of_pool, seen))

@@ -45,7 +45,7 @@ _TITLE = String(100)
 _JOB_ID = String(12)
 
 
-class _Truth(Boolean):
+class _YesOrNo(Boolean):
     """A truth value. SQLite stores any value; a value that is neither true nor false must not be read as true."""
 
     cache_ok = True
@@ -108,7 +108,7 @@ queues = Table(
     Column("weight", Double, nullable=False),
     Column("floor", Integer, nullable=False),  # slots that the queue can always claim
     Column("ceiling", Integer),  # maximum of slots; None: the whole pool
-    Column("is_open", _Truth, nullable=False),  # whether all users may submit to it
+    Column("is_open", _YesOrNo, nullable=False),  # whether all users may submit to it
     Column("created_at", Double, nullable=False),
     CheckConstraint("weight > 0", name="weight"),
 )
@@ -238,7 +238,7 @@ jobs = Table(
     Column("priority", Integer, nullable=False),
     Column("min_workers", Integer, nullable=False),
     Column("max_workers", Integer, nullable=False),
-    Column("is_elastic", _Truth, nullable=False),
+    Column("is_elastic", _YesOrNo, nullable=False),
     Column("max_retries", Integer, nullable=False),
     Column("labels", JSON, nullable=False),
     Column("spec", JSON, nullable=False),  # as submitted; the columns above have the present values
@@ -253,7 +253,7 @@ jobs = Table(
     Column("attempt", Integer, nullable=False),
     Column("num_retries", Integer, nullable=False),
     Column("exit_code", Integer),
-    Column("stop_now", _Truth, nullable=False),  # whether a user asked for an end without a checkpoint
+    Column("stop_now", _YesOrNo, nullable=False),  # whether a user asked for an end without a checkpoint
     Column("version", Integer, nullable=False),
     Column("submitted_at", Double, nullable=False),
     Column("staged_at", Double, nullable=False),

@@ -53,14 +53,14 @@ def insert_jobs(
     """
     # Sorted by their code, so that two transactions that need the same uploads cannot deadlock.
     for one in sorted(new, key=lambda one: one.code or ""):
-        _hold_needs(transaction, one, asker)
+        _lock_needed_rows(transaction, one, asker)
     # Ids become visible in ascending order, even if the clocks of servers differ, so that no page misses a job. All
     # other locks are taken by now, because a holder of the sequence must not wait for another lock.
     transaction.lock_sequence()
     return tuple(_insert_job(transaction, one, asker, random_bits) for one in new)
 
 
-def _hold_needs(transaction: Transaction, new: NewJob, asker: Asker) -> None:
+def _lock_needed_rows(transaction: Transaction, new: NewJob, asker: Asker) -> None:
     """Lock the rows that a job needs until it is inserted, and record that its code is used."""
     connection, now = transaction.connection, transaction.now
     check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)

@@ -114,4 +114,4 @@ def _describe_loop(here: Services, lease: Lease | None) -> Literal["leading", "f
     if lease.owner != here.loop.owner:
         return "following"
     # It may hold the lease and still be late, because each of its rounds fails.
-    return "late" if here.loop.pulse.is_late(here.now(), here.settings.lease_s) else "leading"
+    return "late" if here.loop.stats.is_late(here.now(), here.settings.lease_s) else "leading"

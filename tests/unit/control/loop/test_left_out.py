@@ -73,10 +73,10 @@ def test_a_job_that_the_policy_cannot_decide_on_waits_and_all_others_run(values:
             f"left out of all decisions, and stays as it is: {told}"
         )
         assert [one.reason for one in world.store.decisions if one.job == bad.id] == [found.decided_reason], "said once"
-        assert loop.pulse.left_out["job"] == 1 and loop.pulse.num_failed == 0
+        assert loop.stats.left_out["job"] == 1 and loop.stats.num_failed == 0
         poison(world, bad, **{name: getattr(bad, name) for name in values})
         await do_rounds(loop)
-        assert stages(world, bad) == [Stage.RUNNING] and loop.pulse.left_out["job"] == 0
+        assert stages(world, bad) == [Stage.RUNNING] and loop.stats.left_out["job"] == 0
 
     on_a_platform(story)
 
@@ -110,7 +110,7 @@ def test_a_queue_that_cannot_be_used_keeps_only_its_own_jobs_waiting() -> None:
         assert (
             told is not None and "its queue 'night' cannot be used: weight=nan is not a finite number above 0" in told
         )
-        assert loop.pulse.left_out == {"job": 1, "queue": 1, "slot": 0}
+        assert loop.stats.left_out == {"job": 1, "queue": 1, "slot": 0}
 
     on_a_platform(story, queues=(Queue(name="night", weight=float("nan")),))
 
@@ -131,7 +131,7 @@ def test_a_slot_that_cannot_be_used_is_given_to_no_job(fault: str) -> None:
             loop = world.make_loop()
             await do_rounds(loop)
         assert stages(world, *jobs) == [Stage.RUNNING] * 4 + [Stage.QUEUED]
-        assert loop.pulse.left_out["slot"] == 1
+        assert loop.stats.left_out["slot"] == 1
 
     on_a_platform(story)
 
@@ -220,7 +220,7 @@ def test_no_other_job_waits_for_a_driver_that_reports_nonsense(values: dict[str,
         assert stages(world, bad, good) == [Stage.RUNNING, Stage.RUNNING]
         found = world.store.get(bad.id)
         says_so = "its driver sends an invalid report" in found.reason
-        assert says_so or "left out" in (found.decided_reason or "") or loop.pulse.left_out["job"], found
+        assert says_so or "left out" in (found.decided_reason or "") or loop.stats.left_out["job"], found
         await do_rounds(loop)
         assert "cannot be used" not in world.store.get(bad.id).reason, "it is over"
 

@@ -21,7 +21,7 @@ from legato.control.stages import Stage
 from legato.control.work import Work, make_order
 from legato.policy import snapshot as policy
 from legato.policy.sizes import largest_size
-from legato.policy.snapshot import Decision, Decisions, Standing, Verb
+from legato.policy.snapshot import Decision, DecisionKind, Decisions, Standing
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World, simulate
@@ -49,7 +49,7 @@ def make_pool(job: Job, held: tuple[str, ...]) -> RoundFacts:
 
 
 def decide(job: Job, slots: tuple[str, ...], reason: str, wanted: int) -> Decisions:
-    decision = Decision(job=job.id, slots=slots, verb=Verb.KEEP, reason=reason, wanted=wanted)
+    decision = Decision(job=job.id, slots=slots, kind=DecisionKind.KEEP, reason=reason, wanted=wanted)
     return Decisions(decisions=(decision,), summary="")
 
 
@@ -213,7 +213,7 @@ def test_a_request_of_a_user_waits_for_no_cooldown() -> None:
         learn(pool, reports, memories, now)
         heard = make_snapshot(pool, reports, memories, {}, now, LeftOut()).jobs[0].last_resized_at
         decision = Decision(
-            job=job.id, slots=SLOTS[:held], verb=Verb.KEEP, reason="said", wanted=3, wanted_since=wanted_since
+            job=job.id, slots=SLOTS[:held], kind=DecisionKind.KEEP, reason="said", wanted=3, wanted_since=wanted_since
         )
         carry_out(pool, Decisions(decisions=(decision,), summary=""), memories, LeftOut())
         return heard

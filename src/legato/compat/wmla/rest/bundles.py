@@ -22,7 +22,7 @@ import msgspec
 from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.core.errors import UsageError
-from legato.uploads.tar_reader import read_plain_tar, tell_packing
+from legato.uploads.tar_reader import find_packing, read_plain_tar
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
 MAC_FILES: Final = ("._", "__MACOSX", ".DS_Store")
@@ -169,7 +169,7 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     """Yield the entries of an archive, and the content of those that are files."""
     packed_bytes = sent.content.seek(0, io.SEEK_END)
     most = min(limits.unpacked_bytes, max(int(limits.ratio * packed_bytes), _MIN_MEASURED_BYTES))
-    if (packing := tell_packing(sent.content)) is not None:
+    if (packing := find_packing(sent.content)) is not None:
         raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {_ADVICE}")
     num_bytes = num_members = 0
     try:
@@ -265,7 +265,7 @@ def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> Pur
 def _refuse_compressed(parts: Sequence[_Part]) -> None:
     """Raise UsageError if the program may be in a compressed file that Legato does not unpack."""
     for part in parts:
-        if not _is_archive(part.sent.name) and (packing := tell_packing(part.sent.content)) is not None:
+        if not _is_archive(part.sent.name) and (packing := find_packing(part.sent.content)) is not None:
             raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which Legato does not unpack. {_ADVICE}")
 
 
