@@ -34,6 +34,14 @@ def pytest_runtestloop() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Set aside what a module's tests leave in memory: each training in a test searches all other objects."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what the soak counted."""
     for reports in terminalreporter.stats.values():

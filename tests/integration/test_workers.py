@@ -44,9 +44,10 @@ def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str,
 
 
 def test_a_data_set_that_changes_in_each_epoch(stage: Stage, reference: Reference) -> None:
-    want = reference.of("vision.py", "--dim")
+    program = ("vision.py", "--dim", "--epochs", "4")
+    want = reference.of(*program)
     plan = [Act(at_step(6), scale(3), "grow in the second epoch"), Act(with_members(3), nothing, "3 train")]
-    result = stage.run("vision.py", "--dim", "--loaders", "2", plan=plan)
+    result = stage.run(*program, "--loaders", "2", plan=plan)
     result.check(want, finishers=3)
 
 
