@@ -232,8 +232,8 @@ def logs(
             raise UsageError(f"Cannot use --since with job '{job}' of this machine: it is for jobs of a platform.")
         if driver:
             raise UsageError(
-                f"Cannot show that of job '{job}' of this machine: --driver is for jobs of a platform. What its driver "
-                "wrote is in the directory that 'legato run' names."
+                f"Cannot show the driver's log of job '{job}' of this machine: --driver is for jobs of a platform. "
+                "The log is in the directory that 'legato run' names."
             )
         if tail is not None and follow:
             raise UsageError(

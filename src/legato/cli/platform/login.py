@@ -120,7 +120,7 @@ def logout(
             Client.on(open_line(found)).revoke_token(found.token_id)
             ended = ", and its token is revoked"
         except Unauthenticated:
-            ended = ", and its token had ended already"
+            ended = ", and its token was not valid any more"
         except LegatoError as error:
             # Log out nevertheless; the token expires later.
             typer.echo(f"legato: the token could not be revoked: {error}", err=True)

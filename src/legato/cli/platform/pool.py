@@ -93,11 +93,11 @@ def usage(
         from legato.cli.terminal.columns import usage_columns
 
         if not found:
-            return "No user whom you may see had slots in that time."
+            return "No user that you may see had slots in that time."
         total = sum(one.slot_s for one in found)
         ordered = sorted(found, key=lambda one: -one.slot_s)
         is_all = client.me().role == "admin"
-        below = None if is_all else "only yours: what others had, admins see"
+        below = None if is_all else "only your usage; admins see that of all users"
         return make_table(usage_columns(total, is_all=is_all), ordered, is_wide=output is Output.wide, below=below)
 
     write(list(found), output, draw_table)

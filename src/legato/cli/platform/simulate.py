@@ -188,7 +188,7 @@ def _read_queue(text: str) -> Queue:
             values[name] = float(number) if name == "weight" else int(number)
         except ValueError:
             kind = "number" if name == "weight" else "whole number"
-            raise UsageError(f"{said}: '{number}' is no {kind}. {example}") from None
+            raise UsageError(f"{said}: '{number}' is not a {kind}. {example}") from None
     weight, floor, ceiling = values.get("weight", 1.0), int(values.get("floor", 0)), values.get("ceiling")
     if not 0 < weight < float("inf") or floor < 0 or (ceiling is not None and ceiling < max(floor, 1)):
         raise UsageError(f"{said}: a weight is above 0, a floor 0 or more, a ceiling not below the floor. {example}")

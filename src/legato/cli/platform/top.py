@@ -43,7 +43,7 @@ def top(
 ) -> None:
     """Watch the pool live: which job has which GPUs, and why. q quits."""
     if not 0.1 <= every <= 3600:
-        raise UsageError(f"Cannot look every {every:g} s. Write a number of seconds from 0.1 to 3600.")
+        raise UsageError(f"Cannot update every {every:g} s. Write a number of seconds from 0.1 to 3600.")
     client = open_client(server, is_watching=not once)
     console = make_console()
     if once or not console.is_terminal:

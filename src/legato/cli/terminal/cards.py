@@ -51,7 +51,7 @@ def draw_explanation(
         named = ", ".join(f"{party.title} (has {party.num_slots})" for party in explanation.because)
         parts.append(Text(clean(f"Because of: {named}.")))
     if explanation.decisions:
-        parts += ["", Text("What was decided, the newest first:", style="dim")]
+        parts += ["", Text("Decisions, the newest first:", style="dim")]
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
         for _ in range(3):
             table.add_column()
@@ -60,7 +60,7 @@ def draw_explanation(
             table.add_row(render_clock(decision.time, now), slots, Text(clean(decision.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
     if losses:
-        parts += ["", Text("Workers that were lost, the newest first:", style="dim")]
+        parts += ["", Text("Lost workers, the newest first:", style="dim")]
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
         for _ in range(2):
             table.add_column()
@@ -89,7 +89,7 @@ def suggest_next(job: JobRecord, explanation: Explanation, called: str) -> str |
         case "queued" | "running" | "starting" if _wants_more(job, explanation):
             narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (
-                f"To get more sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
+                f"To get more slots sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
                 f"{narrower}. To see all jobs and their slots: legato top"
             )
     return None

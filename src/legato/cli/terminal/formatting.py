@@ -57,9 +57,9 @@ def tell_when(job: JobRecord) -> str:
 
     >>> from types import SimpleNamespace as Job
     >>> tell_when(Job(stage="starting")), tell_when(Job(stage="running"))
-    (' It is starting; this holds as soon as it trains.', '')
+    (' It is starting; the change takes effect when it trains.', '')
     """
-    return " It is starting; this holds as soon as it trains." if job.stage == "starting" else ""
+    return " It is starting; the change takes effect when it trains." if job.stage == "starting" else ""
 
 
 def tell_waiting(job: JobRecord) -> str | None:

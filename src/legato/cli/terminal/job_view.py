@@ -365,8 +365,8 @@ def _render_steps(ending: Ending) -> str:
 
 def _render_advice(ending: Ending) -> str:
     if ending.checkpoint_every is None:
-        return "--checkpoint-every 100steps, or 2epochs or 60s, leaves a checkpoint to go on from"
-    return f"a shorter --checkpoint-every than {ending.checkpoint_every} leaves a checkpoint to go on from"
+        return "--checkpoint-every 100steps, or 2epochs or 60s, saves a checkpoint from which to resume"
+    return f"a shorter --checkpoint-every than {ending.checkpoint_every} saves a checkpoint from which to resume"
 
 
 def _plural(number: int, word: str) -> str:

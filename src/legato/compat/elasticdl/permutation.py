@@ -19,8 +19,8 @@ _TAG: Final = 0x6C65_6761_746F_0E01
 class Permutation:
     """One order of the numbers below ``size``, each of them once.
 
-    A Feistel network permutes all numbers of the bits that the largest number below ``size`` needs, and of 8 bits at
-    least. A result that is not below ``size`` goes through the network again until it is, so that the whole is a
+    A Feistel network permutes all numbers of ``b`` bits: as many bits as the largest number below ``size`` has, and at
+    least 8. A result that is not below ``size`` goes through the network again until it is, so that the whole is a
     permutation too ("cycle walking": Black and Rogaway, *Ciphers with arbitrary finite domains*, 2002).
 
     Args:

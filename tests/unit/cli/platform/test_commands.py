@@ -361,9 +361,9 @@ def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -
 
 def test_scale_and_set_while_a_job_starts(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     platform.jobs[job["id"]]["stage"] = "starting"
-    assert "It is starting; this holds as soon as it trains." in call("scale", "mnist", "3")[1]
+    assert "It is starting; the change takes effect when it trains." in call("scale", "mnist", "3")[1]
     assert (
-        "(version 5). It is starting; this holds as soon as it trains.\n"
+        "(version 5). It is starting; the change takes effect when it trains.\n"
         in call("set", "mnist", "--workers", "2..3")[1]
     )
     assert "It is starting" not in call("set", "mnist", "--priority", "7")[1]
@@ -914,7 +914,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["download", "mnist", "work/no"], "There is no file 'work/no'"),
         (["download", "mnist", "--list", "--checkpoint"], "Leave one of the"),
         (["download", "mnist", "a", "b", "--list"], "Cannot list several folders at once"),
-        (["top", "--every", "0"], "Cannot look every 0 s"),
+        (["top", "--every", "0"], "Cannot update every 0 s"),
         (["usage", "--since", "long"], "Cannot read the beginning 'long'"),
         (["queues", "set", "a", "--ceiling", "high"], "Cannot read the ceiling 'high'"),
         (["queues", "set", "a", "--member", "a", "--no-members"], "Use one of them"),

@@ -155,7 +155,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["two.csv", "--stability", "-1"], "Write seconds, 0 or more, such as 3"),
         (["two.csv", "--cooldown", "nan"], "Write a number, 0 or more, such as 20"),
         (["two.csv", "--queue", "night"], "Write, for example, night:weight=2,floor=1,ceiling=8"),
-        (["two.csv", "--queue", "night:weight=heavy"], "'heavy' is no number"),
+        (["two.csv", "--queue", "night:weight=heavy"], "'heavy' is not a number"),
         (["two.csv", "--queue", "night:speed=2"], "'speed=2'. Give weight, floor and ceiling"),
         (["two.csv", "--queue", "night:floor=4,ceiling=2"], "a ceiling not below the floor"),
         (["two.csv", "--draw", "two.jpeg"], "End it in .svg or .png"),

@@ -258,7 +258,7 @@ def test_explain_names_the_workers_that_were_lost(jobs: Platform, call: Call) ->
     ]
     told = call("explain", "bert")[1]
     assert "is in view" not in told
-    before, _, after = told.partition("Workers that were lost, the newest first:\n")
+    before, _, after = told.partition("Lost workers, the newest first:\n")
     assert before and [line.split("  ")[-1] for line in after.splitlines()[:2]] == [
         "worker 3 is silent for 5.0 s: its process is stopped; it is killed",
         "worker 2 died: killed by SIGKILL",
@@ -274,12 +274,12 @@ def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -
         "Slots that others hold: anna/mnist 4; free: 0.\n"
         "Because of: anna/mnist (has 4).\n"
         "\n"
-        "What was decided, the newest first:\n"
+        "Decisions, the newest first:\n"
         "  14:13:16             0 slots  waits for 2 slots; none is free\n"
         "  2026-09-20 10:26:40  1 slot   starts with 1 of up to 4 slots\n"
         "\n"
-        "To get more sooner: 'legato set bert --priority N' (it has 5000, higher is more), or 'legato scale bert …' to "
-        "ask for less. To see all jobs and their slots: legato top\n"
+        "To get more slots sooner: 'legato set bert --priority N' (it has 5000, higher is more), or "
+        "'legato scale bert …' to ask for less. To see all jobs and their slots: legato top\n"
     )
     assert any(asked.endswith("explain?limit=5") for asked in jobs.asked())
     assert "'legato set j-0000000002 --priority N'" in call("explain", "j-0000000002")[1], "the name may be another's"
@@ -530,7 +530,7 @@ def test_empty_lists_have_a_message(platform: Platform, call: Call) -> None:
     assert call("ps")[1] == "No such jobs. 'legato ps --all' lists those that have ended too.\n"
     assert call("ps", "-a")[1] == "No such jobs. 'legato submit' submits one.\n"
     assert call("nodes")[1] == call("slots")[1] == "No machine has joined the pool yet.\n"
-    assert call("usage")[1] == "No user whom you may see had slots in that time.\n"
+    assert call("usage")[1] == "No user that you may see had slots in that time.\n"
     assert call("queues")[1].startswith("No queue is open to you.")
     assert call("tokens")[1] == "There are no tokens.\n"
     for command in ("ps", "nodes", "slots", "usage", "queues", "tokens", "users"):

@@ -165,7 +165,7 @@ def test_usage_says_whether_others_are_left_out(platform: Platform, call: Call) 
     assert call("usage")[1].splitlines() == [
         "OWNER  QUEUE    GPU HOURS  OF YOURS  JOBS",
         "anna   default       1.00     100 %     1",
-        "only yours: what others had, admins see",
+        "only your usage; admins see that of all users",
     ]
 
 

@@ -183,7 +183,9 @@ def test_summary_tells_the_steps_of_this_run_from_those_before(changes: dict[str
 def test_summary_of_a_failure_without_a_checkpoint_says_how_to_have_one() -> None:
     lost = make_ending(outcome="failed", saved=None, go_on_with=None)
     *_, last = render_summary(lost).splitlines()
-    assert last == "next time:   --checkpoint-every 100steps, or 2epochs or 60s, leaves a checkpoint to go on from"
+    assert (
+        last == "next time:   --checkpoint-every 100steps, or 2epochs or 60s, saves a checkpoint from which to resume"
+    )
     too_late = make_ending(outcome="failed", saved=None, go_on_with=None, checkpoint_every="60s")
     assert "a shorter --checkpoint-every than 60s" in render_summary(too_late)
     for other in (
