@@ -157,7 +157,13 @@ class Differed(Message, frozen=True):
 
 
 class Leaving(Message, frozen=True):
-    """The worker leaves by agreement and exits with 0 next. ``reason``: ``shrunk``, ``stopped`` or ``orphaned``."""
+    """The worker leaves without an error and exits with 0 next.
+
+    Args:
+        num_rounds: number of rounds whose result it has.
+        reason: ``shrunk``, ``stopped``, ``orphaned``, or ``superseded`` if the job continues in a view without this
+            worker, or from a position that only a new process can reach.
+    """
 
     num_rounds: int
     reason: str

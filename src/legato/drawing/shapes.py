@@ -23,7 +23,7 @@ _WIDE_LETTER_WIDTH: Final = 1.0
 
 
 class Style(msgspec.Struct, frozen=True):
-    """How an area is filled: a colour as ``#rrggbb``, and a number of `TEXTURES`."""
+    """How an area is filled: a colour as ``#rrggbb``, and the number of a texture; 0 is plain."""
 
     colour: str
     texture: int = 0

@@ -197,7 +197,7 @@ class PluginHost:
         return os.geteuid() if self._user is None else self._user.uid
 
     def tell(self, text: str, level: str = "info") -> None:
-        """Have something written down as an event of the job."""
+        """Record an event of the job."""
         self._show(events.Record(kind="note", reason=text, level=level))
 
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
@@ -217,5 +217,5 @@ class PluginHost:
             self._feed(events.TakenUp(by))
 
     def give_up(self, worker: int, reason: str) -> None:
-        """Have a worker killed."""
+        """Kill a worker and start another one in its slot; see `Host`."""
         self._feed(events.GivenUp(worker, reason))

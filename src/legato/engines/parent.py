@@ -30,7 +30,7 @@ RUN: Final = "run"
 _MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes; some are left for the file's name."""
 _MAX_RECORD_BYTES: Final = 2 * 2**20
-"""Room for tens of thousands of workers; a job can fill it with others, which are looked at one by one."""
+"""Enough for tens of thousands of workers. A job can write false entries too, and each entry is checked."""
 _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
 _LIMIT_S: Final = 60.0

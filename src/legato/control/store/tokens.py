@@ -26,9 +26,9 @@ from legato.core.spec import check_name
 
 _USED_EVERY_S: Final = 60.0  # a token's last use has a resolution of a minute, so that not every request writes
 MAX_TOKENS: Final = 50
-"""That one user made on purpose and that are good."""
+"""Valid tokens of one user, of the kind that users create."""
 MAX_SESSIONS: Final = 200
-"""Of one user at once."""
+"""Valid sessions of one user at once."""
 FIRST_TOKEN_S: Final = 86_400.0
 _ADMIN: Final = "admin"
 _LINK: Final = "link"
