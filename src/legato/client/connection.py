@@ -130,7 +130,7 @@ class Line:
         except msgspec.MsgspecError as error:
             raise ServerError(
                 f"The answer of the server at {self.server.url} is not understood: {error}. Check whether the address "
-                f"is right; if it is, one of the two is too old: here is Legato {__version__}."
+                f"is right; if it is, the server or this client (Legato {__version__}) is too old."
             ) from error
 
     def send(

@@ -214,7 +214,7 @@ class Job:
         chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
         if since is not None:
             if follow or tail is not None:
-                raise UsageError("Cannot show logs from a time on while following them, or of their last lines.")
+                raise UsageError("Cannot combine since with follow or tail. Omit it, or both of them.")
             return read_logs_since(self._line, self.id, chosen, since)
         return (follow_logs if follow else read_logs)(self._line, self.id, chosen, tail)
 

@@ -62,15 +62,15 @@ def check_job_name(name: str) -> None:
 
     >>> check_job_name("Bad_Name")
     Traceback (most recent call last):
-    legato.core.errors.UsageError: Cannot name a job 'Bad_Name': pods are named after it, so that it has 1 to 45 small \
-letters, digits and '-', and begins and ends with a letter or digit. Try 'bad-name'.
+    legato.core.errors.UsageError: Cannot name a job 'Bad_Name': pods are named after it, so it must have 1 to 45 \
+small letters, digits and '-', and begin and end with a letter or digit. Try 'bad-name'.
     """
     if _JOB_NAME.fullmatch(name) and len(name) <= _MAX_NAME_LENGTH:
         return
     near = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_MAX_NAME_LENGTH].strip("-")
     raise UsageError(
-        f"Cannot name a job '{name[:100]}': pods are named after it, so that it has 1 to {_MAX_NAME_LENGTH} small "
-        f"letters, digits and '-', and begins and ends with a letter or digit.{f' Try {near!r}.' if near else ''}"
+        f"Cannot name a job '{name[:100]}': pods are named after it, so it must have 1 to {_MAX_NAME_LENGTH} small "
+        f"letters, digits and '-', and begin and end with a letter or digit.{f' Try {near!r}.' if near else ''}"
     )
 
 

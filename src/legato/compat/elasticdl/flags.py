@@ -14,7 +14,7 @@ REMOVED: Final = (
     *("tensorboard_log_dir", "evaluation_start_delay_secs", "evaluation_throttle_secs", "use_go_ps", "dataset_fn"),
     "model_params",
 )
-"""Flags that early releases had and later ones skipped, as old scripts rely on."""
+"""Flags of early releases. Later releases ignored them, and old scripts rely on that."""
 
 
 class Flag(NamedTuple):
@@ -46,8 +46,8 @@ def _text(name: str, effect: Effect, why: str, default: str = "") -> Flag:
     return Flag(name, "text", default, effect, why)
 
 
-_JOB_SERVICE: Final = "of programs of the Keras job service, which are not supported"
-_PARAMETER_SERVER: Final = "of parameter servers, which Legato does not use"
+_JOB_SERVICE: Final = "for programs of the Keras job service, which are not supported"
+_PARAMETER_SERVER: Final = "for parameter servers, which Legato does not use"
 _IMAGE: Final = "jobs of the local engine run without a container; it is written into the manifest"
 _SLOT: Final = "checked; a worker has one slot: one GPU, or its share of the CPU"
 
@@ -90,7 +90,7 @@ _COMMON: Final = (
     Flag("need_task_manager", "switch", True, "accepted", "always so"),
     Flag("task_fault_tolerance", "switch", True, "accepted", "always so"),
     Flag("relaunch_timeout_worker", "switch", False, "accepted", "silent workers are replaced within seconds"),
-    Flag("need_tf_config", "switch", False, "refused", "of TensorFlow's own strategies, which are not supported"),
+    Flag("need_tf_config", "switch", False, "refused", "for TensorFlow's own strategies, which are not supported"),
     Flag("relaunch_on_worker_failure", "count", 1, "accepted", "dead workers are replaced"),
     _text("model_zoo", "accepted", _JOB_SERVICE),
     _text("model_def", "accepted", _JOB_SERVICE),

@@ -105,9 +105,9 @@ def refuse(name: str) -> Any:
 
 def _refuse(name: str) -> NoReturn:
     raise ProgramError(
-        f"hvd.{name} is called by the program itself, with {size()} workers. The runtime sums the gradients; for "
-        "anything else there is no moment at which all workers are at the same line. Remove it, or compute it from "
-        "what every worker has after a step."
+        f"The program itself calls hvd.{name}, with {size()} workers. The runtime sums the gradients. Other "
+        "collectives are not possible, because workers do not reach a line of the program together. Remove the call "
+        "or compute its result from values that every worker has after a step."
     )
 
 

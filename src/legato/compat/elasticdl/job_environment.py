@@ -13,7 +13,7 @@ def num_workers_asked() -> int:
     """Return how many mini-batches a step has: as many as the job was submitted with workers; 1 if not given.
 
     Raises:
-        UsageError: it is no whole number above 0.
+        UsageError: the variable is not a whole number above 0.
     """
     return _read(WORKER_NUM, 1)
 
@@ -49,7 +49,7 @@ def _read(name: str, default: int) -> int:
     if not said:
         return default
     if not (said.isascii() and said.isdecimal() and int(said) > 0):
-        raise UsageError(f"{name}={said} is no whole number above 0. Set it to one, or unset it for {default}.")
+        raise UsageError(f"{name}={said} is not a whole number above 0. Correct it, or unset it for {default}.")
     return int(said)
 
 

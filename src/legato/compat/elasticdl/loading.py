@@ -106,8 +106,8 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
         )
     if loader.batch_size is None and loader.num_workers > 1:
         raise ProgramError(
-            "The DataLoader brings records one by one, from several processes: they come in no batches that could be "
-            f"told apart. Give it batch_size={batch_size}, or num_workers=1 or 0."
+            "The DataLoader brings records one by one, from several processes: Legato cannot know which records belong "
+            f"to a batch. Give it batch_size={batch_size}, or num_workers=1 or 0."
         )
     if not getattr(loader, "in_order", True):
         raise ProgramError("The DataLoader has in_order=False: Legato would confuse its batches. Omit it.")

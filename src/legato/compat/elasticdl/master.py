@@ -189,6 +189,6 @@ class Master:
         said = guest.options.get(name, str(default)) if guest is not None else str(default)
         if not said.isascii() or not said.isdigit() or int(said) < at_least:
             raise UsageError(
-                f"Cannot run job '{self._host.spec.name}': {name}={said} is no whole number from {at_least} on."
+                f"Cannot run job '{self._host.spec.name}': {name}={said} is not a whole number of at least {at_least}."
             )
         return int(said)

@@ -42,7 +42,7 @@ class LoaderPlan:
         self._is_begun = self._is_closed = self._is_training = False
         self.generation = 0
         self.is_stuck = False
-        """The loop asked for more before it gave away what it had, and there was no more."""
+        """Whether the loop waits for a batch that cannot come, before it has passed on all batches that it has."""
 
     # ------------------------------------------------------------ what the runtime says
 

@@ -274,7 +274,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(make_one: Call
 @pytest.mark.parametrize("said", ["0", "-2", "two", "1.5"])
 def test_an_invalid_number_of_workers_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_NUM", said)
-    with pytest.raises(UsageError, match=f"WORKER_NUM={said} is no whole number above 0"):
+    with pytest.raises(UsageError, match=f"WORKER_NUM={said} is not a whole number above 0"):
         make()
 
 

@@ -95,7 +95,7 @@ def test_what_is_not_supported_says_what_to_use(name: str) -> None:
 def test_a_collective_of_the_program_is_refused_with_more_workers_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert horovod_names.allreduce(3) == 3
     monkeypatch.setattr(horovod_names, "size", lambda: 2)
-    with pytest.raises(ProgramError, match=r"hvd\.allreduce is called by the program itself, with 2 workers"):
+    with pytest.raises(ProgramError, match=r"The program itself calls hvd\.allreduce, with 2 workers"):
         horovod_names.allreduce(3)
 
 
