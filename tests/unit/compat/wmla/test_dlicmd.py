@@ -308,9 +308,9 @@ def test_without_a_terminal_and_a_line_the_error_says_what_is_missing(
     monkeypatch.setattr(sys, "stdin", None if piped is None else io.StringIO(piped))
     code, out, err = do("--logon", "--username", "ann")
     assert (code, out) == (dlicmd.MISUSED, "")
-    assert err == "Error: Password? Give DLICMD_PASSWORD, pipe it in as a line, or run this where it can ask.\n"
+    assert err == "Error: Password is missing. Give DLICMD_PASSWORD, pipe it in as a line, or run this in a terminal.\n"
     code, _, err = do("--logon")
-    assert code == dlicmd.MISUSED and "Username? Give --username or DLICMD_USERNAME" in err
+    assert code == dlicmd.MISUSED and "Username is missing. Give --username or DLICMD_USERNAME" in err
     assert fake.asked == []
 
 
@@ -431,7 +431,7 @@ def test_a_redirect_is_reported_and_not_followed(fake: Fake, do: Callable[..., t
     fake.answer("GET", "/status", Answer("", 302, Location="http://evil.example.org/"))
     code, out, err = do("--status")
     assert (code, out) == (1, "")
-    assert "sends on to http://evil.example.org/" in err
+    assert "redirects to http://evil.example.org/" in err
 
 
 @pytest.mark.parametrize(
@@ -457,13 +457,13 @@ def test_where_nothing_listens_it_says_so(do: Callable[..., tuple[int, str, str]
     fake.stop()
     code, out, err = do("--exec-get-all")
     assert (code, out) == (dlicmd.NOT_REACHED, "")
-    assert err.startswith("Error: Cannot find the server.") and err.count("nothing listens there") == 2
+    assert err.startswith("Error: Cannot find the server.") and err.count("no program listens on this port") == 2
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b"])
 def test_an_unknown_host_is_reported_at_once(host: str, capsys: pytest.CaptureFixture[str], fake: Fake) -> None:
     assert dlicmd.main(["--status", "--rest-host", host]) == dlicmd.NOT_REACHED
-    assert capsys.readouterr().err == f"Error: Cannot reach '{host}': no such host is known. Check --rest-host.\n"
+    assert capsys.readouterr().err == f"Error: Cannot reach '{host}': the host name is unknown. Check --rest-host.\n"
 
 
 @pytest.mark.parametrize(
@@ -687,10 +687,10 @@ def test_links_are_sent_as_what_they_lead_to(
     fake.answer("POST", "/execs/", Answer(RECORD))
     code, _, err = do("--exec-start", "PyTorch", "--model-dir", str(model), "--model-main", "main.py")
     assert code == 0
-    assert [line.split(" is left out: ")[1] for line in err.splitlines()] == [
-        "it is a link that leads nowhere.",
-        "it is no file.",
-        "it leads back to a directory that it is in.",
+    assert [line.split(" is not packed: ")[1] for line in err.splitlines()] == [
+        "it is a broken link.",
+        "it is neither a file nor a directory.",
+        "it is a link to a directory that contains it.",
     ]
     with tarfile.open(fileobj=io.BytesIO(fake.asked[0].file[1])) as tar:
         kinds = {member.name: member.isreg() for member in tar}
@@ -727,7 +727,7 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
         (["--model-dir", "file.py"], "it is not a directory"),
         (["--model-dir", "/"], "it has no name"),
         (["--model-dir", "../mnist", "--model-main", "mian.py"], "There is no file 'mian.py'"),
-        (["--model-main", "mian.py"], "Give the directory that it lies in with --model-dir"),
+        (["--model-main", "mian.py"], "Give the directory of the program with --model-dir"),
         (["--model-main", "folder"], "folder"),
     ],
 )
@@ -795,7 +795,7 @@ def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_
     fake.answers[f"POST {API}/execs/"] = vanish
     code, out, err = do("--exec-start", "PyTorch", "--model-main", "main.py")
     assert code == dlicmd.NOT_REACHED and "{" not in out
-    assert "Look with --exec-get-all whether it was taken" in err and err.count("\n") == 1
+    assert "Check with --exec-get-all whether the server accepted" in err and err.count("\n") == 1
 
 
 def test_ctrl_c_while_it_is_submitted_leaves_a_doubt_and_says_it(
@@ -809,7 +809,7 @@ def test_ctrl_c_while_it_is_submitted_leaves_a_doubt_and_says_it(
     fake.answer("POST", "/execs/", Answer(RECORD))
     code, out, err = do("--exec-start", "PyTorch", "--model-main", "/a.py")
     assert (code, out) == (dlicmd.INTERRUPTED, "")
-    assert "Look with --exec-get-all" in err
+    assert "Check with --exec-get-all" in err
 
 
 # ---------------------------------------------------------------- executions
@@ -972,7 +972,7 @@ def test_half_a_result_is_not_saved(fake: Fake, do: Callable[..., tuple[int, str
     fake.answers[f"GET {API}/execs/j-1/result"] = half
     code, out, err = do("--exec-trainresult", "j-1")
     assert (code, out) == (dlicmd.NOT_REACHED, "")
-    assert f"20 of {len(make_zip())} bytes" in err or "part of it is missing" in err
+    assert f"20 of {len(make_zip())} bytes" in err or "part of the answer is missing" in err
     fake.answer("GET", "/execs/j-1/result", Answer(b"no zip"))
     assert do("--exec-trainresult", "j-1")[0] == dlicmd.REFUSED
     assert list(Path().iterdir()) == []
@@ -1078,7 +1078,7 @@ def test_waiting_survives_a_server_that_is_away_for_a_while(
 
     fake.answers[f"GET {API}/scheduler/engine/applications/j-1"] = away
     code, out, err = do("--app-wait", "j-1")
-    assert code == 0 and out.startswith("j-1 FINISHED ") and err.count("It is asked again.") == 3
+    assert code == 0 and out.startswith("j-1 FINISHED ") and err.count("The command tries again.") == 3
     fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("no such application", 404))
     assert do("--app-wait", "j-1") == (dlicmd.REFUSED, "", "Error 404: no such application\n")
     assert len(polls) == 4
@@ -1107,7 +1107,7 @@ def test_waiting_begins_although_the_server_is_away(
     assert code == 0 and out.startswith("j-1 FINISHED ")
     lines = err.splitlines()
     assert len(lines) == 3 and pauses == [10.0] * 3
-    assert all(re.fullmatch("Notice: Cannot find the server.*It is asked again.", line) for line in lines)
+    assert all(re.fullmatch("Notice: Cannot find the server.*The command tries again.", line) for line in lines)
 
 
 def test_waiting_for_a_missing_server_ends_and_another_kind_of_server_is_reported_at_once(
@@ -1118,7 +1118,7 @@ def test_waiting_for_a_missing_server_ends_and_another_kind_of_server_is_reporte
     fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("bad gateway", 502))
     code, out, err = do("--app-wait", "j-1")
     assert (code, out) == (dlicmd.REFUSED, "")
-    assert err.count("It is asked again.") == 5 and err.endswith("Error 502: bad gateway\n")
+    assert err.count("The command tries again.") == 5 and err.endswith("Error 502: bad gateway\n")
     assert dlicmd.main(["--app-wait", "j-1", "--rest-host", "no-such-host.invalid"]) == dlicmd.NOT_REACHED
     dlicmd.write_keys({})
     assert do("--app-wait", "j-1")[0] == dlicmd.NOT_LOGGED_ON
@@ -1220,7 +1220,7 @@ def test_options_of_a_submission_at_another_command_are_reported(
 ) -> None:
     fake.answer("GET", "/execs/j-1", Answer(RECORD))
     code, out, err = do("--exec-get", "j-1", "--ig", "g")
-    assert code == 0 and json.loads(out) == RECORD and err == "Notice: --ig is ignored: --exec-get has no use for it.\n"
+    assert code == 0 and json.loads(out) == RECORD and err == "Notice: --ig is ignored: --exec-get does not use it.\n"
 
 
 @pytest.mark.parametrize(
@@ -1244,11 +1244,13 @@ def test_options_of_what_is_printed_are_used_or_told(
     fake.answer("GET", "/scheduler/engine/applications", Answer([]))
     code, _, err = do(*words)
     assert code == 0
-    assert err == ("" if ignored is None else f"Notice: {ignored} is ignored: {words[0]} has no use for it.\n")
+    assert err == ("" if ignored is None else f"Notice: {ignored} is ignored: {words[0]} does not use it.\n")
 
 
 def test_slips_are_asked_about(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
-    assert do("--exec-gt", "j-1")[2].startswith("Error: '--exec-gt' is no command. Did you mean --exec-get? The first")
+    assert do("--exec-gt", "j-1")[2].startswith(
+        "Error: '--exec-gt' is not a command. Did you mean --exec-get? The first"
+    )
     assert "has no option --rest-hots. Did you mean --rest-host?" in do("--exec-get", "j-1", "--rest-hots", "h")[2]
     assert "Did you mean" not in do("--frobnicate")[2]
 

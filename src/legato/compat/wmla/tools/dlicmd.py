@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The command line of IBM Watson Machine Learning Accelerator, spoken to Legato.
+"""The command line of IBM Watson Machine Learning Accelerator, for a Legato server.
 
-One file, the standard library, Python 3.8 or later. It turns one command into a few requests and prints the answers as
-users of WMLA and their scripts expect them. It decides nothing about jobs, never runs or imports what it sends, shows a
-token only to the server that gave it, and writes only `~/.dlicmd` and the requested result.
-Certificates are not checked unless DLICMD_CA_FILE says against what: such servers often have made theirs themselves.
+This file needs only the standard library of Python 3.8 or later. It turns a command into a few requests, and prints the
+answers in the form that users of WMLA and their scripts expect. It decides nothing about jobs, never runs or imports
+the code that it sends, sends a token only to the server that issued it, and writes only `~/.dlicmd` and the requested
+result. It checks certificates only if DLICMD_CA_FILE names the authorities, because many servers have self-signed ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
-# ---------------------------------------------------------------- what a command can end with
+# ---------------------------------------------------------------- exit codes and errors
 
 DONE = 0
 REFUSED = 1
@@ -59,12 +59,12 @@ EXIT_CODES = {
 
 
 class Failure(Exception):
-    """A command cannot be carried out.
+    """A command cannot be executed.
 
     Args:
-        message: a sentence for the user.
+        message: for the user, on the standard error.
         code: one of `EXIT_CODES`.
-        printed: what scripts look for on the standard output, if there is such a thing.
+        printed: a line for the standard output that scripts look for; "": none.
     """
 
     def __init__(self, message: str, code: int = REFUSED, printed: str = "") -> None:
@@ -74,19 +74,19 @@ class Failure(Exception):
 
 
 class Missing(Failure):
-    """The server knows no such thing."""
+    """The server answered 404: what the command asks for does not exist."""
 
 
-class Away(Failure):
-    """The server does not answer; it may do so later."""
+class Unavailable(Failure):
+    """The server does not answer now, but it may answer later."""
 
 
 class Unreachable(Failure):
-    """A request has had no answer, or not all of it.
+    """A request got no answer, or only a part of it.
 
     Args:
-        why: what is wrong with the connection.
-        doing: what was tried, at the beginning of a sentence.
+        why: the problem with the connection.
+        doing: beginning of the message: what failed.
     """
 
     def __init__(self, why: str, doing: str) -> None:
@@ -95,19 +95,19 @@ class Unreachable(Failure):
 
 
 def say(text: str) -> None:
-    """Write a line to the standard output, at once."""
+    """Write a line to the standard output, and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def tell(text: str) -> None:
-    """Write a line to the standard error: what scripts must not take for an answer."""
+def report(text: str) -> None:
+    """Write a line to the standard error, so that scripts do not take it for an answer."""
     sys.stdout.flush()
     sys.stderr.write(make_plain(text) + "\n")
 
 
 def make_plain(text: str) -> str:
-    r"""Return a text without characters that command a terminal.
+    r"""Return a text without control characters, which could change the state of a terminal.
 
     >>> make_plain("a\x1b[31mb\n")
     'a?[31mb\n'
@@ -120,22 +120,22 @@ def make_plain(text: str) -> str:
 API = "/platform/rest/deeplearning/v1"
 CONNECTION = {
     "--rest-host": ("HOST", "host of the server; HOST:PORT and https://HOST:PORT work too"),
-    "--rest-port": ("PORT", "its port; -1 (default): 443 and 9243 with https, then 80 and 8765 with http"),
-    "--username": ("NAME", "who logs on"),
-    "--password": ("TEXT", "safer: DLICMD_PASSWORD, or none: --logon asks, or reads the line that you pipe in"),
+    "--rest-port": ("PORT", "port of the server; -1 (default): 443 and 9243 with https, then 80 and 8765 with http"),
+    "--username": ("NAME", "name of the user"),
+    "--password": ("TEXT", "password; safer: DLICMD_PASSWORD, or none: --logon asks for it, or reads a line of stdin"),
     "--jwt-token": ("TOKEN", "use this token instead of the one in ~/.dlicmd"),
-    "--query-args": ("A=B&C=D", "more arguments for the query of the request"),
+    "--query-args": ("A=B&C=D", "further arguments for the query of the request"),
     "--debug-level": (
         "LEVEL",
-        "anything but 0, off, none, error, warn or info shows the requests on the standard error",
+        "print the requests on the standard error, unless LEVEL is 0, off, none, error, warn or info",
     ),
 }
 OLD_NAMES = {"--master-host": "--rest-host", "--dli-rest-port": "--rest-port"}
 OUTPUT = {
     "-o": ("FORMAT", "json, or custom-columns=A,B"),
-    "--output": ("FORMAT", "the same"),
-    "--app-search-start": ("N", "leave out the N newest applications (0)"),
-    "--app-search-length": ("N", "at most so many applications (10000)"),
+    "--output": ("FORMAT", "the same as -o"),
+    "--app-search-start": ("N", "skip the N newest applications (0)"),
+    "--app-search-length": ("N", "maximum number of applications (10000)"),
 }
 VARIABLES = {
     "DLICMD_REST_HOST": "--rest-host",
@@ -145,41 +145,45 @@ VARIABLES = {
     "DLICMD_JWT_TOKEN": "--jwt-token",
 }
 
-_CONTAINER = "there are no containers here; the program runs in the server's own Python"
-_AMOUNT = "memory and cores are not divided among workers"
-_DRIVER = "a driver needs no slot; worker 0 acts for the job"
-_PLACE = "the scheduler chooses slots itself; queues limit the slots of users"
+_CONTAINER = "Legato does not use containers; the program runs in the server's own Python"
+_AMOUNT = "Legato does not divide memory and cores among workers"
+_DRIVER = "the driver of a job needs no slot"
+_PLACE = "the scheduler chooses the slots; queues limit the slots of users"
 _USER = "the operator chooses the system user of jobs"
 
 SUBMIT: dict[str, tuple[str, str, str]] = {
-    # name: (what follows it, what it does, why it does nothing here)
+    # name: (its value, what it does, why Legato ignores it)
     "--model-main": (
         "FILE",
-        "the program: in --model-dir, or a file to send, or absolute on the server's machines",
+        "the program: a path in --model-dir, a file to upload, or an absolute path on the server's machines",
         "",
     ),
-    "--model-dir": ("DIR", "this directory is packed and sent", ""),
+    "--model-dir": ("DIR", "directory with the program; it is packed and uploaded", ""),
     "--appName": ("NAME", "name of the application", ""),
     "--ig": ("GROUP", "instance group: the queue of that name", ""),
     "--consumer": ("NAME", "consumer: the queue of that name", ""),
-    "--cs-datastore-meta": ("type=fs,data_path=P", "DATA_DIR of the program", ""),
+    "--cs-datastore-meta": ("type=fs,data_path=P", "DATA_DIR of the program, relative to the root of all data", ""),
     "--numWorker": ("N", "maximum number of workers", ""),
-    "--workerDeviceNum": ("N", "GPUs for each of them: it may have N times as many workers", ""),
-    "--gpuPerWorker": ("N", "the same, in 1.2.x", ""),
+    "--workerDeviceNum": ("N", "GPUs of each worker; Legato runs a worker for each GPU", ""),
+    "--gpuPerWorker": ("N", "the same as --workerDeviceNum, in 1.2.x", ""),
     "--edt-options": ("maxWorkers=N", "maximum number of workers, in 1.2.x", ""),
-    "--msd-env": ("K=V", "variable of the program; may be repeated", ""),
-    "--msd-priority": ("INT", "priority, from 1; higher is more", ""),
+    "--msd-env": ("K=V", "environment variable of the program; may be repeated", ""),
+    "--msd-priority": ("INT", "priority, from 1; a higher number is a higher priority", ""),
     "--submit-user": ("NAME", "", "a job belongs to the user who is logged on"),
     "--conda-env-name": ("NAME", "", _CONTAINER),
     "--python-version": ("VERSION", "", _CONTAINER),
-    "--data-source": ("JSON", "", "data lies on the server's machines; name it with --cs-datastore-meta"),
-    "--workerDeviceType": ("cpu|gpu", "", "a worker runs on the device of its slot, as the server offers it"),
+    "--data-source": (
+        "JSON",
+        "",
+        "programs read data on the server's machines; name the data with --cs-datastore-meta",
+    ),
+    "--workerDeviceType": ("cpu|gpu", "", "a worker runs on the device of its slot"),
     "--workerCPU": ("N", "", _AMOUNT),
     "--workerMemory": ("SIZE", "", _AMOUNT),
-    "--workerCPULimit": ("N", "CPU cores of each worker at most, where the server can limit them", ""),
+    "--workerCPULimit": ("N", "maximum number of CPU cores of each worker, if the server can limit them", ""),
     "--workerGPULimit": ("N", "", _AMOUNT),
-    "--workerMemoryLimit": ("SIZE", "memory of each worker at most, where the server can limit it", ""),
-    "--numPs": ("N", "", "there are no parameter servers; gradients are summed among the workers"),
+    "--workerMemoryLimit": ("SIZE", "maximum memory of each worker, if the server can limit it", ""),
+    "--numPs": ("N", "", "Legato has no parameter servers; the workers sum the gradients among themselves"),
     "--numDriver": ("N", "", _DRIVER),
     "--driverDeviceType": ("cpu|gpu", "", _DRIVER),
     "--driverDeviceNum": ("N", "", _DRIVER),
@@ -188,9 +192,9 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--driverCPULimit": ("N", "", _DRIVER),
     "--driverGPULimit": ("N", "", _DRIVER),
     "--driverMemoryLimit": ("SIZE", "", _DRIVER),
-    "--exclusive": ("", "", "a slot belongs to one worker at a time in any case"),
-    "--no-check-certificate": ("", "", "certificates are checked only against DLICMD_CA_FILE"),
-    "--cs-rmq-meta": ("TEXT", "", "there is no message queue for data"),
+    "--exclusive": ("", "", "a slot always belongs to one worker at a time"),
+    "--no-check-certificate": ("", "", "certificates are checked only if DLICMD_CA_FILE is set"),
+    "--cs-rmq-meta": ("TEXT", "", "Legato has no message queue for data"),
     "--cs-url-meta": ("TEXT", "", "the program must fetch data from addresses itself"),
     "--cs-url-bearer": ("TOKEN", "", "the program must fetch data from addresses itself"),
     "--msd-attr": ("K=V", "", _PLACE),
@@ -202,7 +206,7 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--msd-pull-policy": ("NAME", "", _CONTAINER),
     "--msd-task0-node-selector": ("TEXT", "", _PLACE),
     "--msd-task12n-node-selector": ("TEXT", "", _PLACE),
-    "--msd-pending-timeout": ("SECONDS", "", "a job waits for slots until it gets some, or is stopped"),
+    "--msd-pending-timeout": ("SECONDS", "", "a job waits until it gets slots or a user stops it"),
     "--lsf-gpu-syntax": ("TEXT", "", _PLACE),
     "--msd-podaffinity-rule": ("TEXT", "", _PLACE),
     "--msd-podaffinity-topology-key": ("TEXT", "", _PLACE),
@@ -213,22 +217,22 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--sc-fsgroup": ("ID", "", _USER),
 }
 REFUSED_OPTIONS = {
-    "--user-cmd": "name the program with --model-main FILE, and its arguments behind ' -- '",
-    "--pbmodel-name": "there are no prebuilt models; send yours with --model-main FILE --model-dir DIR",
-    "--pbmodel-cmd": "there are no prebuilt models; send yours with --model-main FILE --model-dir DIR",
+    "--user-cmd": "name the program with --model-main FILE, and its arguments after ' -- '",
+    "--pbmodel-name": "Legato has no prebuilt models; upload your program with --model-main FILE --model-dir DIR",
+    "--pbmodel-cmd": "Legato has no prebuilt models; upload your program with --model-main FILE --model-dir DIR",
 }
 
 
-class Asked(NamedTuple):
-    """What a command line asks for.
+class CommandLine(NamedTuple):
+    """The parts of a command line.
 
     Args:
-        command: its first word, such as ``--exec-get``.
-        operands: what the command is about: ids, a framework, a name.
-        options: those of `CONNECTION` and `OUTPUT` that were given, by their present names.
-        submission: of ``--exec-start`` alone: the words to send, without options of the connection.
-        model_dir: as given; None: not given.
-        model_main: as given; None: not given.
+        command: the first word, such as ``--exec-get``.
+        operands: of the command: ids, a framework or a name.
+        options: the given options of `CONNECTION` and `OUTPUT`, by their present names.
+        submission: of ``--exec-start``: the words to send to the server, without options of `CONNECTION`.
+        model_dir: the value of ``--model-dir``, or None.
+        model_main: the value of ``--model-main``, or None.
     """
 
     command: str
@@ -239,91 +243,93 @@ class Asked(NamedTuple):
     model_main: str | None = None
 
     def number(self, option: str, default: int) -> int:
-        """Return the whole number that an option was given."""
+        """Return the value of an option as a whole number."""
         text = self.options.get(option, str(default))
         if re.fullmatch(r"-?[0-9]{1,9}", text) is None:
             raise Failure(f"{option} must be a whole number, not '{text}'.", MISUSED)
         return int(text)
 
 
-def read_command_line(words: Sequence[str]) -> Asked:
-    """Sort the words of a command line.
+def read_command_line(words: Sequence[str]) -> CommandLine:
+    """Read the words of a command line.
 
     Raises:
-        Failure: it names no command, or an option that the command does not have, or one without its value.
+        Failure: there is no such command or option, or an option has no value.
     """
     command, equals, first = words[0].partition("=")
     if command not in COMMANDS:
         near = ask_whether(command, COMMANDS)
-        raise Failure(f"'{words[0]}' is no command.{near} The first word must be one; --help lists them.", MISUSED)
+        raise Failure(
+            f"'{words[0]}' is not a command.{near} The first word must be a command; --help lists all.", MISUSED
+        )
     if COMMANDS[command].run is refuse:
-        return Asked(command, [], {}, [])
+        return CommandLine(command, [], {}, [])
     rest = [first, *words[1:]] if equals else list(words[1:])
-    asked = _read_submission(command, rest) if command == "--exec-start" else _read_others(command, rest)
+    line = _read_submission(command, rest) if command == "--exec-start" else _read_others(command, rest)
     rule = COMMANDS[command]
-    if not rule.least <= len(asked.operands) <= rule.most:
-        wanted = f"needs {rule.operands}" if rule.least else "takes no more than that"
-        raise Failure(f"{command} {wanted}; got {' '.join(asked.operands) or 'nothing'}.", MISUSED)
-    for name, runs in USERS.items():
-        is_shown = name == "--output" and asked.options.get(name) == "json" and rule.run is show_what_lies_there
-        if name in asked.options and rule.run not in runs and not is_shown:
-            tell(f"Notice: {name} is ignored: {command} has no use for it.")
-    return asked
+    if not rule.least <= len(line.operands) <= rule.most:
+        wanted = f"needs {rule.operands}" if rule.least else f"takes {rule.operands or 'no arguments'}"
+        raise Failure(f"{command} {wanted}, but got {' '.join(line.operands) or 'nothing'}.", MISUSED)
+    for name, runs in COMMANDS_OF_OPTIONS.items():
+        is_shown = name == "--output" and line.options.get(name) == "json" and rule.run is show_path
+        if name in line.options and rule.run not in runs and not is_shown:
+            report(f"Notice: {name} is ignored: {command} does not use it.")
+    return line
 
 
-def ask_whether(said: str, known: Iterable[str]) -> str:
-    """Return a question that begins with a space, for what may have been meant; nothing where nothing is near.
+def ask_whether(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean …?" with the most similar known word; "" if no word is similar.
 
     >>> ask_whether("--exec-gt", ["--exec-get", "--status"]), ask_whether("-x", ["--status"])
     (' Did you mean --exec-get?', '')
     """
-    near = difflib.get_close_matches(said, list(known), 1, 0.8)
+    near = difflib.get_close_matches(word, list(known), 1, 0.8)
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def _read_others(command: str, words: list[str]) -> Asked:
-    asked = Asked(command, [], {}, [])
+def _read_others(command: str, words: list[str]) -> CommandLine:
+    line = CommandLine(command, [], {}, [])
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         name = _name_option(word)
         if name in CONNECTION or name in OUTPUT:
-            asked.options["--output" if name == "-o" else name] = _take_value(word, waiting)
+            line.options["--output" if name == "-o" else name] = _take_value(word, waiting)
         elif name in SUBMIT:
             _take_value(word, waiting)
-            tell(f"Notice: {name} is ignored: {command} has no use for it.")
+            report(f"Notice: {name} is ignored: {command} does not use it.")
         elif word.startswith("-"):
             near = ask_whether(name, [*CONNECTION, *OUTPUT])
             raise Failure(f"{command} has no option {name}.{near} --help lists all.", MISUSED)
         else:
-            asked.operands.append(word)
-    return asked
+            line.operands.append(word)
+    return line
 
 
-def _read_submission(command: str, words: list[str]) -> Asked:
+def _read_submission(command: str, words: list[str]) -> CommandLine:
     waiting = list(words)
-    asked = Asked(command, [waiting.pop(0)] if waiting and not waiting[0].startswith("-") else [], {}, [])
+    line = CommandLine(command, [waiting.pop(0)] if waiting and not waiting[0].startswith("-") else [], {}, [])
     files: dict[str, str] = {}
     while waiting:
         word = waiting.pop(0)
         name = _name_option(word)
         if word == "--":
-            asked.submission.extend([word, *waiting])
+            line.submission.extend([word, *waiting])
             break
         if name in REFUSED_OPTIONS:
             raise Failure(f"{name} is not supported: {REFUSED_OPTIONS[name]}.", NOT_SUPPORTED)
         if name in CONNECTION:
-            asked.options[name] = _take_value(word, waiting)
+            line.options[name] = _take_value(word, waiting)
         elif name not in SUBMIT:
-            asked.submission.append(word)
+            line.submission.append(word)
         elif not SUBMIT[name][0]:
-            asked.submission.append(name)
+            line.submission.append(name)
         else:
             value = _take_value(word, waiting)
             if name in ("--model-dir", "--model-main"):
                 files[name] = value
-            asked.submission.extend([f"{name}={value}"] if value.startswith("--") else [name, value])
-    return asked._replace(model_dir=files.get("--model-dir"), model_main=files.get("--model-main"))
+            line.submission.extend([f"{name}={value}"] if value.startswith("--") else [name, value])
+    return line._replace(model_dir=files.get("--model-dir"), model_main=files.get("--model-main"))
 
 
 def _name_option(word: str) -> str:
@@ -336,12 +342,14 @@ def _take_value(word: str, waiting: list[str]) -> str:
     if equals or (name in SUBMIT and not SUBMIT[name][0]):
         return value
     if not waiting or waiting[0].startswith("--"):
-        raise Failure(f"{name} needs a value: {name} VALUE, or {name}=VALUE where it begins with '--'.", MISUSED)
+        raise Failure(
+            f"{name} needs a value. Write {name} VALUE, or {name}=VALUE if the value begins with '--'.", MISUSED
+        )
     return waiting.pop(0)
 
 
 def join_arguments(words: Sequence[str]) -> str:
-    r"""Return the argument string of a submission, such that the server reads these very words from it.
+    r"""Return the argument string of a submission, quoted so that the server reads exactly these words from it.
 
     >>> print(join_arguments(["--exec-start", "edtPyTorch", "--", "--title", "it's  a test", ""]))
     --exec-start edtPyTorch -- --title 'it'"'"'s  a test' ''
@@ -356,7 +364,7 @@ def join_arguments(words: Sequence[str]) -> str:
 
 
 class Place(NamedTuple):
-    """Where a server may answer. ``str()`` of it is what its token is kept under."""
+    """An address where a server may answer. ``~/.dlicmd`` keeps tokens under ``str()`` of it."""
 
     scheme: str
     host: str
@@ -368,7 +376,7 @@ class Place(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this machine, as far as its name says."""
+        """Whether the host is this machine: ``localhost`` or a loopback address."""
         if self.host.lower() == "localhost":
             return True
         try:
@@ -378,11 +386,11 @@ class Place(NamedTuple):
 
 
 def list_places(host: str, port: int) -> list[Place]:
-    """Return where to look for the server, the likeliest first.
+    """Return the addresses where the server may answer, HTTPS first.
 
     Args:
         host: a name, HOST:PORT, or an address with a scheme.
-        port: -1: not said.
+        port: the port; -1: not given.
 
     >>> [str(place) for place in list_places("gpu", 8765)]
     ['https://gpu:8765', 'http://gpu:8765']
@@ -396,7 +404,7 @@ def list_places(host: str, port: int) -> list[Place]:
     except ValueError:
         name, given = "", None
     if not name or re.search(r"[^\w.:%-]", name) or (separator and scheme not in ("http", "https")):
-        raise Failure(f"'{host}' is no host. Write it as in --rest-host gpu.example.org.", MISUSED)
+        raise Failure(f"'{host}' is not a host. Write for example --rest-host gpu.example.org.", MISUSED)
     port = given if port == -1 and given is not None else port
     if not 0 < port < 65536 and port != -1:
         raise Failure(f"--rest-port must be -1 or a number from 1 to 65535, not {port}.", MISUSED)
@@ -410,7 +418,7 @@ def list_places(host: str, port: int) -> list[Place]:
 
 
 class Upload(NamedTuple):
-    """The body of a submission: a file as one part of a form."""
+    """The body of a submission: a file that is sent as a part of a form."""
 
     name: str
     content: IO[bytes]
@@ -426,11 +434,11 @@ _MAX_PAUSE_S = 10.0
 
 
 class Server:
-    """Asks one server; each request has a connection of its own.
+    """Sends requests to a server, each on another connection.
 
     Args:
-        place: where it is.
-        is_chatty: tell each request on the standard error.
+        place: address of the server.
+        is_chatty: whether to print each request on the standard error.
     """
 
     def __init__(self, place: Place, is_chatty: bool = False) -> None:
@@ -450,19 +458,19 @@ class Server:
         authorization: str | None = None,
         limit_s: float = _ANSWER_LIMIT_S,
     ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request and give its answer, whatever its status.
+        """Send a request and yield its answer, whatever its status.
 
         Args:
-            method: of HTTP.
-            path: not yet quoted.
+            method: HTTP method.
+            path: not quoted yet.
             query: names and values.
-            accept: which form of answer is asked for.
-            upload: what to send.
-            authorization: instead of the server's own.
-            limit_s: seconds without a sign of the server.
+            accept: media type of the answer.
+            upload: body of the request.
+            authorization: replaces ``self.authorization``.
+            limit_s: maximum time in seconds without data from the server.
 
         Raises:
-            Unreachable: the connection cannot be made, or breaks; or what answers is no HTTP.
+            Unreachable: the connection cannot be opened, or breaks; or the answer is not HTTP.
         """
         target = urllib.parse.quote(path) + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = {"Accept": accept, "User-Agent": "dlicmd"}
@@ -484,7 +492,7 @@ class Server:
             except (OSError, UnicodeError, http.client.HTTPException) as error:
                 raise Unreachable(describe(error), f"The connection to {self.place} broke") from None
             if self._is_chatty:
-                tell(f"Debug: {method} {self.place}{path}: {answer.status}")
+                report(f"Debug: {method} {self.place}{path}: {answer.status}")
             yield answer
         finally:
             connection.close()
@@ -508,12 +516,12 @@ class Server:
     def get(
         self, method: str, path: str, query: Sequence[tuple[str, str]] = (), accept: str = "application/json"
     ) -> tuple[int, str]:
-        """Send a request; return the status, which is one of success, and the text of the answer.
+        """Send a request; return the status, which is a success, and the text of the answer.
 
-        A server that is busy is asked again a few times where that does no harm.
+        A GET request is repeated a few times if the server is busy.
 
         Raises:
-            Failure: it cannot be reached, or refuses.
+            Failure: the server cannot be reached, or refuses the request.
         """
         for attempt in range(_MAX_TRIES):
             with self.ask(method, path, query, accept=accept) as answer:
@@ -525,19 +533,19 @@ class Server:
         raise AssertionError("the last attempt returns or raises")
 
     def find_user(self) -> str:
-        """Return the name of the user, as the server knows it."""
-        told = read_json(self.get("GET", "/v1/preauth/validateAuth")[1])
-        if not isinstance(told, dict) or not isinstance(told.get("username"), str):
-            raise Failure("The server does not say who you are.")
-        return str(told["username"])
+        """Return the name of the user to whom the server has given the token."""
+        record = read_json(self.get("GET", "/v1/preauth/validateAuth")[1])
+        if not isinstance(record, dict) or not isinstance(record.get("username"), str):
+            raise Failure("The server's answer has no user name.")
+        return str(record["username"])
 
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Any:
-        """Return what is at a path."""
+        """Return the JSON answer of a GET request."""
         return read_json(self.get("GET", path, query)[1])
 
 
 def find_proxy(place: Place) -> urllib.parse.SplitResult | None:
-    """Return the proxy to a place, as https_proxy, http_proxy and no_proxy say; None: there is none."""
+    """Return the proxy for an address from https_proxy, http_proxy and no_proxy; None: no proxy."""
     if place.is_here or urllib.request.proxy_bypass(place.host):
         return None
     proxy = urllib.request.getproxies().get(place.scheme)
@@ -553,7 +561,7 @@ def find_proxy(place: Place) -> urllib.parse.SplitResult | None:
 
 
 def make_tls() -> ssl.SSLContext:
-    """Return how connections are encrypted: unchecked, unless DLICMD_CA_FILE names the authorities to trust."""
+    """Return the TLS context. It checks certificates only if DLICMD_CA_FILE names the authorities to trust."""
     authorities = os.environ.get("DLICMD_CA_FILE")
     if authorities:
         try:
@@ -576,7 +584,7 @@ def _send(
     try:
         connection.request(method, target, body=body, headers=headers)
     except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-        # A server that will not have an upload may answer before it has read all of it.
+        # A server that refuses an upload may answer before it has read all of it.
         if body is None:
             raise
     return connection.getresponse()
@@ -596,7 +604,7 @@ def _make_form(upload: Upload, boundary: str) -> tuple[Iterator[bytes], int]:
         while left:
             chunk = upload.content.read(min(left, _CHUNK_BYTES))
             if not chunk:
-                raise Failure(f"{upload.name} became shorter while it was sent; nothing was submitted. Try again.")
+                raise Failure(f"{upload.name} became shorter during the upload; nothing was submitted. Try again.")
             left -= len(chunk)
             yield chunk
         yield tail
@@ -604,28 +612,29 @@ def _make_form(upload: Upload, boundary: str) -> tuple[Iterator[bytes], int]:
     return chunks(), len(head) + upload.num_bytes + len(tail)
 
 
-_UNKNOWN_HOST = "no such host is known"
-_SAYINGS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...]
-_SAYINGS = (
+_BROKEN = "The connection broke before the whole answer had arrived"
+_UNKNOWN_HOST = "the host name is unknown"
+_EXPLANATIONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...]
+_EXPLANATIONS = (
     ((socket.gaierror, UnicodeError), _UNKNOWN_HOST),
     ((socket.timeout, TimeoutError), "no answer in time"),
-    (ConnectionRefusedError, "nothing listens there"),
+    (ConnectionRefusedError, "no program listens on this port"),
     (
         ssl.SSLCertVerificationError,
-        "its certificate is not signed by an authority of DLICMD_CA_FILE, or is another host's",
+        "the server's certificate is not signed by an authority of DLICMD_CA_FILE, or is for another host",
     ),
-    (ssl.SSLError, "it does not speak TLS"),
-    (http.client.RemoteDisconnected, "it closed the connection"),
-    (http.client.IncompleteRead, "part of it is missing"),
-    (http.client.HTTPException, "what answers does not speak HTTP"),
+    (ssl.SSLError, "the server does not use TLS"),
+    (http.client.RemoteDisconnected, "the server closed the connection"),
+    (http.client.IncompleteRead, "part of the answer is missing"),
+    (http.client.HTTPException, "the answer is not HTTP"),
 )
 
 
 def describe(error: Exception) -> str:
-    """Say what is wrong with a connection or a file."""
-    for kind, saying in _SAYINGS:
+    """Return an explanation of an error of a connection or a file."""
+    for kind, explanation in _EXPLANATIONS:
         if isinstance(error, kind):
-            return saying
+            return explanation
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
@@ -633,7 +642,7 @@ def read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield the bytes of an answer.
 
     Raises:
-        Unreachable: the connection broke before they were all there.
+        Unreachable: the connection broke before the whole answer had arrived.
     """
     promised = answer.headers.get("Content-Length", "")
     num_bytes = 0
@@ -641,14 +650,14 @@ def read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
         try:
             chunk = answer.read(_CHUNK_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(describe(error), "The connection broke before all of the answer was here") from None
+            raise Unreachable(describe(error), _BROKEN) from None
         if not chunk:
             break
         num_bytes += len(chunk)
         yield chunk
     if promised.isdigit() and num_bytes < int(promised):
-        why = f"{num_bytes} of {promised} bytes came"
-        raise Unreachable(why, "The connection broke before all of the answer was here")
+        why = f"{num_bytes} of {promised} bytes arrived"
+        raise Unreachable(why, _BROKEN)
 
 
 def read_text(answer: http.client.HTTPResponse) -> str:
@@ -657,7 +666,7 @@ def read_text(answer: http.client.HTTPResponse) -> str:
 
 
 def read_json(text: str) -> Any:
-    """Read JSON that a server has sent."""
+    """Return the value of a JSON text from the server."""
     try:
         return json.loads(text)
     except ValueError:
@@ -665,33 +674,34 @@ def read_json(text: str) -> Any:
 
 
 def shorten(text: str) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the first 300 characters of a text, on one line."""
     return " ".join(text.split())[:300]
 
 
 def check(answer: http.client.HTTPResponse) -> None:
-    """Raise what an answer means if it is not one of success."""
+    """Raise a Failure that explains an answer, unless its status is a success."""
     if 200 <= answer.status < 300:
         return
     if 300 <= answer.status < 400:
         where = answer.headers.get("Location", "somewhere else")
-        raise Failure(f"The server sends on to {where}. Name the host and port where it answers itself.")
-    told = explain(read_text(answer))
+        raise Failure(f"The server redirects to {where}. Give the host and port of the server itself.")
+    message = explain(read_text(answer))
     denied = "Authentication error. The request was denied."
     if answer.status == 401:
-        raise Failure(told or "Log on (again) with --logon.", NOT_LOGGED_ON, denied)
+        raise Failure(message or "Log on again with --logon.", NOT_LOGGED_ON, denied)
     if answer.status == 403:
-        raise Failure(told or "You may not do this.", REFUSED, denied)
-    message = told if told.startswith(f"Error {answer.status}") else f"Error {answer.status}: {told or answer.reason}"
+        raise Failure(message or "You may not do this.", REFUSED, denied)
+    if not message.startswith(f"Error {answer.status}"):
+        message = f"Error {answer.status}: {message or answer.reason}"
     if answer.status == 404:
         raise Missing(message)
     if answer.status in (502, 503, 504):
-        raise Away(message)
+        raise Unavailable(message)
     raise Failure(message, NOT_SUPPORTED if answer.status == 501 else REFUSED)
 
 
 def explain(text: str) -> str:
-    """Return what a refusal says: plain text, or the sentence inside of a JSON object.
+    """Return the message of an error: the plain text, or the message in a JSON object.
 
     >>> explain('{"detail": "No such job."}'), explain("Error 400: no group x")
     ('No such job.', 'Error 400: no group x')
@@ -707,27 +717,27 @@ def explain(text: str) -> str:
     return "" if text.lstrip().startswith("<") else shorten(text)
 
 
-def find_server(asked: Asked) -> Server:
-    """Find where the server answers, by asking for its settings without a token.
+def find_server(line: CommandLine) -> Server:
+    """Find the address of the server, by a request for its settings without a token.
 
-    Where the user has logged on before is looked at first; then HTTPS comes before HTTP.
+    Addresses with a token in ``~/.dlicmd`` are tried first; otherwise HTTPS before HTTP.
 
     Raises:
-        Failure: no host was given, or WMLA's REST answers at none of the places.
+        Failure: no host was given, or no address has WMLA's REST interface.
     """
-    host = asked.options.get("--rest-host", "").strip()
+    host = line.options.get("--rest-host", "").strip()
     if not host:
-        raise Failure("Which server? Give --rest-host HOST, or set DLICMD_REST_HOST.", MISUSED)
-    level = asked.options.get("--debug-level", "0").lower()
+        raise Failure("No server is given. Give --rest-host HOST, or set DLICMD_REST_HOST.", MISUSED)
+    level = line.options.get("--debug-level", "0").lower()
     is_chatty = level not in ("", "0", "off", "none", "error", "warn", "warning", "info")
     kept = read_keys()
-    places = list_places(host, asked.number("--rest-port", -1))
+    places = list_places(host, line.number("--rest-port", -1))
     found = []
     for place in sorted(places, key=lambda place: str(place) not in kept):
         server = Server(place, is_chatty)
         try:
             with server.ask("GET", f"{API}/conf", limit_s=_PROBE_LIMIT_S) as answer:
-                why = judge(answer)
+                why = find_mismatch(answer)
         except Unreachable as error:
             why = error.why
             if why == _UNKNOWN_HOST:
@@ -735,39 +745,37 @@ def find_server(asked: Asked) -> Server:
         if not why:
             return server
         found.append(f"{place}: {why}")
-    told = "; ".join(found)
-    raise Away(f"Cannot find the server. {told}. Check --rest-host and --rest-port.", NOT_REACHED)
+    raise Unavailable(f"Cannot find the server. {'; '.join(found)}. Check --rest-host and --rest-port.", NOT_REACHED)
 
 
-def judge(answer: http.client.HTTPResponse) -> str:
-    """Return why an answer to the probe is not one of WMLA's REST; empty: it is.
+def find_mismatch(answer: http.client.HTTPResponse) -> str:
+    """Return why an answer to the probe does not come from WMLA's REST interface; "" if it does.
 
-    The password must not go to any other program that answers there, so a refusal counts only in the form of such a
-    server.
+    The password must not be sent to another program, so an error counts only if it has the form of WMLA or Legato.
     """
     kind = answer.headers.get("Content-Type") or ""
     if 300 <= answer.status < 400:
-        return f"sends on to {answer.headers.get('Location', 'somewhere else')}"
+        return f"redirects to {answer.headers.get('Location', 'somewhere else')}"
     if answer.status == 200 and "json" in kind:
         return ""
     text = read_text(answer)
     if answer.status == 421:
-        return explain(text) or "it does not know this host"
+        return explain(text) or "the server does not accept this host name"
     if answer.status != 404 and (text.startswith(f"Error {answer.status}") or "problem+json" in kind):
         return ""
-    return f"something answers ({answer.status}), but not WMLA's REST"
+    return f"the answer ({answer.status}) is not from WMLA's REST interface"
 
 
 # ---------------------------------------------------------------- tokens
 
 
 def keys_path() -> Path:
-    """Return the file that keeps tokens."""
+    """Return the path of the file with the tokens."""
     return Path.home() / ".dlicmd"
 
 
 def read_keys() -> dict[str, str]:
-    """Return the tokens that are kept, by server; none, if the file belongs to another user or program."""
+    """Return the stored tokens by server; none if the file cannot be read or does not have this form."""
     try:
         kept = json.loads(keys_path().read_text(encoding="utf-8"))["tokens"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -776,7 +784,7 @@ def read_keys() -> dict[str, str]:
 
 
 def write_keys(keys: Mapping[str, str]) -> None:
-    """Keep these tokens, in a file that was never readable for others."""
+    """Store tokens in a file that no other user can read at any time."""
     path = keys_path()
     draft = path.with_name(f".dlicmd-{uuid.uuid4().hex}")
     try:
@@ -789,67 +797,67 @@ def write_keys(keys: Mapping[str, str]) -> None:
             draft.unlink()
             raise
     except OSError as error:
-        raise Failure(f"Cannot keep the token in {path}: {describe(error)}.") from None
+        raise Failure(f"Cannot store the token in {path}: {describe(error)}.") from None
 
 
 def make_basic(name: str, password: str) -> str:
-    """Return the header of HTTP's basic authentication."""
+    """Return the value of the Authorization header for a name and a password."""
     if ":" in name:
-        raise Failure(f"A user's name has no colon: '{name}'.", MISUSED)
+        raise Failure(f"The user name '{name}' contains a colon, which is not allowed.", MISUSED)
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode('utf-8', 'surrogateescape')).decode()}"
 
 
 def make_bearer(token: str) -> str:
-    """Return the header that shows a token."""
+    """Return the value of the Authorization header for a token."""
     if re.fullmatch("[!-~]+", token) is None:
-        raise Failure("That is no token: it is empty, or has blanks or characters beyond ASCII in it.")
+        raise Failure("The token cannot be used: it is empty, or contains blanks or characters that are not ASCII.")
     return f"Bearer {token}"
 
 
-def log_on(asked: Asked) -> int:
-    """Carry out ``--logon``."""
-    server = find_server(asked)
+def log_on(line: CommandLine) -> int:
+    """Run ``--logon``."""
+    server = find_server(line)
     if server.place.scheme == "http" and not server.place.is_here:
-        tell(f"Notice: {server.place} does not encrypt; password and token can be read on their way.")
-    token = asked.options.get("--jwt-token")
+        report(f"Notice: The connection to {server.place} is not encrypted: others may read password and token.")
+    token = line.options.get("--jwt-token")
     if token:
         server.authorization = make_bearer(token)
         server.get("GET", f"{API}/conf")
     else:
-        token = fetch_token(server, asked)
+        token = fetch_token(server, line)
     write_keys({**read_keys(), str(server.place): token})
     say(f"Logged on to {server.place}.")
     return DONE
 
 
-def fetch_token(server: Server, asked: Asked) -> str:
-    """Return the token that the server gives for a name and a password."""
-    name = asked.options.get("--username") or _ask_for("Username", "--username or DLICMD_USERNAME", input)
-    password = asked.options.get("--password") or _ask_for("Password", "DLICMD_PASSWORD", getpass.getpass)
+def fetch_token(server: Server, line: CommandLine) -> str:
+    """Log on with a name and a password, and return the token."""
+    name = line.options.get("--username") or _ask_for("Username", "--username or DLICMD_USERNAME", input)
+    password = line.options.get("--password") or _ask_for("Password", "DLICMD_PASSWORD", getpass.getpass)
     with server.ask("GET", "/auth/v1/logon", authorization=make_basic(name, password)) as answer:
         check(answer)
-        told = read_json(read_text(answer))
-    token = told.get("accessToken") if isinstance(told, dict) else None
+        record = read_json(read_text(answer))
+    token = record.get("accessToken") if isinstance(record, dict) else None
     if not isinstance(token, str):
-        raise Failure("The server's answer holds no token.")
+        raise Failure("The server's answer has no token.")
     make_bearer(token)
     return token
 
 
 def _ask_for(what: str, option: str, ask: Callable[[str], str]) -> str:
-    """Ask the user, or read a line of what is piped in."""
-    told = ""
+    """Ask the user in a terminal, else read a line of the standard input."""
+    text = ""
     with contextlib.suppress(EOFError, UnicodeDecodeError):
         if sys.stdin is not None:
-            told = ask(f"{what}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
-    if not told:
-        raise Failure(f"{what}? Give {option}, pipe it in as a line, or run this where it can ask.", MISUSED)
-    return told
+            text = ask(f"{what}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        raise Failure(f"{what} is missing. Give {option}, pipe it in as a line, or run this in a terminal.", MISUSED)
+    return text
 
 
-def log_off(asked: Asked) -> int:
-    """Carry out ``--logoff``: the token ends on the server, and here in any case."""
-    server = open_server(asked)
+def log_off(line: CommandLine) -> int:
+    """Run ``--logoff``: revoke the token on the server, and remove it from ``~/.dlicmd`` in any case."""
+    server = open_server(line)
     try:
         server.get("POST", "/auth/v1/logoff")
     except Failure as failure:
@@ -861,15 +869,15 @@ def log_off(asked: Asked) -> int:
     return DONE
 
 
-def open_server(asked: Asked) -> Server:
-    """Find the server, with what it knows the user by: a token, name and password, or the token kept, in this order.
+def open_server(line: CommandLine) -> Server:
+    """Find the server, and set its credentials: a given token, name and password, or the stored token, in this order.
 
     Raises:
-        Failure: there is none of them.
+        Failure: the server was not found, or there are no credentials.
     """
-    server = find_server(asked)
-    token = asked.options.get("--jwt-token")
-    name, password = asked.options.get("--username"), asked.options.get("--password")
+    server = find_server(line)
+    token = line.options.get("--jwt-token")
+    name, password = line.options.get("--username"), line.options.get("--password")
     if token:
         server.authorization = make_bearer(token)
     elif name and password:
@@ -883,22 +891,22 @@ def open_server(asked: Asked) -> Server:
     return server
 
 
-# ---------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------- output
 
 
 def say_json(value: Any) -> None:
-    """Write a value as people and programs can read it."""
+    """Print a value as indented JSON."""
     say(json.dumps(value, indent=4))
 
 
 def say_text(text: str) -> None:
-    """Write an answer as it is, on lines of its own."""
+    """Print a text unchanged, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
     sys.stdout.flush()
 
 
 def say_answer(text: str) -> None:
-    """Write an answer: JSON laid out for reading, all else as it is."""
+    """Print an answer: JSON is indented, other texts are unchanged."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -907,15 +915,15 @@ def say_answer(text: str) -> None:
         say_json(value)
 
 
-def say_rows(asked: Asked, records: Any, columns: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
-    """Write records as a table, as JSON, or as a table of columns chosen.
+def say_rows(line: CommandLine, records: Any, columns: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+    """Print records as a table, as JSON, or as a table of chosen columns.
 
     Args:
-        asked: says which, with ``--output``.
-        records: what the server has sent.
-        columns: how the columns of the table are made of a record, by their titles.
+        line: has the format in ``--output``.
+        records: the server's answer.
+        columns: functions of a record that return a column's value, by the column's title.
     """
-    form = asked.options.get("--output", "")
+    form = line.options.get("--output", "")
     rows = [record for record in list_records(records) if isinstance(record, dict)]
     if form == "json":
         say_json(records)
@@ -924,11 +932,11 @@ def say_rows(asked: Asked, records: Any, columns: Mapping[str, Callable[[dict[st
     if form.startswith("custom-columns="):
         chosen = [name.strip() for name in form.partition("=")[2].split(",") if name.strip()]
     if not chosen:
-        raise Failure(f"--output is json or custom-columns=A,B, not '{form}'.", MISUSED)
+        raise Failure(f"--output must be json or custom-columns=A,B, not '{form}'.", MISUSED)
     unknown = [name for name in chosen if name not in columns and not any(name in row for row in rows)]
     if unknown and rows:
         known = ", ".join(sorted({*columns, *(key for row in rows for key in row)}))
-        raise Failure(f"There is no column {', '.join(unknown)}. There are {known}.", MISUSED)
+        raise Failure(f"There is no column {', '.join(unknown)}. The columns are {known}.", MISUSED)
     say_table([chosen, *([_cell(columns, name, row) for name in chosen] for row in rows)])
 
 
@@ -940,14 +948,14 @@ def _cell(columns: Mapping[str, Callable[[dict[str, Any]], Any]], name: str, row
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write rows in columns."""
+    """Print rows in aligned columns."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     for row in rows:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
 def list_records(value: Any) -> list[Any]:
-    """Return the list in an answer: the answer itself, or the one list of an object.
+    """Return the records in an answer: the answer itself if it is a list, or the only list in an object.
 
     >>> list_records([1]), list_records({"total": 1, "items": [1]}), list_records({"id": 1})
     ([1], [1], [{'id': 1}])
@@ -960,7 +968,7 @@ def list_records(value: Any) -> list[Any]:
 
 
 def read_time(value: Any) -> float | None:
-    """Return a time in seconds since 1970, of such a number or of ISO 8601; None: it is none.
+    """Return a time in seconds since 1970, from a number of seconds or an ISO 8601 text; None if it is neither.
 
     >>> read_time(12), read_time("1970-01-01T00:00:12Z"), read_time("soon"), read_time(None)
     (12.0, 12.0, None, None)
@@ -976,7 +984,7 @@ def read_time(value: Any) -> float | None:
 
 
 def write_time(value: Any) -> str:
-    """Return a time as one word that sorts.
+    """Return a time as ISO 8601 in UTC; "" if there is none.
 
     >>> write_time(12), write_time(None)
     ('1970-01-01T00:00:12Z', '')
@@ -988,7 +996,7 @@ def write_time(value: Any) -> str:
 
 
 def write_span(begin: Any, end: Any) -> str:
-    """Return the time between two times in one word; without an end until now.
+    """Return the duration between two times as one word; without an end, until now; "" without a beginning.
 
     >>> write_span(1, 43), write_span(1, 7201), write_span(1, 90001), write_span(None, 1)
     ('42s', '2h0m', '1d1h', '')
@@ -1006,7 +1014,7 @@ def write_span(begin: Any, end: Any) -> str:
 
 
 def write_size(num_bytes: int) -> str:
-    """Return a number of bytes as in ``1.9K``.
+    """Return a number of bytes in the form ``1.9K``.
 
     >>> write_size(1946), write_size(10), write_size(3 * 2**30)
     ('1.9K', '10.0B', '3.0G')
@@ -1022,29 +1030,29 @@ def write_size(num_bytes: int) -> str:
 # ---------------------------------------------------------------- executions
 
 
-def start(asked: Asked) -> int:
-    """Carry out ``--exec-start``: pack what is to be sent, send it, say which execution it became."""
-    words = ["--exec-start", asked.operands[0], *asked.submission]
-    tell_ignored(asked.submission)
+def start(line: CommandLine) -> int:
+    """Run ``--exec-start``: pack and upload the program, and print the id of the execution."""
+    words = ["--exec-start", line.operands[0], *line.submission]
+    report_ignored(line.submission)
     with contextlib.ExitStack() as stack:
         file: Path | None = None
         directory: Path | None = None
-        if asked.model_dir is not None:
-            directory = find_directory(asked.model_dir, asked.model_main)
+        if line.model_dir is not None:
+            directory = find_directory(line.model_dir, line.model_main)
             words = replace_value(words, "--model-dir", directory.name)
-        elif asked.model_main is not None and not Path(asked.model_main).is_absolute():
-            file = Path(asked.model_main).expanduser()
+        elif line.model_main is not None and not Path(line.model_main).is_absolute():
+            file = Path(line.model_main).expanduser()
             words = replace_value(words, "--model-main", file.name)
-        server = open_server(asked)
+        server = open_server(line)
         upload = None
         if directory or file:
             say("Copying files and directories ...")
             upload = pack(directory, stack) if directory else open_file(file or Path(), stack)
             say(f"Content size: {write_size(upload.num_bytes)}")
-        record = submit(server, [("args", join_arguments(words)), *read_query(asked)], upload)
+        record = submit(server, [("args", join_arguments(words)), *read_query(line)], upload)
     if not isinstance(record, dict) or not isinstance(record.get("id"), str):
-        raise Failure(f"The server took it, but does not say under which id: {shorten(json.dumps(record))}")
-    tell_others(str(record.get("notice") or ""), asked.submission)
+        raise Failure(f"The server accepted the submission, but its answer has no id: {shorten(json.dumps(record))}")
+    report_notice(str(record.get("notice") or ""), line.submission)
     say_json({"execId": record["id"], "appId": record.get("appId") or record["id"]})
     return DONE
 
@@ -1053,9 +1061,10 @@ def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | No
     """Send a submission and return the record of the execution.
 
     Raises:
-        Failure: refused; or the connection broke, and it is unknown whether it was accepted.
+        Failure: the server refused the submission; or the connection broke, and the command cannot know whether the
+            server accepted it.
     """
-    hint = "Look with --exec-get-all whether it was taken before you submit it again."
+    hint = "Check with --exec-get-all whether the server accepted the submission before you submit again."
     try:
         with server.ask("POST", f"{API}/execs/", query, upload=upload, limit_s=_UPLOAD_LIMIT_S) as answer:
             check(answer)
@@ -1063,30 +1072,30 @@ def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | No
     except Unreachable as error:
         raise Failure(f"{error} {hint}", NOT_REACHED) from None
     except KeyboardInterrupt:
-        raise Failure(f"Interrupted while it was submitted. {hint}", INTERRUPTED) from None
+        raise Failure(f"Interrupted during the submission. {hint}", INTERRUPTED) from None
     return read_json(text)
 
 
-def tell_ignored(words: Sequence[str]) -> None:
-    """Say of each option that does nothing here why that is so."""
+def report_ignored(words: Sequence[str]) -> None:
+    """Print a notice for each option without effect, with the reason."""
     end = words.index("--") if "--" in words else len(words)
     for name in dict.fromkeys(word.partition("=")[0] for word in words[:end]):
         _, does, why = SUBMIT.get(name, ("", "", ""))
         if why and not does:
-            tell(f"Notice: {name} is ignored: {why}.")
+            report(f"Notice: {name} is ignored: {why}.")
 
 
-def tell_others(notice: str, words: Sequence[str]) -> None:
+def report_notice(notice: str, words: Sequence[str]) -> None:
     """Print the server's notices about a submission, except those that were printed already."""
     first = re.match(r"Accepted, but without effect here: (.*?)\.(?: |$)", notice)
     if first and set(first[1].split(", ")) <= {word.partition("=")[0] for word in words}:
         notice = notice[first.end() :]
     if notice:
-        tell(f"Notice: {notice}")
+        report(f"Notice: {notice}")
 
 
 def replace_value(words: Sequence[str], option: str, value: str) -> list[str]:
-    """Return the words with another value of an option.
+    """Return the words of a submission with another value of an option.
 
     >>> replace_value(["--model-dir", "../a", "--", "--model-dir", "../a"], "--model-dir", "a")
     ['--model-dir', 'a', '--', '--model-dir', '../a']
@@ -1100,21 +1109,21 @@ def replace_value(words: Sequence[str], option: str, value: str) -> list[str]:
 
 
 def find_directory(text: str, main: str | None) -> Path:
-    """Return the model directory, by a path whose last part is its name.
+    """Return the absolute path of the model directory.
 
     Raises:
-        Failure: it is none, or the program is not in it.
+        Failure: it is not a directory, or the program is not in it.
     """
     given = Path(text).expanduser()
-    directory = Path(os.path.abspath(given))  # noqa: PTH100  # `..` goes, links stay: the name is the one that was typed
+    directory = Path(os.path.abspath(given))  # noqa: PTH100  # keeps links, so the name stays as typed
     if not directory.is_dir():
         found = "it is not a directory" if directory.exists() else "there is no such directory"
         raise Failure(f"Cannot send --model-dir '{text}': {found}.")
     if not directory.name:
-        raise Failure(f"Cannot send --model-dir '{text}': it has no name. Send a directory below it.")
-    # Both ways of naming it are understood: from the directory on, and with the directory's name before.
+        raise Failure(f"Cannot send --model-dir '{text}': it has no name. Send a subdirectory.")
+    # The program's path may be relative to the directory, or begin with the directory's name.
     if main is not None and not _is_inside(directory, main):
-        raise Failure(f"There is no file '{main}' in '{text}'. --model-main names the program inside of --model-dir.")
+        raise Failure(f"There is no file '{main}' in '{text}'. --model-main must be the path of a file in --model-dir.")
     return directory
 
 
@@ -1125,11 +1134,11 @@ def _is_inside(directory: Path, main: str) -> bool:
 
 
 def open_file(path: Path, stack: contextlib.ExitStack) -> Upload:
-    """Open a program that is sent alone."""
+    """Open a program that is uploaded as a single file."""
     try:
         content = stack.enter_context(path.open("rb"))
     except OSError as error:
-        hint = " Give the directory that it lies in with --model-dir." if not path.exists() else ""
+        hint = " Give the directory of the program with --model-dir." if not path.exists() else ""
         raise Failure(f"Cannot send --model-main '{path}': {describe(error)}.{hint}") from None
     about = os.fstat(content.fileno())
     if not stat.S_ISREG(about.st_mode):
@@ -1138,11 +1147,12 @@ def open_file(path: Path, stack: contextlib.ExitStack) -> Upload:
 
 
 def pack(directory: Path, stack: contextlib.ExitStack) -> Upload:
-    """Pack a directory: its own name on top, links as what they lead to, and nothing about whose files they are.
+    """Pack a directory as a compressed tar file.
 
-    The same files make the same bytes.
+    The directory itself is at the top of the archive. Links are followed, and owners are removed. The same files give
+    the same bytes.
     """
-    content: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+    content: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the ExitStack closes it
     try:
         zipped = gzip.GzipFile("", "wb", fileobj=content, mtime=0)
         with zipped, tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar:
@@ -1157,7 +1167,7 @@ def pack(directory: Path, stack: contextlib.ExitStack) -> Upload:
 
 
 def add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    """Put a file or directory into an archive."""
+    """Add a file or directory to an archive."""
     about = tar.gettarinfo(str(path), name)
     about.uid = about.gid = 0
     about.uname = about.gname = ""
@@ -1169,14 +1179,15 @@ def add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def walk(directory: Path, name: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, str]]:
-    """Yield a directory and all in it, with their names in the archive, in one order everywhere.
+    """Yield a directory and everything in it, with their names in the archive, in the order of their names.
 
-    What is neither file nor directory is left out, and said; so is a link that leads nowhere, or to where it is.
+    Entries that are neither files nor directories, broken links and links to a parent directory are skipped, with a
+    notice.
     """
     about = directory.stat()
     here = (about.st_dev, about.st_ino)
     if here in above:
-        tell(f"Notice: {directory} is left out: it leads back to a directory that it is in.")
+        report(f"Notice: {directory} is not packed: it is a link to a directory that contains it.")
         return
     yield directory, name
     for entry in sorted(directory.iterdir()):
@@ -1186,13 +1197,13 @@ def walk(directory: Path, name: str, above: tuple[tuple[int, int], ...]) -> Iter
         elif entry.is_file():
             yield entry, inside
         else:
-            found = "a link that leads nowhere" if entry.is_symlink() else "no file"
-            tell(f"Notice: {entry} is left out: it is {found}.")
+            found = "a broken link" if entry.is_symlink() else "neither a file nor a directory"
+            report(f"Notice: {entry} is not packed: it is {found}.")
 
 
-def read_query(asked: Asked) -> list[tuple[str, str]]:
-    """Return the further arguments of the query."""
-    return urllib.parse.parse_qsl(asked.options.get("--query-args", "").lstrip("?&"), keep_blank_values=True)
+def read_query(line: CommandLine) -> list[tuple[str, str]]:
+    """Return the names and values of ``--query-args``."""
+    return urllib.parse.parse_qsl(line.options.get("--query-args", "").lstrip("?&"), keep_blank_values=True)
 
 
 EXEC_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -1208,47 +1219,47 @@ EXEC_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def show_execs(asked: Asked) -> int:
-    """Carry out ``--exec-get-all``."""
-    say_rows(asked, open_server(asked).get_json(f"{API}/execs", read_query(asked)), EXEC_COLUMNS)
+def show_execs(line: CommandLine) -> int:
+    """Run ``--exec-get-all``."""
+    say_rows(line, open_server(line).get_json(f"{API}/execs", read_query(line)), EXEC_COLUMNS)
     return DONE
 
 
-def show_exec(asked: Asked) -> int:
-    """Carry out ``--exec-get``."""
-    record = open_server(asked).get_json(f"{API}/execs/{one(asked)}", read_query(asked))
-    if asked.options.get("--output", "json") == "json":
+def show_exec(line: CommandLine) -> int:
+    """Run ``--exec-get``."""
+    record = open_server(line).get_json(f"{API}/execs/{read_id(line)}", read_query(line))
+    if line.options.get("--output", "json") == "json":
         say_json(record)
     else:
-        say_rows(asked, record, EXEC_COLUMNS)
+        say_rows(line, record, EXEC_COLUMNS)
     return DONE
 
 
-def one(asked: Asked) -> str:
-    """Return the id or name that a command is about, as one part of a path."""
-    text = asked.operands[0]
+def read_id(line: CommandLine) -> str:
+    """Return the id or name in the first operand, which becomes a part of a URL's path."""
+    text = line.operands[0]
     if not text or text in (".", "..") or "/" in text:
-        raise Failure(f"'{text}' is no id.", MISUSED)
+        raise Failure(f"'{text}' is not an id.", MISUSED)
     return text
 
 
-def stop_exec(asked: Asked) -> int:
-    """Carry out ``--exec-stop``."""
-    status, _ = open_server(asked).get("POST", f"{API}/execs/{one(asked)}/stop", read_query(asked))
-    say(f"Stop exec {one(asked)} succeed. HTTP:{status} ")
+def stop_exec(line: CommandLine) -> int:
+    """Run ``--exec-stop``."""
+    status, _ = open_server(line).get("POST", f"{API}/execs/{read_id(line)}/stop", read_query(line))
+    say(f"Stop exec {read_id(line)} succeed. HTTP:{status} ")
     return DONE
 
 
-def delete_exec(asked: Asked) -> int:
-    """Carry out ``--exec-delete``."""
-    status, _ = open_server(asked).get("DELETE", f"{API}/execs/{one(asked)}", read_query(asked))
-    say(f"Delete exec {one(asked)} succeed. HTTP:{status} ")
+def delete_exec(line: CommandLine) -> int:
+    """Run ``--exec-delete``."""
+    status, _ = open_server(line).get("DELETE", f"{API}/execs/{read_id(line)}", read_query(line))
+    say(f"Delete exec {read_id(line)} succeed. HTTP:{status} ")
     return DONE
 
 
-def delete_execs(asked: Asked) -> int:
-    """Carry out ``--exec-delete-all``."""
-    open_server(asked).get("DELETE", f"{API}/execs", read_query(asked))
+def delete_execs(line: CommandLine) -> int:
+    """Run ``--exec-delete-all``."""
+    open_server(line).get("DELETE", f"{API}/execs", read_query(line))
     say("Execs are deleted")
     return DONE
 
@@ -1256,15 +1267,15 @@ def delete_execs(asked: Asked) -> int:
 TRAINING_LOGS = {"--exec-trainlogs": "outerrlog", "--exec-trainoutlogs": "outlog", "--exec-trainerrlogs": "errlog"}
 
 
-def show_training_log(asked: Asked) -> int:
-    """Carry out ``--exec-trainlogs`` and those like it."""
-    query = [("logType", TRAINING_LOGS[asked.command]), *read_query(asked)]
-    server = open_server(asked)
-    with server.ask("GET", f"{API}/execs/{one(asked)}/log", query, accept="text/plain") as answer:
+def show_training_log(line: CommandLine) -> int:
+    """Run ``--exec-trainlogs``, ``--exec-trainoutlogs`` or ``--exec-trainerrlogs``."""
+    query = [("logType", TRAINING_LOGS[line.command]), *read_query(line)]
+    server = open_server(line)
+    with server.ask("GET", f"{API}/execs/{read_id(line)}/log", query, accept="text/plain") as answer:
         check(answer)
         if "json" in (answer.headers.get("Content-Type") or ""):
-            told = read_json(read_text(answer))
-            say_text(told if isinstance(told, str) else json.dumps(told))
+            text = read_json(read_text(answer))
+            say_text(text if isinstance(text, str) else json.dumps(text))
         else:
             copy_to_output(answer)
     return DONE
@@ -1284,14 +1295,14 @@ def copy_to_output(answer: http.client.HTTPResponse) -> None:
 LOGS = {"launcherlogs": "launcherlog", "outlogs": "stdout", "errlogs": "stderr"}
 
 
-def show_process_logs(asked: Asked) -> int:
-    """Carry out ``--exec-outlogs``, ``--app-outlogs`` and those like them: of the driver, then of each executor."""
-    server = open_server(asked)
-    base = f"{API}/scheduler/applications/{one(asked)}"
-    log = LOGS[asked.command.rpartition("-")[2]]
-    for whose in ["driver", *(f"executor/{number}" for number in list_executors(server, one(asked)))]:
+def show_process_logs(line: CommandLine) -> int:
+    """Run ``--exec-outlogs``, ``--app-outlogs`` and similar commands: print logs of the driver and of each executor."""
+    server = open_server(line)
+    base = f"{API}/scheduler/applications/{read_id(line)}"
+    log = LOGS[line.command.rpartition("-")[2]]
+    for whose in ["driver", *(f"executor/{number}" for number in list_executors(server, read_id(line)))]:
         try:
-            text = server.get("GET", f"{base}/{whose}/logs/{log}", read_query(asked), accept="text/plain")[1]
+            text = server.get("GET", f"{base}/{whose}/logs/{log}", read_query(line), accept="text/plain")[1]
         except Missing:
             text = "(there is no such log)"
         say(f"======== {whose.replace('/', ' ')} {log} ========")
@@ -1300,7 +1311,7 @@ def show_process_logs(asked: Asked) -> int:
 
 
 def list_executors(server: Server, name: str) -> list[int]:
-    """Return the numbers of the executors that an application has or had."""
+    """Return the numbers of the present and former executors of an application."""
     found = list_records(server.get_json(f"{API}/scheduler/applications", [("applicationid", name)]))
     if not found or not isinstance(found[0], dict):
         raise Failure(f"There is no application {name}.")
@@ -1310,19 +1321,19 @@ def list_executors(server: Server, name: str) -> list[int]:
     return sorted(set(numbers)) if len(set(numbers)) == len(executors) else list(range(1, len(executors) + 1))
 
 
-def fetch_result(asked: Asked) -> int:
-    """Carry out ``--exec-trainresult``: a file in this directory, by the name that the server gives it."""
-    server = open_server(asked)
-    path = f"{API}/execs/{one(asked)}/result"
+def fetch_result(line: CommandLine) -> int:
+    """Run ``--exec-trainresult``: save the result in the working directory under the name that the server gives."""
+    server = open_server(line)
+    path = f"{API}/execs/{read_id(line)}/result"
     kind = "application/octet-stream"
-    with server.ask("GET", path, read_query(asked), accept=kind, limit_s=_UPLOAD_LIMIT_S) as answer:
+    with server.ask("GET", path, read_query(line), accept=kind, limit_s=_UPLOAD_LIMIT_S) as answer:
         check(answer)
-        name = choose_name(answer.headers.get("Content-Disposition") or "", one(asked))
+        name = choose_name(answer.headers.get("Content-Disposition") or "", read_id(line))
         draft = Path(f".{name}.{uuid.uuid4().hex}")
         try:
             save(answer, draft)
             if Path(name).exists():
-                tell(f"Notice: {name} was here already and is replaced.")
+                report(f"Notice: {name} exists and is replaced.")
             draft.replace(name)
         except OSError as error:
             raise Failure(f"Cannot save the result as '{name}': {describe(error)}.") from None
@@ -1334,7 +1345,7 @@ def fetch_result(asked: Asked) -> int:
 
 
 def choose_name(disposition: str, execution: str) -> str:
-    """Return the name of a result: a plain name of a zip file, whatever the server says.
+    """Return the file name of a result. It is a plain name that ends in .zip, even if the server sends another one.
 
     >>> choose_name('attachment; filename="dlpd-model-1.zip"; size=7', "j-1")
     'dlpd-model-1.zip'
@@ -1342,24 +1353,24 @@ def choose_name(disposition: str, execution: str) -> str:
     ('bashrc.zip', 'dlpd-model-j-1-result.zip')
     """
     found = re.search(r'filename\s*=\s*(?:"([^"]*)"|([^;]*))', disposition, re.IGNORECASE)
-    said = (found[1] or found[2] or "") if found else ""
-    name = re.sub(r"[^A-Za-z0-9_.@+-]", "_", re.split(r"[/\\]", said.strip())[-1]).lstrip(".-")[:200]
+    given = (found[1] or found[2] or "") if found else ""
+    name = re.sub(r"[^A-Za-z0-9_.@+-]", "_", re.split(r"[/\\]", given.strip())[-1]).lstrip(".-")[:200]
     if not name:
         return f"dlpd-model-{re.sub(r'[^A-Za-z0-9_-]', '_', execution)[:100]}-result.zip"
     return name if name.endswith(".zip") else f"{name}.zip"
 
 
 def save(answer: http.client.HTTPResponse, path: Path) -> None:
-    """Write an answer into a new file, and see that it is whole.
+    """Write an answer into a new file, and check that it is a complete zip file.
 
     Raises:
-        Failure: the connection broke on the way, or it is no zip file.
+        Failure: the connection broke, or the answer is not a zip file.
     """
     with path.open("xb") as file:
         for chunk in read_chunks(answer):
             file.write(chunk)
     if not zipfile.is_zipfile(path):
-        raise Failure("What came is no zip file, or not all of one. Try again.")
+        raise Failure("The server's answer is not a zip file, or it is incomplete. Try again.")
 
 
 # ---------------------------------------------------------------- applications
@@ -1395,97 +1406,97 @@ HISTORY_COLUMNS = {
 }
 
 
-def query_applications(asked: Asked, states: Sequence[str]) -> list[tuple[str, str]]:
+def query_applications(line: CommandLine, states: Sequence[str]) -> list[tuple[str, str]]:
     """Return the query for applications in some states, the newest first."""
     return [
-        ("start", str(asked.number("--app-search-start", 0))),
-        ("length", str(asked.number("--app-search-length", 10000))),
+        ("start", str(line.number("--app-search-start", 0))),
+        ("length", str(line.number("--app-search-length", 10000))),
         ("sort", "-submit_time"),
         ("state", ",".join(states)),
-        *read_query(asked),
+        *read_query(line),
     ]
 
 
-def show_applications(asked: Asked) -> int:
-    """Carry out ``--app-get-all`` and ``--app-history-get-all``."""
-    is_history = asked.command == "--app-history-get-all"
+def show_applications(line: CommandLine) -> int:
+    """Run ``--app-get-all`` or ``--app-history-get-all``."""
+    is_history = line.command == "--app-history-get-all"
     states, columns = (ENDED, HISTORY_COLUMNS) if is_history else (ACTIVE, APP_COLUMNS)
-    say_rows(asked, open_server(asked).get_json(APPLICATIONS, query_applications(asked, states)), columns)
+    say_rows(line, open_server(line).get_json(APPLICATIONS, query_applications(line, states)), columns)
     return DONE
 
 
-def show_application(asked: Asked) -> int:
-    """Carry out ``--app-get``."""
-    record = open_server(asked).get_json(f"{APPLICATIONS}/{one(asked)}", read_query(asked))
-    if asked.options.get("--output", "json") == "json":
+def show_application(line: CommandLine) -> int:
+    """Run ``--app-get``."""
+    record = open_server(line).get_json(f"{APPLICATIONS}/{read_id(line)}", read_query(line))
+    if line.options.get("--output", "json") == "json":
         say_json(record)
     else:
-        say_rows(asked, record, APP_COLUMNS)
+        say_rows(line, record, APP_COLUMNS)
     return DONE
 
 
-def wait_for_application(asked: Asked) -> int:
-    """Carry out ``--app-wait``: a line every 10 seconds until the application has ended.
+def wait_for_application(line: CommandLine) -> int:
+    """Run ``--app-wait``: print a line every 10 seconds until the application has ended.
 
-    A server that is away, at the first look as well, is asked again for a while.
+    If the server does not answer, also at the first request, the command tries again up to 30 times in a row.
     """
     server: Server | None = None
     num_silent = 0
     while True:
         try:
-            server = server or open_server(asked)
-            record = server.get_json(f"{APPLICATIONS}/{one(asked)}", read_query(asked))
-        except (Away, Unreachable) as failure:
+            server = server or open_server(line)
+            record = server.get_json(f"{APPLICATIONS}/{read_id(line)}", read_query(line))
+        except (Unavailable, Unreachable) as failure:
             num_silent += 1
             if num_silent > _MAX_SILENT_POLLS:
                 raise
-            tell(f"Notice: {failure} It is asked again.")
+            report(f"Notice: {failure} The command tries again.")
         else:
             num_silent = 0
             record = record if isinstance(record, dict) else {}
             state = str(record.get("state"))
             age = write_span(record.get("submit_time"), record.get("end_time")) or "-"
-            say(make_plain(f"{one(asked)} {state} {age}"))
+            say(make_plain(f"{read_id(line)} {state} {age}"))
             if state in ENDED:
                 return DONE if state == "FINISHED" else NOT_FINISHED
         time.sleep(_POLL_S)
 
 
-def stop_applications(asked: Asked) -> int:
-    """Carry out ``--app-stop`` and ``--app-stop-all``: one after the other, and the others too if one is refused.
+def stop_applications(line: CommandLine) -> int:
+    """Run ``--app-stop`` or ``--app-stop-all``. If the server refuses to stop one application, the others still stop.
 
-    "All" never means the applications of other users, not even for an admin.
+    ``--app-stop-all`` stops only the user's own applications, even for an admin.
     """
-    server = open_server(asked)
-    names = asked.operands
-    if asked.command == "--app-stop-all":
-        found = list_records(server.get_json(APPLICATIONS, query_applications(asked, ACTIVE)))
+    server = open_server(line)
+    names = line.operands
+    if line.command == "--app-stop-all":
+        found = list_records(server.get_json(APPLICATIONS, query_applications(line, ACTIVE)))
         user = server.find_user()
         mine = [each for each in found if isinstance(each, dict) and each.get("submit_user") == user]
         names = [str(record["id"]) for record in mine if record.get("id")]
     code = DONE
     for name in names:
-        one(asked._replace(operands=[name]))
+        read_id(line._replace(operands=[name]))
         try:
             status, _ = server.get("PUT", f"{API}/scheduler/applications/{name}/stop")
         except Failure as failure:
             if failure.code != REFUSED:
                 raise
-            tell(f"{name}: {failure}")
+            report(f"{name}: {failure}")
             code = REFUSED
         else:
             say(f"Stop app {name} succeed. HTTP:{status} ")
     return code
 
 
-def analyze(asked: Asked) -> int:
-    """Carry out ``--app-analyze``: what became of the applications of the last hours, and how long they waited."""
-    hours = asked.operands[0] if asked.operands else "2"
+def analyze(line: CommandLine) -> int:
+    """Run ``--app-analyze``: print states, waiting times and run times of the applications of the last hours."""
+    hours = line.operands[0] if line.operands else "2"
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", hours) is None or not float(hours):
         raise Failure(f"--app-analyze needs a number of hours, not '{hours}'.", MISUSED)
-    server = open_server(asked)
+    server = open_server(line)
     since = time.time() - float(hours) * 3600
-    found = list_records(server.get_json(APPLICATIONS, query_applications(asked, (*ACTIVE, *ENDED))))
+    found = list_records(server.get_json(APPLICATIONS, query_applications(line, (*ACTIVE, *ENDED))))
     recent = [each for each in found if isinstance(each, dict) and (read_time(each.get("submit_time")) or 0) >= since]
     rows = [["state", "num", "waited_mean", "waited_max", "ran_mean", "ran_max"]]
     for state in (*ACTIVE, *ENDED):
@@ -1510,19 +1521,19 @@ def _write_spans(seconds: Sequence[float | None]) -> list[str]:
     return [write_span(1, 1 + sum(known) / len(known)), write_span(1, 1 + max(known))] if known else ["-", "-"]
 
 
-# ---------------------------------------------------------------- the others
+# ---------------------------------------------------------------- other commands
 
 
-def show_what_lies_there(asked: Asked) -> int:
-    """Carry out commands that print what is at a path."""
-    path, query = PATHS[asked.command], read_query(asked)
-    if asked.command.startswith("--k8s-"):
-        query = [("type", asked.operands[0]), *(("name", name) for name in asked.operands[1:]), *query]
-    elif asked.command == "--pj-get-all":
+def show_path(line: CommandLine) -> int:
+    """Run a command that prints the answer of a path in `PATHS`."""
+    path, query = PATHS[line.command], read_query(line)
+    if line.command.startswith("--k8s-"):
+        query = [("type", line.operands[0]), *(("name", name) for name in line.operands[1:]), *query]
+    elif line.command == "--pj-get-all":
         query = [("type", "paralleljob"), *query]
-    elif asked.operands:
-        path = f"{path}/{one(asked)}"
-    say_answer(open_server(asked).get("GET", API + path, query)[1])
+    elif line.operands:
+        path = f"{path}/{read_id(line)}"
+    say_answer(open_server(line).get("GET", API + path, query)[1])
     return DONE
 
 
@@ -1537,43 +1548,43 @@ PATHS = {
 }
 
 
-def delete_plan(asked: Asked) -> int:
-    """Carry out ``--rp-delete``."""
-    status, _ = open_server(asked).get("DELETE", f"{API}/resplans/resplan/{one(asked)}", read_query(asked))
-    say(f"Delete resource plan {one(asked)} succeed. HTTP:{status} ")
+def delete_plan(line: CommandLine) -> int:
+    """Run ``--rp-delete``."""
+    status, _ = open_server(line).get("DELETE", f"{API}/resplans/resplan/{read_id(line)}", read_query(line))
+    say(f"Delete resource plan {read_id(line)} succeed. HTTP:{status} ")
     return DONE
 
 
-INSTEAD = {
+UNSUPPORTED = {
     "--hpo": "submit one exec for each set of parameters: --exec-start ... -- --lr 0.1; they share the slots",
-    "--exec-deploy": "fetch the model with --exec-trainresult and serve it with the server of your choice",
+    "--exec-deploy": "download the model with --exec-trainresult and serve it with a server of your choice",
 }
 
 
-def refuse(asked: Asked) -> int:
-    """Refuse what Legato does not have."""
-    instead = next(text for beginning, text in INSTEAD.items() if asked.command.startswith(beginning))
-    raise Failure(f"{asked.command} is not supported: {instead}.", NOT_SUPPORTED)
+def refuse(line: CommandLine) -> int:
+    """Refuse a command that Legato does not support."""
+    instead = next(text for beginning, text in UNSUPPORTED.items() if line.command.startswith(beginning))
+    raise Failure(f"{line.command} is not supported: {instead}.", NOT_SUPPORTED)
 
 
-def show_help(_: Asked) -> int:
-    """Carry out ``--help``."""
+def show_help(_: CommandLine) -> int:
+    """Run ``--help``."""
     say(render_help())
     return DONE
 
 
 class Command(NamedTuple):
-    """What is behind the first word of a command line.
+    """A command.
 
     Args:
-        run: carries it out and returns the exit code.
-        about: for the help.
-        operands: what follows it, for the help.
-        least: so many operands at least.
-        most: and at most.
+        run: runs it and returns the exit code.
+        about: its description in the help.
+        operands: its operands in the help.
+        least: minimum number of operands.
+        most: maximum number of operands.
     """
 
-    run: Callable[[Asked], int]
+    run: Callable[[CommandLine], int]
     about: str
     operands: str = ""
     least: int = 0
@@ -1583,47 +1594,49 @@ class Command(NamedTuple):
 _MANY = 10**6
 
 
-def _of_one(run: Callable[[Asked], int], about: str, operand: str = "ID") -> Command:
+def _of_one(run: Callable[[CommandLine], int], about: str, operand: str = "ID") -> Command:
     return Command(run, about, operand, 1, 1)
 
 
 COMMANDS: dict[str, Command] = {
-    "--help": Command(show_help, "this"),
-    "-h": Command(show_help, "this"),
-    "--logon": Command(log_on, "fetch a token and keep it in ~/.dlicmd"),
-    "--logoff": Command(log_off, "end the token"),
-    "--status": Command(show_what_lies_there, "state of the server"),
-    "--dl-frameworks": Command(show_what_lies_there, "frameworks for --exec-start"),
+    "--help": Command(show_help, "show this help"),
+    "-h": Command(show_help, "show this help"),
+    "--logon": Command(log_on, "log on, and store the token in ~/.dlicmd"),
+    "--logoff": Command(log_off, "log off, and revoke the token"),
+    "--status": Command(show_path, "state of the server"),
+    "--dl-frameworks": Command(show_path, "frameworks for --exec-start"),
     "--exec-start": _of_one(start, "submit a training", "FRAMEWORK"),
     "--exec-get-all": Command(show_execs, "executions that you may see, as a table"),
     "--exec-get": _of_one(show_exec, "an execution"),
-    "--exec-stop": _of_one(stop_exec, "stop it"),
-    "--exec-delete": _of_one(delete_exec, "stop it if it runs, and hide it"),
-    "--exec-delete-all": Command(delete_execs, "the same with all of yours"),
+    "--exec-stop": _of_one(stop_exec, "stop an execution"),
+    "--exec-delete": _of_one(delete_exec, "stop an execution if it runs, and hide it"),
+    "--exec-delete-all": Command(delete_execs, "stop and hide all of your executions"),
     "--exec-deploy": Command(refuse, "not supported", "ID", 0, _MANY),
-    "--exec-launcherlogs": _of_one(show_process_logs, "logs of the launchers of its processes"),
-    "--exec-outlogs": _of_one(show_process_logs, "standard output of each of its processes"),
-    "--exec-errlogs": _of_one(show_process_logs, "standard error of each of its processes"),
-    "--exec-trainlogs": _of_one(show_training_log, "what the program wrote, on both"),
-    "--exec-trainoutlogs": _of_one(show_training_log, "what the program wrote to its standard output"),
-    "--exec-trainerrlogs": _of_one(show_training_log, "what the program wrote to its standard error"),
-    "--exec-trainresult": _of_one(fetch_result, "fetch the trained model, as a zip file in this directory"),
+    "--exec-launcherlogs": _of_one(show_process_logs, "launcher's log of each process of an execution"),
+    "--exec-outlogs": _of_one(show_process_logs, "standard output of each process of an execution"),
+    "--exec-errlogs": _of_one(show_process_logs, "standard error of each process of an execution"),
+    "--exec-trainlogs": _of_one(show_training_log, "standard output and standard error of the program"),
+    "--exec-trainoutlogs": _of_one(show_training_log, "standard output of the program"),
+    "--exec-trainerrlogs": _of_one(show_training_log, "standard error of the program"),
+    "--exec-trainresult": _of_one(fetch_result, "download the trained model as a zip file into this directory"),
     "--app-get-all": Command(show_applications, "applications that wait or run, as a table"),
     "--app-history-get-all": Command(show_applications, "applications that have ended, as a table"),
     "--app-get": _of_one(show_application, "an application"),
-    "--app-wait": _of_one(wait_for_application, "until it has ended, a line every 10 s: id, state, age"),
-    "--app-stop": Command(stop_applications, "stop them", "ID...", 1, _MANY),
-    "--app-stop-all": Command(stop_applications, "stop all of yours"),
-    "--app-analyze": Command(analyze, "what became of those of the last hours (2)", "[HOURS]", 0, 1),
+    "--app-wait": _of_one(
+        wait_for_application, "wait until an application has ended; prints id, state and age every 10 s"
+    ),
+    "--app-stop": Command(stop_applications, "stop applications", "ID...", 1, _MANY),
+    "--app-stop-all": Command(stop_applications, "stop all of your applications"),
+    "--app-analyze": Command(analyze, "states and times of the applications of the last hours (2)", "[HOURS]", 0, 1),
     "--app-launcherlogs": _of_one(show_process_logs, "as --exec-launcherlogs"),
     "--app-outlogs": _of_one(show_process_logs, "as --exec-outlogs"),
     "--app-errlogs": _of_one(show_process_logs, "as --exec-errlogs"),
-    "--rp-get-all": Command(show_what_lies_there, "resource plans: the queues"),
-    "--rp-get": _of_one(show_what_lies_there, "a resource plan", "NAME"),
-    "--rp-delete": _of_one(delete_plan, "delete a resource plan that no job is in; an admin's", "NAME"),
-    "--pj-get-all": Command(show_what_lies_there, "parallel jobs"),
-    "--k8s-obj-get-all": _of_one(show_what_lies_there, "objects of a type: pod, paralleljob", "TYPE"),
-    "--k8s-obj-get": Command(show_what_lies_there, "one of them", "TYPE NAME", 2, 2),
+    "--rp-get-all": Command(show_path, "resource plans: the queues"),
+    "--rp-get": _of_one(show_path, "a resource plan", "NAME"),
+    "--rp-delete": _of_one(delete_plan, "delete a resource plan without jobs; only admins may", "NAME"),
+    "--pj-get-all": Command(show_path, "parallel jobs"),
+    "--k8s-obj-get-all": _of_one(show_path, "objects of a type: pod, paralleljob", "TYPE"),
+    "--k8s-obj-get": Command(show_path, "an object of a type", "TYPE NAME", 2, 2),
     "--hpo-start": Command(refuse, "not supported", "FILE", 0, _MANY),
     "--hpo-get-all": Command(refuse, "not supported", "", 0, _MANY),
     "--hpo-get": Command(refuse, "not supported", "NAME", 0, _MANY),
@@ -1637,29 +1650,31 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-USERS = {
+COMMANDS_OF_OPTIONS = {
     "--output": (show_execs, show_exec, show_applications, show_application),
     "--app-search-start": (show_applications, stop_applications, analyze),
     "--app-search-length": (show_applications, stop_applications, analyze),
 }
-"""Who has a use for the options of what is printed."""
+"""The commands that use each option of `OUTPUT`."""
 
 
 def render_help() -> str:
-    """Return the help: every command, option, variable and exit code."""
+    """Return the help with all commands, options, environment variables and exit codes."""
     lines = ["Usage: python3 dlicmd.py COMMAND [OPTION...]", "", "Commands:"]
     lines += [_lay_out(f"{name} {command.operands}", command.about) for name, command in COMMANDS.items()]
-    lines += ["", "Of the connection, with every command:"]
+    lines += ["", "Options for the connection, of every command:"]
     lines += [_lay_out(f"{name} {value}", about) for name, (value, about) in CONNECTION.items()]
     lines += [_lay_out(old, f"old name of {new}") for old, new in OLD_NAMES.items()]
-    lines += ["", "Of what is printed:"]
+    lines += ["", "Options for the output:"]
     lines += [_lay_out(f"{name} {value}", about) for name, (value, about) in OUTPUT.items()]
-    lines += ["", "Of --exec-start; what is not known, and all after ' -- ', goes to the program:"]
+    lines += ["", "Options of --exec-start; unknown options, and all words after ' -- ', go to the program:"]
     lines += [_lay_out(f"{name} {value}", does or f"ignored: {why}") for name, (value, does, why) in SUBMIT.items()]
     lines += [_lay_out(name, f"not supported: {why}") for name, why in REFUSED_OPTIONS.items()]
-    lines += ["", "Variables, where an option is not given:"]
+    lines += ["", "Environment variables, used if the option is not given:"]
     lines += [_lay_out(name, option) for name, option in VARIABLES.items()]
-    lines += [_lay_out("DLICMD_CA_FILE", "certificates of authorities; without it none are checked")]
+    lines += [
+        _lay_out("DLICMD_CA_FILE", "file with certificates of authorities; without it, no certificate is checked")
+    ]
     lines += ["", "Exit codes:", *(_lay_out(str(code), about) for code, about in EXIT_CODES.items())]
     return "\n".join(lines)
 
@@ -1668,40 +1683,40 @@ def _lay_out(left: str, right: str) -> str:
     return f"  {left.strip():<38}  {right}"
 
 
-def carry_out(words: Sequence[str]) -> int:
-    """Carry out a command line and return its exit code.
+def run(words: Sequence[str]) -> int:
+    """Run a command line and return its exit code.
 
     Raises:
-        Failure: it cannot be carried out.
+        Failure: it cannot be executed.
     """
     for word in words:
         if re.search("[\ud800-\udfff]", word):
-            raise Failure(f"{word!a} is not text in UTF-8. Rename it.", MISUSED)
-    asked = read_command_line(words)
+            raise Failure(f"The argument {word!a} is not UTF-8 text. Change it.", MISUSED)
+    line = read_command_line(words)
     for variable, option in VARIABLES.items():
         if os.environ.get(variable):
-            asked.options.setdefault(option, os.environ[variable])
-    return COMMANDS[asked.command].run(asked)
+            line.options.setdefault(option, os.environ[variable])
+    return COMMANDS[line.command].run(line)
 
 
 def main(words: Sequence[str]) -> int:
-    """Carry out a command line, say what went wrong, and return the exit code."""
+    """Run a command line, print errors, and return the exit code."""
     if not words:
-        tell(render_help())
+        report(render_help())
         return MISUSED
     try:
         try:
-            return carry_out(words)
+            return run(words)
         except Failure as failure:
             if failure.printed:
                 say(failure.printed)
-            tell(str(failure) if str(failure).startswith("Error ") else f"Error: {failure}")
+            report(str(failure) if str(failure).startswith("Error ") else f"Error: {failure}")
             return failure.code
         except KeyboardInterrupt:
-            tell("Interrupted.")
+            report("Interrupted.")
             return INTERRUPTED
     except BrokenPipeError:
-        # Who read the output has had enough of it; nothing is written any more, at the end of the interpreter either.
+        # The reader of the output has closed the pipe, so stop writing, also when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
 
