@@ -50,7 +50,8 @@ class DefinitionOptions(TypedDict, total=False):
 class RunOptions(TypedDict, total=False):
     """Options of the jobs of an experiment.
 
-    ``definitions``: ids of some of its own. ``parameters``: added to those of the definitions; same names replace them.
+    ``definitions``: ids of some of its definitions. ``parameters``: added to those of the definitions; the same names
+    replace them.
     """
 
     definitions: Sequence[str]

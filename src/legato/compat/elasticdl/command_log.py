@@ -19,7 +19,7 @@ from legato.system.decoding import decode
 
 _log = logging.getLogger(__name__)
 
-_MAX_COMMANDS: Final = 20_000  # after so many a state is written, which makes them superfluous
+_MAX_COMMANDS: Final = 20_000  # then a state is written, which replaces them
 
 
 class LogHeader(msgspec.Struct, frozen=True, kw_only=True):

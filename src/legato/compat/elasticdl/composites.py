@@ -207,7 +207,7 @@ def read_volumes(text: str) -> tuple[Volume, ...]:
     places = [volume.mount_path for volume in found]
     twice = next((place for place in places if places.count(place) > 1), None)
     if twice is not None:
-        raise UsageError(f"Cannot mount two volumes at {twice}. Give each a mount_path of its own.")
+        raise UsageError(f"Cannot mount two volumes at {twice}. Give each its own mount_path.")
     return tuple(found)
 
 

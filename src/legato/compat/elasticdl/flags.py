@@ -68,7 +68,7 @@ _COMMON: Final = (
     _text("yaml", "used", "the file into which the manifest is written; nothing is submitted"),
     Flag("force_use_kube_config_file", "switch", False, "accepted", "there is no cluster"),
     _text("log_file_path", "accepted", "logs are kept: legato logs"),
-    Flag("log_level", "level", "INFO", "accepted", "there is no master that writes a log of its own", LEVELS),
+    Flag("log_level", "level", "INFO", "accepted", "there is no master that writes its own log", LEVELS),
     _text("aux_params", "used", "exact_num_workers=True, min_workers=N; others are ignored"),
     _text("extra_pypi_index", "accepted", "nothing is installed for a job"),
     Flag("num_workers", "count", 2, "used", "workers at most"),

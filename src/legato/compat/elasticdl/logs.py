@@ -10,7 +10,7 @@ _FORM: Final = "[%(asctime)s] [%(levelname)s] [%(filename)s:%(lineno)d:%(funcNam
 
 
 def get_logger(name: str, level: str = "INFO", handlers: list[logging.Handler] | None = None) -> logging.Logger:
-    """Return a logger of this name, with a handler of its own.
+    """Return a logger of this name, with its own handler.
 
     Args:
         name: of the logger.

@@ -17,7 +17,7 @@ class Point(msgspec.Struct):
         awaited: workers that ran when the first worker reached the point, still run, and have not reached it.
         is_notified: a client declared the point passed, regardless of which workers have reached it.
         is_reached: a worker has reached the point, so that ``awaited`` is known.
-        told: workers that got the answer that the point is passed.
+        informed: workers that got the answer that the point is passed. Stored by its former name ``told``.
         is_forgotten: the point was passed and forgotten. A worker that has not got the answer yet still gets it; a
             worker that has got it starts a new point of this name.
     """
@@ -25,7 +25,7 @@ class Point(msgspec.Struct):
     awaited: set[int] = set()
     is_notified: bool = False
     is_reached: bool = False
-    told: set[int] = set()
+    informed: set[int] = msgspec.field(default_factory=set, name="told")
     is_forgotten: bool = False
 
 
@@ -47,8 +47,8 @@ class Syncs:
         """
         point = self.points.setdefault(name, Point())
         if point.is_forgotten:
-            if worker not in point.told:
-                point.told.add(worker)
+            if worker not in point.informed:
+                point.informed.add(worker)
                 return True
             point = self.points[name] = Point()
         if not point.is_reached:
@@ -56,7 +56,7 @@ class Syncs:
             point.awaited = set(workers)
         point.awaited.discard(worker)
         if self.is_passed(name):
-            point.told.add(worker)
+            point.informed.add(worker)
         return self.is_passed(name)
 
     def notify(self, name: str) -> None:
@@ -76,8 +76,8 @@ class Syncs:
         """Forget a point, or all of them."""
         for one in [*self.points] if name is None else [name]:
             point = self.points.pop(one, None)
-            if point is not None and point.told:
-                self.points[one] = Point(told=point.told, is_forgotten=True)
+            if point is not None and point.informed:
+                self.points[one] = Point(informed=point.informed, is_forgotten=True)
         forgotten = [one for one, point in self.points.items() if point.is_forgotten]
         for one in forgotten[: max(len(forgotten) - _MAX_FORGOTTEN, 0)]:
             del self.points[one]
@@ -86,7 +86,7 @@ class Syncs:
         """Stop waiting for workers that no longer run."""
         for name, point in [*self.points.items()]:
             point.awaited &= set(workers)
-            point.told &= set(workers)
-            if point.is_forgotten and not point.told:
+            point.informed &= set(workers)
+            if point.is_forgotten and not point.informed:
                 # All workers that passed it are gone: new ones wait for each other again.
                 del self.points[name]

@@ -20,14 +20,14 @@ class WorldState(msgspec.Struct, kw_only=True):
         inside: workers in the loop, in the order in which they entered → the port that each reported, 0 for none.
         members: of the present world, by rank.
         number: of the present world; 0 before the first.
-        told: members that have asked for their rank in the present world.
+        informed: members that have asked for their rank in the present world. Stored by its former name ``told``.
         barriers: name of a barrier in the present world → members that have reached it.
     """
 
     inside: dict[int, int] = {}
     members: list[int] = []
     number: int = 0
-    told: set[int] = set()
+    informed: set[int] = msgspec.field(default_factory=set, name="told")
     barriers: dict[str, set[int]] = {}
 
 
@@ -57,17 +57,17 @@ class World:
     def stand(self, worker: int) -> tuple[Standing, bool]:
         """Return the rank of a worker, and whether its request has changed the state."""
         state = self.state
-        before = (state.number, len(state.told))
+        before = (state.number, len(state.informed))
         inside = list(state.inside)
         is_broken = not set(state.members) <= set(inside)
-        if inside != state.members and (is_broken or set(state.members) <= state.told):
+        if inside != state.members and (is_broken or set(state.members) <= state.informed):
             state.members, state.number = inside, state.number + 1
-            state.told, state.barriers = set(), {}
+            state.informed, state.barriers = set(), {}
         rank = state.members.index(worker) if worker in state.members else -1
         if rank >= 0:
-            state.told.add(worker)
+            state.informed.add(worker)
         standing = Standing(rank=rank, world_size=len(state.members), rendezvous=state.number)
-        return standing, before != (state.number, len(state.told))
+        return standing, before != (state.number, len(state.informed))
 
     def meet(self, name: str, worker: int, number: int) -> bool:
         """Record that a member has reached a barrier of a world.

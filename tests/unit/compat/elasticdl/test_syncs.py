@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.compat.elasticdl.syncs import Point, Syncs
+from legato.compat.elasticdl.world import World
 
 
 def passed_by_all(syncs: Syncs, name: str = "start", workers: tuple[int, ...] = (0, 1)) -> None:
@@ -68,3 +69,21 @@ def test_forgotten_names_are_not_kept_without_end() -> None:
         syncs.forget(f"epoch {number}")
     assert len(syncs.points) == 1000
     assert "epoch 1099" in syncs.points
+
+
+def test_points_are_stored_by_their_former_names() -> None:
+    syncs = Syncs()
+    passed_by_all(syncs)
+    assert msgspec.json.decode(msgspec.json.encode(syncs.points)) == {
+        "start": {"awaited": [], "is_notified": False, "is_reached": True, "told": [0, 1], "is_forgotten": False}
+    }
+    world = World()
+    world.enter(0)
+    world.stand(0)
+    assert msgspec.json.decode(msgspec.json.encode(world.state)) == {
+        "inside": {"0": 0},
+        "members": [0],
+        "number": 1,
+        "told": [0],
+        "barriers": {},
+    }
