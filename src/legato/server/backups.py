@@ -1,8 +1,8 @@
-"""Writes a backup of a platform into one file while the platform runs: its store at one moment, its code, its jobs.
+"""Writes a backup of a platform into one file while the platform runs: its store, its uploaded code, its jobs.
 
-The file is a tar. First a description, then the store as lines, then the files of the home as they are at their turn,
-at last the SHA-256 of all before it. The store comes first: whatever it knows of a job, the job's files know too. Where
-the files know more, `legato.server.restoring` lets them be right.
+The file is a tar file: a description, the store as lines of JSON, the files of the home, and the SHA-256 of all that.
+The store is read first, at one moment; each file is read later. So the files of a job are never older than the store.
+Where they are newer, `legato.server.restoring` uses the state of the files.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ _MAX_LOOKS: Final = 100
 _ABOUT_PROCESSES: Final = frozenset(
     {"address.json", "driver.json", "driver-process.json", "engine.json", "engine.json.new", "lock"}
 )
-"""What tells of processes that are not restored. A restored server must not command those of another one."""
+"""Files about processes. Not backed up, so that a restored server does not command processes of another one."""
 _ABOUT_SERVER: Final = frozenset({"server.json", "server.lock", "local-login.json", "first-login.txt"})
 _FIRST: Final = ("order.json", "journal.json")
 _CHECKPOINTS: Final = "checkpoints"
 _CHECKPOINT: Final = re.compile(r"step-[0-9]{1,15}\.legato")
 _MAX_HELD: Final = 64
-"""Checkpoints that are open at once. A job keeps few; it may have written any number of files there."""
+"""Maximum number of a job's checkpoints that are open at once. A job keeps few, but may write any number of files."""
 _MAX_NAME_BYTES: Final = 2000
-"""Longer paths could not be restored everywhere: the system takes 4095, that of the new home included."""
+"""Maximum length of a path in a backup. The system allows 4095 bytes, including the path of the new home."""
 _FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 Tell = Callable[[int, int], None]
-"""Called with the bytes that are done and those that there are."""
+"""Reports progress: called with the number of bytes that are done, and with the number of all bytes."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing in a backup.
+    """The description of a backup, its first entry.
 
     Args:
-        format: of the file.
-        version: of Legato.
-        created_at: when the store was read; seconds since 1970.
-        revision: of the store's tables.
-        places: the folders below which paths may lie, where they were.
-        num_bytes: of store and files, roughly.
+        format: number of the file format.
+        version: version of Legato.
+        created_at: when the store was read, in seconds since 1970.
+        revision: revision of the store's tables.
+        places: original paths of the folders to which paths in the store may refer, by name.
+        num_bytes: approximate size of the store and the files.
     """
 
     format: int
@@ -81,14 +81,14 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checksum(msgspec.Struct, frozen=True):
-    """The last thing in a backup: the SHA-256 of all bytes before it, and the number of files."""
+    """The last entry of a backup: the SHA-256 of all bytes before it, and the number of files."""
 
     sha256: str
     num_files: int
 
 
 class Summary(NamedTuple):
-    """What a backup holds. ``left_out``: what it does not hold, because the path of it is too long."""
+    """What a backup contains. ``left_out``: paths that it does not contain, because they are too long."""
 
     num_bytes: int
     num_files: int
@@ -97,17 +97,17 @@ class Summary(NamedTuple):
 
 
 def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> Summary:
-    """Write a backup that only its user can read. A file appears only when it is whole.
+    """Write a backup that only its owner can read. The file appears only when it is complete.
 
     Args:
-        settings: where home and store are. A server may run on them.
-        file: does not exist yet.
+        settings: the settings with the home and the store. A server may run on them.
+        file: the new file. It must not exist.
         now: seconds since 1970.
         tell: see `Tell`.
 
     Raises:
         UsageError: there is nothing to back up, the file cannot be written, or there is no room for it.
-        StoreError: the store cannot be used, or its tables are of another version.
+        StoreError: the store cannot be used, or its tables are those of another version.
         LegatoError: a file cannot be read.
     """
     home, file = settings.home_path, file.absolute()
@@ -185,7 +185,7 @@ def _check_room(file: Path, num_bytes: int) -> None:
         )
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- files of the home
 
 
 def _always(_: str) -> bool:
@@ -193,14 +193,14 @@ def _always(_: str) -> bool:
 
 
 class _Entry(NamedTuple):
-    """Something of the home.
+    """A file, folder or link of the home.
 
     Args:
-        path: of it. It is opened by its last part alone, inside of its folder.
-        name: from the home on.
-        folder: the open folder that it is in.
-        about: what it is. A program may put something else there at any moment, which is left out then.
-        held: it is open already, so that it is copied even if it is deleted meanwhile.
+        path: its path. It is opened by the last part of this, relative to ``folder``.
+        name: its path relative to the home.
+        folder: file descriptor of the folder that contains it.
+        about: its type and size. If a program replaces it by something else meanwhile, it is left out.
+        held: file descriptor of the file, if it is open already, so that it is copied even if it is deleted meanwhile.
     """
 
     path: Path
@@ -211,9 +211,9 @@ class _Entry(NamedTuple):
 
 
 class _Place:
-    """The home, in which programs may exchange anything at any moment: no link on the way to a file is followed.
+    """The home, in which programs of jobs may replace any file at any moment. No link in a path is followed.
 
-    Every folder is opened by itself, inside of the one before it, as in `legato.server.job_files`.
+    Each folder of a path is opened relative to the one before, as in `legato.server.job_files`.
     """
 
     def __init__(self, home: Path, left_out: list[str]) -> None:
@@ -222,7 +222,7 @@ class _Place:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[int | None]:
-        """Open a folder for as long as the block lasts; None: there is none, or not any more."""
+        """Open a folder during the block. None: it does not exist, or no longer."""
         descriptor: int | None = os.open(self.home, _FOLDER & ~os.O_NOFOLLOW)
         try:
             try:
@@ -242,7 +242,7 @@ class _Place:
                 os.close(descriptor)
 
     def list(self, name: str) -> list[str]:
-        """Return what is in a folder, sorted; nothing if there is none."""
+        """Return the sorted names in a folder. Empty: the folder does not exist."""
         with self.open(name) as folder:
             return [] if folder is None else sorted(os.listdir(folder))
 
@@ -254,13 +254,13 @@ class _Place:
         goes_into: Callable[[str], bool] = _always,
         done: Collection[str] = (),
     ) -> Iterator[_Entry]:
-        """Yield what is in a folder, folders before what is in them.
+        """Yield the entries of a folder and of the folders in it. A folder comes before its entries.
 
         Args:
-            top: the folder; itself it is not yielded.
-            is_left_out: whether something is no part of a backup, by its name.
-            goes_into: whether to yield what is in a folder, by its name.
-            done: names of what was yielded before.
+            top: name of the folder, which is not yielded itself.
+            is_left_out: returns whether an entry is not part of a backup, by its name.
+            goes_into: returns whether to yield the entries of a folder, by its name.
+            done: names of entries that were yielded before, and are not yielded again.
         """
         waiting = [top]
         while waiting:
@@ -285,7 +285,7 @@ class _Place:
             waiting.extend(reversed(inner))
 
     def hold(self, name: str, stack: contextlib.ExitStack) -> _Entry | None:
-        """Open a file until the stack ends; None: there is none."""
+        """Open a file until the stack ends. None: there is no such regular file."""
         with self.entry(name) as entry:
             held = None if entry is None or not stat.S_ISREG(entry.about.st_mode) else _open_file(entry)
             if entry is None or held is None:
@@ -295,7 +295,7 @@ class _Place:
 
     @contextlib.contextmanager
     def entry(self, name: str) -> Iterator[_Entry | None]:
-        """Look at one thing for as long as the block lasts; None: there is nothing of this name."""
+        """Return an entry, whose folder is open during the block. None: it does not exist."""
         with self.open(name.rpartition("/")[0]) as folder:
             yield None if folder is None else self._look(folder, name)
 
@@ -303,12 +303,12 @@ class _Place:
         try:
             about = os.stat(name.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
-            return None  # it has gone a moment ago
+            return None  # deleted meanwhile
         return _Entry(self.home / name, name, folder, about)
 
 
 def _open_file(entry: _Entry) -> int | None:
-    """Open a file; None: it has gone, or a program has put something else in its place."""
+    """Open a file. None: it was deleted, or a program has replaced it by something else."""
     try:
         descriptor = os.open(entry.path.name, _FILE, dir_fd=entry.folder)
     except OSError as error:
@@ -322,7 +322,10 @@ def _open_file(entry: _Entry) -> int | None:
 
 
 def _walk(home: Path, settings: Settings, left_out: list[str]) -> Iterator[_Entry]:
-    """Yield what a backup holds of a home, folders before what is in them; add to ``left_out`` what it cannot hold."""
+    """Yield the entries of a home that a backup contains, and add those with too long paths to ``left_out``.
+
+    A folder comes before its entries.
+    """
     store = settings.store_url.removeprefix("sqlite:///") if settings.store_url.startswith("sqlite:") else None
     kept_elsewhere = {settings.wmla_data_path} | {home / name for name in _ABOUT_SERVER}
     if store is not None:
@@ -330,7 +333,7 @@ def _walk(home: Path, settings: Settings, left_out: list[str]) -> Iterator[_Entr
     place = _Place(home, left_out)
 
     def is_left_out(name: str) -> bool:
-        # Something in the folder of uploads is being unpacked or deleted.
+        # Names with a dot in the folder of uploads: these are being unpacked or deleted.
         return home / name in kept_elsewhere or name.startswith(f"{CODE}/.")
 
     yield from place.walk("", is_left_out, goes_into=lambda name: name != JOBS)
@@ -339,7 +342,7 @@ def _walk(home: Path, settings: Settings, left_out: list[str]) -> Iterator[_Entr
 
 
 def _walk_job(place: _Place, name: str) -> Iterator[_Entry]:
-    """Yield what a backup holds of a job: first where it stands, and its checkpoints as they are then."""
+    """Yield the entries of a job that a backup contains: first its state, and the checkpoints that fit to it."""
     with place.entry(name) as job:
         if job is None:
             return
@@ -363,7 +366,7 @@ def _walk_job(place: _Place, name: str) -> Iterator[_Entry]:
                         done.add(whole)
                         yield found
                 if whole not in done:
-                    break  # a program has put something else there
+                    break  # a program has replaced it by something else
             else:
                 for entry in files:
                     done.add(entry.name)
@@ -378,7 +381,7 @@ def _walk_job(place: _Place, name: str) -> Iterator[_Entry]:
 
 
 def _hold_all(place: _Place, folder: str, stack: contextlib.ExitStack) -> list[_Entry]:
-    """Open the newest checkpoints of one moment: while they are copied, the job may delete them for newer ones."""
+    """Open the newest checkpoints as they are at one moment, because the job may delete them while they are copied."""
     num_looks = 0
     while True:
         num_looks += 1
@@ -386,8 +389,8 @@ def _hold_all(place: _Place, folder: str, stack: contextlib.ExitStack) -> list[_
         names = sorted(found, key=lambda name: (len(name), name))[-_MAX_HELD:]
         with contextlib.ExitStack() as own:
             held = [place.hold(f"{folder}/{name}", own) for name in names]
-            # What is there and cannot be opened is no file; it is not waited for. Nor is a program that deletes all the
-            # time what it has written just before: no training does.
+            # Try again if one was deleted meanwhile. A name that still exists and cannot be opened is not a file. The
+            # number of attempts is limited, in case a program keeps deleting its newest files.
             if None not in held or set(names) <= set(place.list(folder)) or num_looks == _MAX_LOOKS:
                 stack.push(own.pop_all())
                 return [entry for entry in held if entry is not None]
@@ -395,7 +398,7 @@ def _hold_all(place: _Place, folder: str, stack: contextlib.ExitStack) -> list[_
 
 def _size_of(entry: _Entry) -> int:
     about = entry.about
-    # Holes take no room.
+    # Holes of sparse files need no space.
     return min(about.st_size, about.st_blocks * _BLOCK) if stat.S_ISREG(about.st_mode) else 0
 
 
@@ -403,7 +406,7 @@ def _size_of(entry: _Entry) -> int:
 
 
 def _export(database: Database, store: IO[bytes]) -> int:
-    """Write the store into a file; returns the number of jobs in it."""
+    """Write the store into a file. Return the number of its jobs."""
     num_jobs = 0
     is_jobs = False
     for line in export.export(database):
@@ -416,7 +419,7 @@ def _export(database: Database, store: IO[bytes]) -> int:
 
 
 class _Summing:
-    """A file that knows the SHA-256 of what was written to it."""
+    """A file that computes the SHA-256 of the bytes that are written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -431,7 +434,7 @@ class _Summing:
 
 
 class _Whole(io.RawIOBase):
-    """Reads stretches of a file one after the other; what is missing, because the file was cut meanwhile, is zeros."""
+    """Reads given parts of a file in order. If the file was truncated meanwhile, the missing bytes are zeros."""
 
     def __init__(self, descriptor: int, stretches: list[tuple[int, int]], before: bytes, note: Callable[[int], None]):
         self._descriptor = descriptor
@@ -476,7 +479,7 @@ class _Writer:
         self._tar.addfile(found, _Whole(store.fileno(), [(0, found.size)], b"", self._note))
 
     def add(self, entry: _Entry) -> None:
-        """Add a file, a folder or a link. Nothing of what has gone, and of pipes and sockets."""
+        """Add a file, a folder or a link. Skips pipes, sockets, devices and deleted entries."""
         kind = stat.S_IFMT(entry.about.st_mode)
         if kind == stat.S_IFREG:
             self._add_file(entry)
@@ -488,12 +491,12 @@ class _Writer:
                     found.linkname = os.readlink(entry.path.name, dir_fd=entry.folder)
                 except OSError as error:
                     if error.errno in (*_NOT_THERE, errno.EINVAL):
-                        return  # it is no link any more
+                        return  # it is no longer a link
                     raise
             self._tar.addfile(found)
 
     def close(self) -> int:
-        """Write the checksum and the end; returns the number of files."""
+        """Write the checksum and the end of the file. Return the number of files."""
         self.add_text(CHECKSUM, msgspec.json.encode(Checksum(self._file.sha256.hexdigest(), self._num_files)))
         self._tar.close()
         self._tell(self._num_bytes, self._num_bytes)
@@ -530,7 +533,7 @@ def _describe(entry: _Entry, about: os.stat_result) -> tarfile.TarInfo:
 
 
 def _find_data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield where a file has data, as offset and length, and nothing for its holes."""
+    """Yield the offset and length of each part of a file that is not a hole."""
     at = 0
     while at < size:
         try:
@@ -545,14 +548,14 @@ def _find_data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _make_sparse(found: tarfile.TarInfo, size: int, stretches: list[tuple[int, int]]) -> bytes:
-    """Describe a file with holes as GNU tar does (version 1.0); returns what comes before its data."""
+    """Describe a sparse file as GNU tar does (version 1.0). Return the bytes that come before its data."""
     found.pax_headers = {
         "GNU.sparse.major": "1",
         "GNU.sparse.minor": "0",
         "GNU.sparse.name": found.name,
         "GNU.sparse.realsize": str(size),
     }
-    # The end is named too, so that a hole there is kept.
+    # The end of the file is listed too, so that a hole at the end is kept.
     listed = [*stretches, (size, 0)]
     numbers: list[Any] = [len(listed), *(number for stretch in listed for number in stretch)]
     text = "".join(f"{number}\n" for number in numbers).encode()
@@ -561,7 +564,7 @@ def _make_sparse(found: tarfile.TarInfo, size: int, stretches: list[tuple[int, i
 
 @contextlib.contextmanager
 def _scratch_beside(file: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open a new file beside another one, its user's alone; it is deleted unless it was put in its place."""
+    """Open a temporary file beside another one, which only its owner can read. Delete it unless it was renamed."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     path = Path(name)
     try:

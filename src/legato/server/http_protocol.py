@@ -1,8 +1,7 @@
-"""Limits of HTTP connections before a request is handled: bytes, fields, time, and connections.
+"""Limits HTTP connections before a request is handled: bytes, header fields, time, and number of connections.
 
-Uvicorn parses with httptools, which bounds none of this: a head without an end would be kept in memory, and half a head
-would keep its connection forever. Everything here is counted per connection or per address and costs no timer per
-piece. Knows no route and no user.
+Uvicorn parses requests with httptools, which has no such limits: a header without an end would fill the memory, and an
+incomplete header would keep its connection open forever. All limits are per connection or per address.
 """
 
 from __future__ import annotations
@@ -21,24 +20,26 @@ from legato.control.settings import Settings
 from legato.server.problems import Problem
 
 _MIN_BODY_BYTES_PER_S: Final = 500
-"""A body that comes more slowly is not waited for. Uploads over a modem are ten times as fast."""
+"""The server does not wait for a body that comes more slowly. Uploads over a modem are ten times as fast."""
 _MAX_PIPELINED: Final = 8
-"""Requests of a connection that wait for the one before them. Browsers and our client send none so."""
+"""Maximum number of requests of a connection that wait for an earlier one. Browsers and Legato's client send none."""
 _UNREAD_LIMIT_S: Final = 300.0
-"""A client that reads nothing of its answer for that long is gone. A pager that stands still is one too."""
+"""Seconds after which the server closes the connection of a client that does not read its answer, such as a pager."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connection may use.
+    """Limits of connections.
 
     Args:
-        head_bytes: of the first line and the header fields of a request, trailers included.
-        head_fields: header fields of a request.
-        head_s: seconds for a head to come whole, from the moment when the server begins to wait for it.
-        body_s: seconds for a body to come whole; a longer one must bring `_MIN_BODY_BYTES_PER_S` in each such stretch.
-        connections: of all addresses together.
-        connections_of_address: of one address.
-        proxies: addresses and networks that have connections of many people; not bounded by themselves. ``*``: all.
+        head_bytes: maximum bytes of the request line, the header fields and the trailers of a request.
+        head_fields: maximum number of header fields of a request.
+        head_s: seconds within which a header must arrive, from when the server begins to wait for it.
+        body_s: seconds within which a body must arrive. A longer body must bring an average of
+            `_MIN_BODY_BYTES_PER_S` in each interval of this length.
+        connections: maximum number of connections of all addresses together.
+        connections_of_address: maximum number of connections of one address.
+        proxies: addresses and networks to which that maximum does not apply, because they have connections of many
+            users. ``*``: all.
     """
 
     head_bytes: int
@@ -54,8 +55,8 @@ def limit_connections(settings: Settings, num_files: int) -> ConnectionLimits:
     """Return the limits that the settings describe.
 
     Args:
-        settings: of the operator.
-        num_files: that this process may have open; a quarter is kept for all else than connections.
+        settings: of the server.
+        num_files: maximum number of open files of this process. A quarter is reserved for other files.
     """
     return ConnectionLimits(
         head_bytes=settings.max_head_bytes,
@@ -69,13 +70,13 @@ def limit_connections(settings: Settings, num_files: int) -> ConnectionLimits:
 
 
 class Connections:
-    """The connections of a server, by address: those that wait for a request, the oldest first, and how many there are.
+    """Counts the connections of a server by address, and knows those that wait for a request, in order of time.
 
-    Where there are too many, the one that has waited longest for a request makes room: a newcomer, such as a probe of
-    ``/healthz``, is let in however many others do nothing.
+    If there are too many, it closes the one that has waited longest for a request. So a new connection, such as a probe
+    of ``/healthz``, is accepted however many idle connections there are.
 
     Args:
-        limits: how many there may be.
+        limits: the maximum numbers of connections.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -88,7 +89,7 @@ class Connections:
         self._num_all = 0
 
     def add(self, address: str, connection: BoundedProtocol) -> bool:
-        """Take a connection in, perhaps in the place of another; return False if there is no room."""
+        """Accept a connection, if need be by closing an idle one. Return False if there is no room."""
         limits = self.limits
         own = self._waiting.get(address)
         is_full = self._num[address] >= limits.connections_of_address and not self._is_proxy(address)
@@ -103,7 +104,7 @@ class Connections:
         return True
 
     def remove(self, address: str, connection: BoundedProtocol) -> None:
-        """Forget a connection that was taken in."""
+        """Stop counting a connection that was accepted."""
         self.work(address, connection)
         self._num_all -= 1
         self._num[address] -= 1
@@ -116,7 +117,7 @@ class Connections:
         self._all_waiting[connection] = None
 
     def work(self, address: str, connection: BoundedProtocol) -> None:
-        """Note that a connection has a request that is being answered."""
+        """Note that the server answers a request of a connection."""
         self._all_waiting.pop(connection, None)
         own = self._waiting.get(address)
         if own is not None:
@@ -134,7 +135,7 @@ class Connections:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection; see the module."""
+    """One connection with the limits of this module. Uvicorn's base class calls its methods."""
 
     def __init__(self, connections: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
@@ -143,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._address = ""
         self._is_counted = False
         self._is_refused = False
-        # Of the request that is being read.
+        # State of the request that is being read.
         self._has_begun = False
         self._reads_head = True
         self._num_bytes = 0
@@ -157,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------ the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take it in, unless there are too many."""
+        """Accept the connection, or refuse it if there are too many."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self._is_counted = self._all.add(self._address, self)
@@ -173,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Stop counting the connection."""
         self._stop_timer()
         self._read_again()
         if self._is_counted:
@@ -182,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def make_room(self) -> None:
-        """End it, although it did nothing wrong: another one needs its place, and it waits for a request only."""
+        """Close this idle connection, because a new one needs its place."""
         if self._is_counted:
             self._is_counted = False
             self._all.remove(self._address, self)
@@ -190,10 +191,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, within the limits."""
+        """Parse bytes that have arrived, within the limits."""
         if self._is_refused:
             return
-        # Counted by what the parser holds back: all that reached no callback below.
+        # Counts bytes that the parser keeps: those since the last callback below.
         self._num_silent_bytes += len(data)
         super().data_received(data)
         if self._num_silent_bytes > self._limits.head_bytes and not self._is_refused:
@@ -201,42 +202,42 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         is_idle = cycle is None or cycle.response_complete
         if (self._has_begun or is_idle) and self._reads_head and self._timer is None and not self._is_refused:
-            # A byte, even one that begins no request, ends the time for which an idle connection is kept.
+            # Any byte, even one that does not begin a request, ends uvicorn's timeout of idle connections.
             self._await_head()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not forever."""
+        """Wait until the client reads its answer, but not forever."""
         super().pause_writing()
         if self._unread is None:
             self._unread = self.loop.call_later(_UNREAD_LIMIT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Continue: the client has read."""
+        """Continue to send, because the client has read."""
         self._read_again()
         super().resume_writing()
 
     # ------------------------------------------------------------ a request
 
     def on_message_begin(self) -> None:
-        """Begin to read a request."""
+        """Reset the counters, because a request begins."""
         super().on_message_begin()
         self._has_begun = True
         self._num_bytes = self._num_fields = self._num_silent_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """Count and keep a piece of the path."""
+        """Count and keep a part of the URL."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count and keep a field; one behind the body is counted only."""
+        """Count and keep a header field. A trailer, after the body, is only counted."""
         self._num_fields += 1
         self._count(len(name) + len(value))
         if self._reads_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Let uvicorn begin to answer the request, and limit the time of its body."""
         if len(self.pipeline) >= _MAX_PIPELINED:
             self._too_much = Problem(
                 "too-many-requests",
@@ -253,31 +254,31 @@ class BoundedProtocol(HttpToolsProtocol):
         self._watch_body()
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body."""
+        """Count and keep a part of the body."""
         self._num_silent_bytes = 0
         self._num_body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request that has come whole."""
+        """Stop the timer, because the whole request has arrived."""
         self._num_silent_bytes = 0
         self._has_begun, self._reads_head = False, True
         self._stop_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or read the rest of this one."""
+        """Note that the connection is idle, unless it has more requests."""
         super().on_response_complete()
         if self._is_counted and not self.pipeline and not self.transport.is_closing():
             self._all.wait(self._address, self)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, or more than one may be."""
+        """Refuse bytes that are not a valid request, or a request that exceeds a limit."""
         if not self._is_refused:
             self._refuse(self._too_much or Problem("bad-request", f"{msg} Send HTTP/1.1."))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: what is asked for is answered as a plain request, and a stranger writes no line of the log."""
+        """Log nothing. The request is answered without the upgrade, and clients must not be able to fill the log."""
 
     # ------------------------------------------------------------ inside
 
@@ -292,9 +293,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._limits.head_s, self._end_slow, "head", self._limits.head_s)
 
     def _watch_body(self, num_before: int = 0) -> None:
-        """Look again after a while whether enough of the body has come."""
+        """Check after ``body_s`` seconds whether enough of the body has arrived. ``num_before``: bytes until now."""
         limit_s = self._limits.body_s
-        # A body that the server itself does not read on is not slow.
+        # A body is not slow if the server itself has stopped reading it.
         is_paused = self.flow.read_paused
         num_wanted = _MIN_BODY_BYTES_PER_S * limit_s
 
@@ -334,7 +335,7 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with a problem, if nothing was answered yet, and close the connection."""
+        """Answer with a problem, unless an answer has begun, and close the connection."""
         self._is_refused = True
         self._stop_timer()
         self._unset_keepalive_if_required()
@@ -354,11 +355,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _TooMuch(Exception):
-    """A request has more than it may; httptools ends reading."""
+    """A request exceeds a limit. Raised in a callback of httptools, which then stops parsing."""
 
 
 def make_protocol(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
-    """Return what uvicorn makes of each connection of one server.
+    """Return the factory of uvicorn's protocols, one for each connection of one server.
 
     Args:
         limits: of all connections together and of each.

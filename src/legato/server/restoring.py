@@ -1,4 +1,4 @@
-"""Makes a home from a backup: checks the file, then writes files and store. A home appears only when it is complete."""
+"""Restores a home and its store from a backup, after checking the file. A home appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from legato.system.processes import values_in
 _CHUNK_BYTES: Final = 2**20
 _STORE_FILE: Final = "legato.db"
 _NUM_SKIPPED_UIDS: Final = 1000
-"""So many users of the platform may have got a number of the pool after the backup was made."""
+"""Number of user ids of the pool to skip, because users may have got them after the backup was made."""
 
 ReadSettings = Callable[[Path | None], Settings]
 """Reads the settings, with those of a file if one is given."""
@@ -40,10 +40,10 @@ class Restored(NamedTuple):
     """What was restored.
 
     Args:
-        num_jobs: all jobs.
-        num_going_on: those that continue when a server starts.
-        created_at: when the store was read; seconds since 1970.
-        still_run: processes on this machine that work for jobs of the home that was backed up.
+        num_jobs: number of all jobs.
+        num_going_on: number of jobs that continue when a server starts.
+        created_at: when the backup's store was read, in seconds since 1970.
+        still_run: ids of processes on this machine that work for jobs of the original home.
     """
 
     num_jobs: int
@@ -59,18 +59,18 @@ class _JobRow(NamedTuple):
 
 
 def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: float, tell: Tell) -> Restored:
-    """Make a home of a backup, and a store.
+    """Restore the home and the store of a backup.
 
     Args:
         file: the backup.
-        home: does not exist yet, or is empty.
-        read_settings: called with the backup's own settings, which say where the store is to be.
+        home: the new home. It must be empty, or not exist.
+        read_settings: called with the backup's settings file, if it has one. The settings say where the store is.
         now: seconds since 1970.
         tell: see `legato.server.backups.Tell`.
 
     Raises:
-        UsageError: the home is not empty, there is no room, or the file is no backup or a damaged one.
-        StoreError: the store is not empty, cannot be used, or was of a newer version.
+        UsageError: the home is not empty, there is no room, or the file is not a backup or is damaged.
+        StoreError: the store is not empty, cannot be used, or the backup is that of a newer version.
     """
     home = home.expanduser().absolute()
     _check_home(home)
@@ -91,7 +91,7 @@ def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: 
 
 
 def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings, now: float) -> Restored:
-    """Write the store, let the files of the jobs fit it, and put the home where it belongs."""
+    """Write the store, adapt the files of the jobs to it, and move the home to its place."""
     inside = scratch / FILES
     own = inside / FILE_NAME
     settings = read_settings(own if own.is_file() else None)
@@ -157,7 +157,7 @@ def _check_room(file: Path, home: Path) -> None:
 
 
 def _check_file(tar: tarfile.TarFile, file: Path, tell: Callable[[int], None]) -> About:
-    """Return what a backup says of itself, after its checksum was found right."""
+    """Check the format and the checksum of a backup, and return its description."""
     members = tar.getmembers()
     if not members or members[0].name != ABOUT:
         raise UsageError(f"Cannot restore {file}: it is not a backup of Legato.")
@@ -215,14 +215,14 @@ def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -
         is_known = member.isdir() or member.isreg() or member.issym()
         is_second = member.name in written or (member.name in made and not member.isdir())
         if not is_known or is_second or (folder not in made and top != STORE):
-            # Nothing is ever written by way of a link.
+            # Refused, so that no entry is written through a link.
             raise tarfile.ReadError(f"'{member.name[:200]}' is not in a job's folder")
         if member.isdir():
             made.add(member.name)
             folders.append(member)
         else:
             written.add(member.name)
-        # A folder can be filled first, whatever its mode is to be.
+        # The folder gets its own mode at the end, so that files can be written into it.
         wanted = member.replace(mode=0o700) if member.isdir() else member
         tar.extract(wanted, scratch, numeric_owner=True, filter=_check_inside)
         tell(member.offset_data)
@@ -232,7 +232,7 @@ def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -
 
 
 def _check_inside(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Refuse what would be written outside; all else is restored as it was, modes and owners too."""
+    """Refuse an entry that would be written outside of the folder. Others keep their modes and owners."""
     tarfile.tar_filter(member, path)
     return member
 
@@ -248,7 +248,7 @@ def _scratch_beside(home: Path) -> Iterator[Path]:
 
 
 def _give_to_owner(home: Path) -> None:
-    """Let what a restore by root makes itself, the home and its store, belong to whom the platform belonged."""
+    """Give the home and its store, if root has created them here, to the owner of the original platform."""
     owner = (home / "home-id").stat()
     if os.geteuid() == 0:
         for path in (home, *home.glob(f"{_STORE_FILE}*")):
@@ -268,7 +268,7 @@ def _sync(folder: Path) -> None:
 
 
 def _find_processes(home: str) -> tuple[int, ...]:
-    """Return the processes of this machine that work for jobs of a home: drivers, warm parents and workers."""
+    """Return the ids of this machine's processes that work for jobs of a home: drivers, warm parents and workers."""
     start = f"{home}/jobs/"
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -281,7 +281,7 @@ def _find_processes(home: str) -> tuple[int, ...]:
 
 
 def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:
-    """Yield the lines of a store, and note its jobs on the way."""
+    """Yield the lines of an exported store, and add its jobs to ``jobs``."""
     columns: list[str] | None = None
     for line in lines:
         if line.startswith(b"{"):
@@ -290,15 +290,15 @@ def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:
         elif columns is not None:
             row = dict(zip(columns, msgspec.json.decode(line), strict=True))
             if isinstance(row["stage"], str) and row["stage"] in set(Stage) and isinstance(row["attempt"], int):
-                # The server leaves out a job whose row it cannot read.
+                # Other rows cannot be read by the server, which leaves these jobs out too.
                 jobs.append(_JobRow(row["id"], Stage(row["stage"]), row["attempt"]))
         yield line
 
 
 def _fit(directory: Path, job: _JobRow) -> None:
-    """Give an attempt that began after the store was read the number that the restored store will give it.
+    """Change the number of an attempt that began after the store was read to the one that the restored store expects.
 
-    Otherwise the driver of that attempt would be taken for one from the future, and its job would fail.
+    Otherwise the server would take the driver's state for that of a future attempt, and the job would fail.
     """
     if job.stage in ENDED:
         return
