@@ -1885,7 +1885,7 @@ export interface components {
         };
         /**
          * Upload
-         * @description Uploaded code.
+         * @description Uploaded code. ``uploaded_by``: the user who uploaded it first; ``used_at``: when it was last used.
          */
         Upload: {
             sha256: string;
@@ -2450,7 +2450,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description An entry of the audit log: the user ``who`` did ``action`` to ``target``.
+         * @description An entry of the audit log: ``who`` did ``action`` to ``target``.
          */
         AuditEntry: {
             id: number;

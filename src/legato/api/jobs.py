@@ -210,7 +210,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         holders: jobs that hold the pool's slots now. Empty unless the job wants more slots than it has.
         lost: slots that the job was asked to leave, the newest first.
         decisions: decisions on the job, the newest first.
-        ceiling: the ceiling of its queue, if the job would have more slots with a higher one. None: it would not.
+        ceiling: the ceiling of its queue, if the job would have more slots with a higher one. None: it would not, or
+            this server did not make the last decision.
     """
 
     job: str

@@ -65,7 +65,7 @@ class Metrics(msgspec.Struct, frozen=True):
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """Uploaded code."""
+    """Uploaded code. ``uploaded_by``: the user who uploaded it first; ``used_at``: when it was last used."""
 
     sha256: str
     num_bytes: int

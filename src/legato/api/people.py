@@ -76,7 +76,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the audit log: the user ``who`` did ``action`` to ``target``."""
+    """An entry of the audit log: ``who`` did ``action`` to ``target``."""
 
     id: int
     time: float

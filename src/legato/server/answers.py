@@ -101,7 +101,7 @@ def show_version(record: Any, version: int, made_at: str | None = None) -> Answe
 # ---------------------------------------------------------------- the OpenAPI document
 
 
-def tells(
+def responses(
     kind: Any,
     status: int = 200,
     *,
@@ -118,7 +118,7 @@ def tells(
         errors: statuses of problems, besides those that every route can have.
         content_type: media type of a body that is not JSON.
     """
-    responses: dict[int | str, Any] = {}
+    by_status: dict[int | str, Any] = {}
     for one in (status, *also):
         content: dict[str, Any] = {}
         if kind is not None:
@@ -126,12 +126,12 @@ def tells(
             content = {"content": {"application/json": {"schema": {_SCHEMA: repr(kind)}}}}
         elif content_type is not None:
             content = {"content": {content_type: {}}}
-        responses[one] = {"description": "Done." if kind is None else _title(kind), **content}
-    responses |= {one: refuses(one) for one in sorted({400, 401, 403, 421, 422, 429, 503, *errors})}
-    return {"responses": responses, "status_code": status, "response_class": Response}
+        by_status[one] = {"description": "Done." if kind is None else _title(kind), **content}
+    by_status |= {one: problem_response(one) for one in sorted({400, 401, 403, 421, 422, 429, 503, *errors})}
+    return {"responses": by_status, "status_code": status, "response_class": Response}
 
 
-def refuses(status: int) -> dict[str, Any]:
+def problem_response(status: int) -> dict[str, Any]:
     """Return the description of an answer that is a problem with this status."""
     titles = [kind.title for kind in PROBLEMS.values() if kind.status == status]
     schema = {"$ref": _REF.format(name="Problem")}

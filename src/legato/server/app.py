@@ -16,8 +16,8 @@ import legato
 from legato.api import API
 from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
-from legato.server.frameworks import Offered
-from legato.server.middleware import Door, answer_error
+from legato.server.frameworks import OfferedFrameworks
+from legato.server.middleware import Middleware, answer_error
 from legato.server.plugins import ServerPlugin
 from legato.server.routes import (
     code,
@@ -45,7 +45,7 @@ _ROUTERS: Final = (
 )
 
 
-def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
+def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Middleware:
     """Return the application, as uvicorn or a test runs it.
 
     Args:
@@ -61,7 +61,7 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
         routes=_join_routers().routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    app.state.frameworks = Offered(framework for plugin in plugins for framework in plugin.frameworks)
+    app.state.frameworks = OfferedFrameworks(framework for plugin in plugins for framework in plugin.frameworks)
 
     @functools.cache
     def describe() -> dict[str, Any]:
@@ -75,11 +75,11 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
 
     for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
         app.add_exception_handler(kind, answer_error)
-    return Door(
+    return Middleware(
         app,
         settings=services.settings,
         authenticator=services.authenticator,
-        figures=services.figures,
+        metrics=services.metrics,
         plugins=plugins,
         own=(
             f"{API}/",

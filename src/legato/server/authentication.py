@@ -16,11 +16,11 @@ from legato.control.roles import Asker
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import Unauthenticated
-from legato.server.limits import AtOnce, Limiter
+from legato.server.limits import ConcurrencyLimit, Limiter
 from legato.server.login_limits import Attempt, LoginLimits, check_wait
 from legato.server.problems import too_many
 from legato.server.sessions import read_device
-from legato.server.token_cache import Proven, Recognized
+from legato.server.token_cache import TokenCache, ValidTokens
 
 _STREAM_AGAIN_S: Final = 5
 _AGAIN_S: Final = 1
@@ -38,17 +38,17 @@ class Authenticator:
     def __init__(self, store: Store, settings: Settings, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._recognized = Recognized[Asker]()
-        self._unrecognized = Recognized[str]()
-        self._proven = Proven()
+        self._recognized = TokenCache[Asker]()
+        self._unrecognized = TokenCache[str]()
+        self._valid_tokens = ValidTokens()
         self._of_user = Limiter(settings.requests_per_s, settings.requests_burst)
         self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
         self._max_streams = settings.max_streams
-        self._streams = AtOnce(settings.max_streams)
+        self._streams = ConcurrencyLimit(settings.max_streams)
         self._max_of_address = settings.max_requests_of_address
         self._max_of_user = settings.max_requests_of_user
-        self._at_address = AtOnce(settings.max_requests_of_address)
-        self._at_user = AtOnce(settings.max_requests_of_user)
+        self._at_address = ConcurrencyLimit(settings.max_requests_of_address)
+        self._at_user = ConcurrencyLimit(settings.max_requests_of_user)
         self._logins = LoginLimits(settings.logins_per_minute)
 
     async def recognize(self, secret: str, address: str) -> Asker:
@@ -69,13 +69,13 @@ class Authenticator:
         begun, begun_refusal = self._recognized.begin(), self._unrecognized.begin()
         try:
             # Checked before the store is read, so that invented tokens cause no queries.
-            with contextlib.nullcontext() if self._proven.has(key) else self._guess(address, now):
+            with contextlib.nullcontext() if self._valid_tokens.has(key) else self._guess(address, now):
                 asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
         except Unauthenticated as error:
             self._unrecognized.keep(key, str(error), now, begun_refusal)
-            self._proven.forget(key)
+            self._valid_tokens.forget(key)
             raise
-        self._proven.add(key)
+        self._valid_tokens.add(key)
         self._recognized.keep(key, asker, now, begun)
         self._count(asker.name, now)
         return asker
@@ -239,5 +239,5 @@ async def _read_asker(request: Request) -> Asker:
     return asker
 
 
-WhoAsks = Annotated[Asker, Depends(_read_asker)]
+CurrentUser = Annotated[Asker, Depends(_read_asker)]
 """The type of a route's parameter through which it gets the user of the request, as the middleware found it."""

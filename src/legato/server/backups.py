@@ -56,7 +56,7 @@ _FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Reports progress: called with the number of bytes that are done, and with the number of all bytes."""
 
 
@@ -96,14 +96,14 @@ class Summary(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> Summary:
+def write_backup(settings: Settings, file: Path, *, now: float, report: ReportProgress) -> Summary:
     """Write a backup that only its owner can read. The file appears only when it is complete.
 
     Args:
         settings: the settings with the home and the store. A server may run on them.
         file: the new file. It must not exist.
         now: seconds since 1970.
-        tell: see `Tell`.
+        report: see `ReportProgress`.
 
     Raises:
         UsageError: there is nothing to back up, the file cannot be written, or there is no room for it.
@@ -127,7 +127,7 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
                 places=find_places(home / JOBS / "any"),
                 num_bytes=num_bytes,
             )
-            writer = _Writer(scratch, num_bytes, tell)
+            writer = _Writer(scratch, num_bytes, report)
             writer.add_text(ABOUT, msgspec.json.encode(about))
             store.seek(0)
             writer.add_store(store)
@@ -458,7 +458,7 @@ class _Whole(io.RawIOBase):
 
 
 class _Writer:
-    def __init__(self, file: BinaryIO, num_bytes: int, tell: Tell) -> None:
+    def __init__(self, file: BinaryIO, num_bytes: int, report: ReportProgress) -> None:
         self._file = _Summing(file)
         self._tar = tarfile.TarFile(
             fileobj=cast("Any", self._file), mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES
@@ -466,7 +466,7 @@ class _Writer:
         self._num_bytes = num_bytes
         self._num_done = 0
         self._num_files = 0
-        self._tell = tell
+        self._report = report
 
     def add_text(self, name: str, content: bytes) -> None:
         found = tarfile.TarInfo(name)
@@ -499,7 +499,7 @@ class _Writer:
         """Write the checksum and the end of the file. Return the number of files."""
         self.add_text(CHECKSUM, msgspec.json.encode(Checksum(self._file.sha256.hexdigest(), self._num_files)))
         self._tar.close()
-        self._tell(self._num_bytes, self._num_bytes)
+        self._report(self._num_bytes, self._num_bytes)
         return self._num_files
 
     def _add_file(self, entry: _Entry) -> None:
@@ -522,7 +522,7 @@ class _Writer:
 
     def _note(self, num_bytes: int) -> None:
         self._num_done += num_bytes
-        self._tell(min(self._num_done, self._num_bytes), self._num_bytes)
+        self._report(min(self._num_done, self._num_bytes), self._num_bytes)
 
 
 def _describe(entry: _Entry, about: os.stat_result) -> tarfile.TarInfo:

@@ -137,15 +137,15 @@ _OF_JOB: Final = (
 )
 
 
-def make_job(said: JobFields, *, default_priority: int, base: NewJob | None = None) -> NewJob:
+def make_job(fields: JobFields, *, default_priority: int, base: NewJob | None = None) -> NewJob:
     """Return the job that a submission describes.
 
     Args:
-        said: the submission. A missing field has the value of ``base``, or the default. A null field has the default.
+        fields: the submission. A missing field has the value of ``base``, or the default. A null field has the default.
         default_priority: the default of ``priority``.
         base: the job of which this is a clone. None: it is not a clone.
     """
-    given = {name: getattr(said, name) for name in said.model_fields_set}
+    given = {name: getattr(fields, name) for name in fields.model_fields_set}
     values: dict[str, Any] = {"name": "", "priority": default_priority, "min_workers": None, "max_workers": 1}
     spec: dict[str, Any] = {}
     if base is not None:

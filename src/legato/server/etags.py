@@ -33,6 +33,6 @@ def is_known(if_none_match: str | None, tag: str) -> bool:
     return tag.removeprefix("W/") in known
 
 
-def tell_unchanged(tag: str) -> Response:
+def answer_unchanged(tag: str) -> Response:
     """Return the answer 304, for a client that has the content already."""
     return Response(status_code=304, headers={"ETag": tag})

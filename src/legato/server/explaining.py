@@ -91,7 +91,7 @@ class Explainer:
             # Slots that it lost before the pause do not explain why it has none now.
             return (
                 *sentences,
-                *(f"The pause freed slot {one.slot}; {_tell_taker(one)}." for one in freed[:_NUM_NAMED]),
+                *(f"The pause freed slot {one.slot}; {_describe_taker(one)}." for one in freed[:_NUM_NAMED]),
             )
         if holders:
             free = self._count_free()
@@ -101,7 +101,7 @@ class Explainer:
         # Lost slots do not explain the state of a job that has ended.
         for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
-            sentences.append(f"It was asked to leave slot {one.slot}{why}; {_tell_taker(one)}.")
+            sentences.append(f"It was asked to leave slot {one.slot}{why}; {_describe_taker(one)}.")
         return tuple(sentences)
 
     # ------------------------------------------------------------ reading the store
@@ -183,7 +183,7 @@ class Explainer:
         return tuple(_make_party(known[job]) for job in jobs if job in known)
 
 
-def _tell_taker(lost: LostSlot) -> str:
+def _describe_taker(lost: LostSlot) -> str:
     return f"{lost.title} has it now" if lost.title else "no job has it yet"
 
 

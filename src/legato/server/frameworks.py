@@ -68,7 +68,7 @@ class PlainCommands:
 OWN: Final[tuple[Framework, ...]] = (OwnScripts(), PlainCommands())
 
 
-class Offered:
+class OfferedFrameworks:
     """The frameworks of a server, by name.
 
     Args:
@@ -131,10 +131,10 @@ def _find_script(words: Sequence[str]) -> str | None:
     return words[1] if has_script else None
 
 
-async def _read_offered(request: Request) -> Offered:
-    found: Offered = request.app.state.frameworks
+async def _read_offered(request: Request) -> OfferedFrameworks:
+    found: OfferedFrameworks = request.app.state.frameworks
     return found
 
 
-Frameworks = Annotated[Offered, Depends(_read_offered)]
+Frameworks = Annotated[OfferedFrameworks, Depends(_read_offered)]
 """The type of a route's parameter through which it gets the frameworks of the server."""

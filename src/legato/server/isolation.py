@@ -53,44 +53,45 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
                 "trust all users who may submit jobs with that, set allow_jobs_as_server=true."
             )
         return
-    told = f"Cannot start with run_jobs_as={mode}"
+    refusal = f"Cannot start with run_jobs_as={mode}"
     if sys.platform != "linux":
-        raise UsageError(f"{told}: only Linux supports that. Set run_jobs_as=server.")
-    _check_capabilities(told)
+        raise UsageError(f"{refusal}: only Linux supports that. Set run_jobs_as=server.")
+    _check_capabilities(refusal)
     os.umask(_OTHERS)  # only the server's user may access files that this process creates, such as the store
     close_home(settings.home_path)
     for folder in settings.home_path.resolve().parents:
         if not folder.stat().st_mode & stat.S_IXOTH:
             raise UsageError(
-                f"{told}: users of jobs cannot reach '{settings.home_path}', because '{folder}' is closed to them. "
+                f"{refusal}: users of jobs cannot reach '{settings.home_path}', because '{folder}' is closed to them. "
                 "Name another directory with the setting home, such as /var/lib/legato, or open that one: "
                 f"chmod o+x {folder}"
             )
     if mode == "pool":
-        _groups_of_pool(settings, told)
+        _groups_of_pool(settings, refusal)
         uid = settings.pool_range[0]
         user = JobUser(uid=uid, gid=uid, name="legato", home="/")
         error = try_as(user, [sys.executable, "-c", _TRIAL], pass_on(os.environ))
         if error is not None:
             raise UsageError(
-                f"{told}: a program of user {uid} cannot run {sys.executable} with Legato and torch ({error}). Install "
-                "them where every user may read them, and keep pool_uids within the numbers of /proc/self/uid_map."
+                f"{refusal}: a program of user {uid} cannot run {sys.executable} with Legato and torch ({error}). "
+                "Install them where every user may read them, and keep pool_uids within the numbers of "
+                "/proc/self/uid_map."
             )
 
 
-def check_submitter(settings: Settings, owner: str, told: str) -> None:
+def check_submitter(settings: Settings, owner: str, refusal: str) -> None:
     """Check, when a job is submitted, that its owner has a system user, if ``run_jobs_as=submitter``.
 
     Args:
         settings: of the server.
         owner: of the job.
-        told: the beginning of the error's text.
+        refusal: the beginning of the error's text.
 
     Raises:
         UsageError: there is no such system user, or jobs must not run as it.
     """
     if settings.run_jobs_as == "submitter":
-        find_submitter(settings, owner, told)
+        find_submitter(settings, owner, refusal)
 
 
 def close_home(home: Path) -> None:
@@ -140,17 +141,17 @@ class JobUsers:
             UsageError: there is no system user for them.
             LegatoError: the user's home directory cannot be created.
         """
-        told = f"Cannot run jobs of '{owner}'"
+        refusal = f"Cannot run jobs of '{owner}'"
         match self._settings.run_jobs_as:
             case "submitter":
-                return find_submitter(self._settings, owner, told)
+                return find_submitter(self._settings, owner, refusal)
             case "pool":
-                return self._find_in_pool(owner, told)
+                return self._find_in_pool(owner, refusal)
             case _:
                 return None
 
-    def _find_in_pool(self, owner: str, told: str) -> JobUser:
-        groups = _groups_of_pool(self._settings, told)
+    def _find_in_pool(self, owner: str, refusal: str) -> JobUser:
+        groups = _groups_of_pool(self._settings, refusal)
         uid = self._store.accounts.assign_uid(owner, self._settings.pool_range, self._now(), is_taken=_is_known)
         home = self._settings.home_path / HOMES / owner
         user = JobUser(uid=uid, gid=uid, groups=groups, name=owner, home=str(home))
@@ -158,7 +159,7 @@ class JobUsers:
         return user
 
 
-def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
+def find_submitter(settings: Settings, owner: str, refusal: str) -> JobUser:
     """Return the system user of a user of the platform. The arguments are those of `check_submitter`.
 
     Raises:
@@ -169,13 +170,13 @@ def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
         found = pwd.getpwnam(name)
     except KeyError:
         raise UsageError(
-            f"{told}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
+            f"{refusal}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
             "operator make that user, or name another in the setting job_users."
         ) from None
     if found.pw_uid in (_ROOT, os.geteuid()):
         raise UsageError(
-            f"{told}: jobs of '{owner}' would run as the system user '{name}', which can do all that the server can. "
-            "The operator must choose another one in the setting job_users."
+            f"{refusal}: jobs of '{owner}' would run as the system user '{name}', which can do all that the server "
+            "can. The operator must choose another one in the setting job_users."
         )
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return JobUser(uid=found.pw_uid, gid=found.pw_gid, groups=groups, name=name, home=found.pw_dir)
@@ -191,7 +192,7 @@ def _close(path: Path, about: os.stat_result) -> None:
         path.chmod(stat.S_IMODE(about.st_mode) & ~_OTHERS)
 
 
-def _check_capabilities(told: str) -> None:
+def _check_capabilities(refusal: str) -> None:
     had = _read_capabilities("CapEff")
     if os.geteuid() != _ROOT:
         # Drivers are separate programs, and keep only ambient capabilities.
@@ -199,8 +200,8 @@ def _check_capabilities(told: str) -> None:
     missing = [name for name, number in _NEEDED.items() if not had >> number & 1]
     if missing:
         raise UsageError(
-            f"{told}: user {os.geteuid()} does not have the capabilities {', '.join(missing)}. Run the server as root, "
-            f"or give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities "
+            f"{refusal}: user {os.geteuid()} does not have the capabilities {', '.join(missing)}. Run the server as "
+            f"root, or give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities "
             "(AmbientCapabilities= in a unit of systemd)."
         )
 
@@ -210,13 +211,13 @@ def _read_capabilities(field: str) -> int:
     return next((int(line.split()[1], 16) for line in lines if line.startswith(f"{field}:")), 0)
 
 
-def _groups_of_pool(settings: Settings, told: str) -> tuple[int, ...]:
+def _groups_of_pool(settings: Settings, refusal: str) -> tuple[int, ...]:
     found = []
     for name in settings.pool_groups:
         try:
             found.append(grp.getgrnam(name).gr_gid)
         except KeyError:
-            raise UsageError(f"{told}: the setting pool_groups names '{name}', which is no group here.") from None
+            raise UsageError(f"{refusal}: the setting pool_groups names '{name}', which is no group here.") from None
     return tuple(found)
 
 

@@ -150,12 +150,12 @@ def make_run(
     return checked
 
 
-def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> None:
+def check_places_here(here: Services, refusal: str, new: NewJob, owner: str) -> None:
     """Check that this machine has the directories and the limits that a job needs, if it is the one that runs jobs.
 
     Args:
         here: the server.
-        told: the beginning of the error's text.
+        refusal: the beginning of the error's text.
         new: the job.
         owner: the owner of the job.
 
@@ -166,11 +166,11 @@ def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> Non
         return
     work, where = read_work(new.spec), "the machine that runs it"
     try:
-        check_submitter(here.settings, owner, told)
+        check_submitter(here.settings, owner, refusal)
         needs = work.directory is not None or work.data is not None
         user = JobUsers(here.settings, here.store, here.now)(owner) if needs else None
-        check_places(told, where, directory=work.directory, program=work.script, data=work.data, user=user)
-        _check_limits(work, here, told)
+        check_places(refusal, where, directory=work.directory, program=work.script, data=work.data, user=user)
+        _check_limits(work, here, refusal)
     except UsageError:
         # Checked only on an error, because it reads the store, and errors are rare.
         if here.leads():
@@ -188,13 +188,13 @@ def warn_of_limits(here: Services, new: NewJob) -> str | None:
     return f"The job runs without its limits of memory and CPU cores: {why_not}."
 
 
-def _check_limits(work: Work, here: Services, told: str) -> None:
+def _check_limits(work: Work, here: Services, refusal: str) -> None:
     """Raise BadField if this machine cannot enforce the limits that a job must have."""
     why_not = _find_why_not_limited(work, here) if work.must_limit else None
     if why_not is not None:
         raise BadField(
             "num_cpus" if work.memory_bytes is None else "memory_bytes",
-            f"{told}: {why_not}. Or submit it without memory_bytes and num_cpus, or with must_limit=false: it then "
+            f"{refusal}: {why_not}. Or submit it without memory_bytes and num_cpus, or with must_limit=false: it then "
             "runs without these limits.",
         )
 

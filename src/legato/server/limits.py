@@ -52,7 +52,7 @@ class Limiter:
                 self._buckets[key] = (min(self._burst, left + 1), at)
 
 
-class AtOnce:
+class ConcurrencyLimit:
     """Counts concurrent work for each key. For the thread of the event loop.
 
     Args:
@@ -66,7 +66,7 @@ class AtOnce:
     def begin(self, key: str) -> Callable[[], None] | None:
         """Count one more, and return the function that ends it, which may be called repeatedly; None: at the limit.
 
-        >>> at_once = AtOnce(1)
+        >>> at_once = ConcurrencyLimit(1)
         >>> end = at_once.begin("a")
         >>> at_once.begin("a") is None, at_once.begin("b") is None
         (True, False)

@@ -23,8 +23,8 @@ from legato.server.authentication import Authenticator, read_address
 from legato.server.json_limits import MAX_VALUES, check_json
 from legato.server.plugins import ServerPlugin, ServerPlugins, is_inside
 from legato.server.problems import Problem, describe_error
-from legato.server.prometheus import Figures
-from legato.server.sessions import check_csrf, read_shown
+from legato.server.prometheus import ServerMetrics
+from legato.server.sessions import check_csrf, read_token
 
 _log = structlog.get_logger(__name__)
 
@@ -40,14 +40,14 @@ _READS: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 
 
-class Door:
+class Middleware:
     """The ASGI application that checks each request and then calls the application or a plugin.
 
     Args:
         app: the application with the routes.
         settings: the settings with the names of the server.
         authenticator: finds the user of a request.
-        figures: counts requests.
+        metrics: counts requests.
         plugins: the plugins, each of which answers requests under its own paths.
         own: prefixes of paths that no plugin may have.
         changed: called after every successful request that may have changed something.
@@ -59,7 +59,7 @@ class Door:
         *,
         settings: Settings,
         authenticator: Authenticator,
-        figures: Figures,
+        metrics: ServerMetrics,
         changed: Callable[[], None],
         plugins: Sequence[ServerPlugin] = (),
         own: Sequence[str] = (),
@@ -67,7 +67,7 @@ class Door:
         self._app = app
         self._hosts = known_hosts(settings)
         self._authenticator = authenticator
-        self._figures = figures
+        self._metrics = metrics
         self._changed = changed
         self._plugins = ServerPlugins(plugins, self, own)
 
@@ -76,22 +76,22 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, send)
+        exchange = _Exchange(scope, send)
         try:
             check_place(scope, self._hosts)
             self._begin(scope)
             plugin = self._plugins.find(scope["path"])
             if plugin is not None:
-                await plugin(scope, receive, visit.send)
+                await plugin(scope, receive, exchange.send)
             else:
                 await self._admit(scope)
-                await self._app(scope, await self._read_body(scope, receive), visit.send)
+                await self._app(scope, await self._read_body(scope, receive), exchange.send)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is answered and logged whole
-            await self._refuse(visit, error, scope, receive)
+            await self._refuse(exchange, error, scope, receive)
         finally:
             scope["state"]["end_work"]()
-            self._note(scope, visit)
-        if scope["method"] not in _READS and visit.status < 300:
+            self._note(scope, exchange)
+        if scope["method"] not in _READS and exchange.status < 300:
             self._changed()
 
     def _begin(self, scope: Scope) -> None:
@@ -106,11 +106,11 @@ class Door:
             self._authenticator.begin_login(scope)
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
-            shown = read_shown(scope)
-            check_csrf(scope["method"], headers, shown)
-            asker = await self._authenticator.recognize(shown.secret, read_address(scope))
+            token = read_token(scope)
+            check_csrf(scope["method"], headers, token)
+            asker = await self._authenticator.recognize(token.secret, read_address(scope))
             state = scope["state"]
-            state |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
+            state |= {"asker": asker, "secret": token.secret, "by_cookie": token.by_cookie}
             # From now on the request counts for its user, and no longer for its address.
             state["end_work"]()
             state["end_work"] = self._authenticator.begin_work(asker.name)
@@ -147,27 +147,27 @@ class Door:
         return give
 
     @staticmethod
-    async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:
-        if visit.is_answered:
+    async def _refuse(exchange: _Exchange, error: Exception, scope: Scope, receive: Receive) -> None:
+        if exchange.is_answered:
             return  # `answer_error` has answered; Starlette raises the error again nevertheless
-        problem = explain_error(error, visit.id, scope["path"])
-        if visit.status:
+        problem = explain_error(error, exchange.id, scope["path"])
+        if exchange.status:
             # The answer has begun, so the only way to report the error is to close the connection.
             raise error
-        await problem.render(visit.id)(scope, receive, visit.send)
+        await problem.render(exchange.id)(scope, receive, exchange.send)
 
-    def _note(self, scope: Scope, visit: _Visit) -> None:
-        elapsed_s = time.perf_counter() - visit.began
+    def _note(self, scope: Scope, exchange: _Exchange) -> None:
+        elapsed_s = time.perf_counter() - exchange.began
         route = getattr(scope.get("route"), "path", "none")
-        self._figures.note_request(scope["method"], route, visit.status, elapsed_s)
+        self._metrics.note_request(scope["method"], route, exchange.status, elapsed_s)
         asker = scope["state"].get("asker")
-        level = "debug" if scope["method"] in _READS and visit.status < 500 else "info"
+        level = "debug" if scope["method"] in _READS and exchange.status < 500 else "info"
         getattr(_log, level)(
             "request",
-            request=visit.id,
+            request=exchange.id,
             method=scope["method"],
             path=scope["path"],
-            status=visit.status,
+            status=exchange.status,
             user=asker.name if asker else None,
             ms=round(elapsed_s * 1000, 1),
         )
@@ -187,7 +187,7 @@ def explain_error(error: Exception, request_id: str, path: str) -> Problem:
     return problem
 
 
-class _Visit:
+class _Exchange:
     """One request, and the state of its answer."""
 
     def __init__(self, scope: Scope, send: Send) -> None:

@@ -23,7 +23,7 @@ from legato.policy.whatif import Plan, plan
 _NEW: Final = "new"  # no job's id: those begin with "j-"
 
 
-class Works:
+class WorkCache:
     """The work of jobs that have not ended. Reads it once for each job, because it never changes."""
 
     def __init__(self, store: Store) -> None:
@@ -45,8 +45,8 @@ class Works:
         return found
 
 
-def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
-    """Return what would happen if ``asker`` submitted ``new`` now, to the pool of a snapshot that `look` returned."""
+def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
+    """Return what would happen if ``asker`` submitted ``new`` now. ``snapshot``: the result of `take_snapshot`."""
     job = policy.JobDemand(
         id=_NEW,
         name=new.name,
@@ -62,7 +62,7 @@ def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, 
     return plan(snapshot, job, rules)
 
 
-def look(store: Store, works: Works, now: float) -> policy.Snapshot:
+def take_snapshot(store: Store, works: WorkCache, now: float) -> policy.Snapshot:
     """Return the policy's view of the pool, as if no job were being resized."""
     facts = store.loop.read_facts()
     snapshot = make_snapshot(RoundFacts(facts), {}, {}, works.of(facts), now, LeftOut())

@@ -35,7 +35,7 @@ class ProjectBody(Body):
     members: Members = ()
 
     def as_record(self) -> NewProject:
-        """Return what is to be made."""
+        """Return the record of the new project."""
         return NewProject(**self.model_dump())
 
 
@@ -48,7 +48,7 @@ class ProjectPatchBody(Body):
     members: Members = ()
 
     def as_record(self) -> ProjectPatch:
-        """Return what is to be changed."""
+        """Return the record of the change."""
         return ProjectPatch(**_given(self))
 
 
@@ -88,7 +88,7 @@ class NamingBody(Body):
     description: Description = ""
 
     def as_record(self) -> Naming:
-        """Return what is to be changed."""
+        """Return the record of the change."""
         return Naming(**_given(self))
 
 
@@ -102,7 +102,7 @@ class ExperimentBody(Body):
     arguments: Line = ""
 
     def as_record(self) -> NewExperiment:
-        """Return what is to be made."""
+        """Return the record of the new experiment."""
         return NewExperiment(**self.model_dump())
 
 
@@ -116,7 +116,7 @@ class ExperimentPatchBody(Body):
     arguments: Line = ""
 
     def as_record(self) -> ExperimentPatch:
-        """Return what is to be changed."""
+        """Return the record of the change."""
         return ExperimentPatch(**_given(self))
 
 

@@ -18,7 +18,7 @@ from legato.core.errors import StoreError
 _KEPT_S: Final = 2.0  # anyone may request the page, so the store is read at most this often
 
 
-class Figures:
+class ServerMetrics:
     """The metrics of one server.
 
     Args:

@@ -22,7 +22,7 @@ from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
 from legato.core.warm import MARK_VARIABLE
 from legato.driver.journal import find_places, replace_file
-from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, Tell
+from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, ReportProgress
 from legato.server.services import JOBS
 from legato.system.decoding import decode
 from legato.system.processes import values_in
@@ -58,7 +58,9 @@ class _JobRow(NamedTuple):
     attempt: int
 
 
-def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: float, tell: Tell) -> Restored:
+def restore_backup(
+    file: Path, home: Path, read_settings: ReadSettings, *, now: float, report: ReportProgress
+) -> Restored:
     """Restore the home and the store of a backup.
 
     Args:
@@ -66,7 +68,7 @@ def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: 
         home: the new home. It must be empty, or not exist.
         read_settings: called with the backup's settings file, if it has one. The settings say where the store is.
         now: seconds since 1970.
-        tell: see `legato.server.backups.Tell`.
+        report: see `legato.server.backups.ReportProgress`.
 
     Raises:
         UsageError: the home is not empty, there is no room, or the file is not a backup or is damaged.
@@ -78,9 +80,9 @@ def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: 
     try:
         with file.open("rb") as opened, _opened(opened, file) as tar:
             size = os.fstat(opened.fileno()).st_size
-            about = _check_file(tar, file, lambda num_bytes: tell(num_bytes // 2, size))
+            about = _check_file(tar, file, lambda num_bytes: report(num_bytes // 2, size))
             with _scratch_beside(home) as scratch:
-                _extract(tar, scratch, lambda at: tell((size + at) // 2, size))
+                _extract(tar, scratch, lambda at: report((size + at) // 2, size))
                 return _finish(about, scratch, home, read_settings, now)
     except OSError as error:
         raise UsageError(
@@ -156,7 +158,7 @@ def _check_room(file: Path, home: Path) -> None:
         )
 
 
-def _check_file(tar: tarfile.TarFile, file: Path, tell: Callable[[int], None]) -> About:
+def _check_file(tar: tarfile.TarFile, file: Path, report: Callable[[int], None]) -> About:
     """Check the format and the checksum of a backup, and return its description."""
     members = tar.getmembers()
     if not members or members[0].name != ABOUT:
@@ -175,7 +177,7 @@ def _check_file(tar: tarfile.TarFile, file: Path, tell: Callable[[int], None]) -
     with file.open("rb") as opened:
         while (left := last.offset - opened.tell()) > 0:
             found.update(opened.read(min(left, _CHUNK_BYTES)))
-            tell(opened.tell())
+            report(opened.tell())
     if found.hexdigest() != want:
         raise _damaged(file, "its checksum is wrong")
     return about
@@ -205,7 +207,7 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return found.read()
 
 
-def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -> None:
+def _extract(tar: tarfile.TarFile, scratch: Path, report: Callable[[int], None]) -> None:
     folders = []
     made, written = {FILES}, set[str]()
     for member in tar.getmembers():
@@ -225,7 +227,7 @@ def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -
         # The folder gets its own mode at the end, so that files can be written into it.
         wanted = member.replace(mode=0o700) if member.isdir() else member
         tar.extract(wanted, scratch, numeric_owner=True, filter=_check_inside)
-        tell(member.offset_data)
+        report(member.offset_data)
     for member in reversed(folders):
         tar.chmod(member, str(scratch / member.name))
         tar.utime(member, str(scratch / member.name))

@@ -28,15 +28,18 @@ _DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0
 
 
-async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
+async def run_retention(services: Services, every_s: float = _EVERY_S) -> None:
     """Delete old data and kill leftover processes regularly until cancelled. Errors are only logged."""
     while True:
-        for part, what in ((tidy_up, "old data of jobs"), (end_hidden, "leftover processes of jobs")):
+        for task, what in (
+            (delete_old_data, "old data of jobs"),
+            (kill_leftover_processes, "leftover processes of jobs"),
+        ):
             try:
-                await asyncio.to_thread(part, services)
+                await asyncio.to_thread(task, services)
             except FencedOut:
                 _log.info("another server decides now, and removes old data")
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the other part and the server continue
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the other task and the server continue
                 expected = isinstance(error, LegatoError | OSError)
                 _log.warning(
                     f"{what} could not be removed; the server tries again",
@@ -46,7 +49,7 @@ async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
         await asyncio.sleep(every_s)
 
 
-def tidy_up(services: Services) -> None:
+def delete_old_data(services: Services) -> None:
     """Delete data that are older than the settings allow, if this server is the one that decides.
 
     Raises:
@@ -54,7 +57,7 @@ def tidy_up(services: Services) -> None:
         StoreError: the store cannot be used.
     """
     now = services.now()
-    services.code.sweep(now - _DAY_S)
+    services.code.delete_leftovers(now - _DAY_S)
     lease = services.read_own_lease()
     if lease is None:
         return
@@ -67,13 +70,13 @@ def tidy_up(services: Services) -> None:
                 uploads_before=_before(now, services.settings.keep_uploads_days),
                 keys_before=now - services.settings.keep_keys_hours * _HOUR_S,
             )
-            services.code.take_away(purged)
+            services.code.delete_purged(purged)
         if not (purged.jobs or purged.uploads):
             return
         _delete_jobs(services.settings.home_path / JOBS, purged)
 
 
-def end_hidden(services: Services) -> None:
+def kill_leftover_processes(services: Services) -> None:
     """Kill processes that ended jobs have left behind, also hidden ones. Only with ``run_jobs_as=pool``.
 
     In this mode each user's jobs have a user id of their own, and nothing else runs with this id. So while the user has

@@ -23,10 +23,10 @@ from legato.policy.whatif import Plan
 from legato.server.authentication import Authenticator
 from legato.server.event_feed import Feed
 from legato.server.login_queue import LoginQueue
-from legato.server.planning import Works, imagine, look
-from legato.server.prometheus import Figures
-from legato.server.shared_answers import Shared, Turns
-from legato.server.uploads import CodeRoom, make_caps
+from legato.server.planning import WorkCache, plan_submission, take_snapshot
+from legato.server.prometheus import ServerMetrics
+from legato.server.shared_answers import SharedAnswers, Turns
+from legato.server.uploads import CodeFolder, make_caps
 from legato.uploads.receiving import Arrivals
 
 PICTURES_S: Final = 1.0
@@ -89,7 +89,7 @@ class Services:
         now: returns seconds since 1970.
         feed: the feed of events.
         authenticator: finds the users of requests.
-        figures: metrics for Prometheus.
+        metrics: metrics for Prometheus.
         works: the programs of jobs, for plans.
         code: the folder of uploaded code.
         followers: threads that read for streams, so that streams do not use up the threads of other requests.
@@ -110,28 +110,28 @@ class Services:
     now: Callable[[], float]
     feed: Feed
     authenticator: Authenticator
-    figures: Figures
-    works: Works
-    code: CodeRoom
+    metrics: ServerMetrics
+    works: WorkCache
+    code: CodeFolder
     followers: ThreadPoolExecutor
     logins: LoginQueue = field(default_factory=lambda: LoginQueue(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
-    lists: Shared = field(default_factory=lambda: Shared(_LISTS_S, 4))
-    pictures: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
-    probes: Shared = field(default_factory=lambda: Shared(_PROBES_S, 1))
-    plans: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
+    lists: SharedAnswers = field(default_factory=lambda: SharedAnswers(_LISTS_S, 4))
+    pictures: SharedAnswers = field(default_factory=lambda: SharedAnswers(PICTURES_S, 2))
+    probes: SharedAnswers = field(default_factory=lambda: SharedAnswers(_PROBES_S, 1))
+    plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(PICTURES_S, 2))
     turns: Turns = field(default_factory=Turns)
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job. It exists from the job's first start on."""
         return self.settings.home_path / JOBS / job.id
 
-    async def look(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
 
         def read() -> Snapshot:
-            return look(self.store, self.works, self.now())
+            return take_snapshot(self.store, self.works, self.now())
 
         snapshot: Snapshot = await self.pictures.get("snapshot", self.feed.last, read)
         return snapshot
@@ -140,9 +140,11 @@ class Services:
         """Return what would happen if a job were submitted. Computed in a thread, once for equal requests of a user."""
         key = (asker.name, msgspec.json.encode(new))
         async with self.turns.of(asker.name):
-            snapshot = await self.look()
+            snapshot = await self.snapshot()
             rules, now = make_rules(self.settings), self.now()
-            plan: Plan = await self.plans.get(key, self.feed.last, lambda: imagine(snapshot, new, asker, rules, now))
+            plan: Plan = await self.plans.get(
+                key, self.feed.last, lambda: plan_submission(snapshot, new, asker, rules, now)
+            )
             return plan
 
     def leads(self) -> bool:
@@ -180,9 +182,9 @@ def make_services(
         now=now,
         feed=feed,
         authenticator=Authenticator(store, settings, now),
-        figures=Figures(store, loop.stats, leads, lambda: feed.num_followers),
-        works=Works(store),
-        code=CodeRoom(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
+        metrics=ServerMetrics(store, loop.stats, leads, lambda: feed.num_followers),
+        works=WorkCache(store),
+        code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,
     )
     return services

@@ -1,7 +1,7 @@
-"""A server from its start to its end: the store, the control loop and the API in one process.
+"""Runs a server: the store, the control loop and the REST interface in one process.
 
-`serve` is what `legato up` and `legato server` call. Drivers and workers are its children in name only: they outlive
-it, however it ends, and the next server adopts them.
+`legato up` and `legato server` call `serve`. The server starts drivers and workers, but they survive its end, also a
+crash, and the next server adopts them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from legato.server.local_login import LocalLogin, keep_local_login, write_privat
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.plugins import ServerPlugin
-from legato.server.retention import keep_house
+from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
-from legato.server.startup_checks import allow_files, hold_home, is_loopback, tell_url
+from legato.server.startup_checks import allow_files, find_url, hold_home, is_loopback
 from legato.system.decoding import decode
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +72,7 @@ _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
 
 class ServerFile(msgspec.Struct, frozen=True):
-    """What is in ``server.json``, for programs on this machine: where the server answers, and its process."""
+    """The content of ``server.json``, for programs on this machine: the URL of the server, and its process id."""
 
     url: str
     pid: int
@@ -89,22 +89,22 @@ def serve(
 ) -> None:
     """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
 
-    The first start on a store without users makes the user ``admin``, and a token of it that is good for a day. At a
-    terminal it is said; elsewhere, where what is said may be kept, it is in a file that the system user of the server
-    alone can read. On the way out drivers and workers are left running.
+    The first start on a store without users creates the user ``admin`` and a token that is valid for a day. At a
+    terminal the server shows the token. Otherwise its output may be stored, so it writes the token into a file that
+    only the server's system user can read. When the server stops, drivers and workers keep running.
 
     Args:
         settings: see `legato.control.settings`.
-        sockets: as of `legato.server.startup_checks.enter`, which holds the directory too for as long as this takes.
-        say: shows a line to the user who started it. Lines of the log go to standard error beside it.
-        is_terminal: what is said is read by a person at a terminal, and kept nowhere.
+        sockets: those of `legato.server.startup_checks.enter`, which must also hold the home directory meanwhile.
+        say: shows a line to the user who started the server. Lines of the log go to standard error.
+        is_terminal: a person at a terminal reads these lines, and they are stored nowhere.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
-            answer requests, beside a server that does.
-        plugins: who answer under paths of their own.
+            answer requests; another server runs jobs.
+        plugins: the plugins, each of which answers requests under its own paths.
 
     Raises:
-        UsageError: what the settings ask for is not possible: the slots, a store whose jobs are elsewhere. Nothing was
-            started.
+        UsageError: the settings cannot be fulfilled: the machine does not have the slots, or the store belongs to
+            another home. Nothing was started.
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
@@ -119,28 +119,28 @@ def serve(
         if runs_jobs:
             claim_home(store, home, time.time())
             if settings.store_url.startswith("sqlite:"):
-                # Who had the lease is gone: this server alone has the directory, and the store is in it.
+                # The server that had the lease is gone, because this server has locked the directory with the store.
                 store.loop.end_lease(time.time())
-        url = tell_url(settings, sockets)
+        url = find_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
         local = LocalLogin(store, home, url) if settings.local_login else None
         first = store.tokens.create_first(time.time())
-        told = () if first is None else tuple(_tell_first(first, make_link(store, url, time.time())))
-        if told and not is_terminal:
-            write_private(home / FIRST_FILE, "\n".join((*told, "")))
-            told = tuple(_tell_file(home / FIRST_FILE))
+        welcome = () if first is None else tuple(_welcome(first, make_link(store, url, time.time())))
+        if welcome and not is_terminal:
+            write_private(home / FIRST_FILE, "\n".join((*welcome, "")))
+            welcome = tuple(_welcome_by_file(home / FIRST_FILE))
         if local is not None:
             _begin_local(local)
             stack.callback(lambda: local.end(time.time()))
         is_open = not is_loopback(sockets)
-        for line in _greet(settings, url, devices, told, is_open=is_open, is_local=local is not None):
+        for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None):
             say(line)
         asyncio.run(_run(settings, store, sockets, devices, plugins, local))
         say("Legato has stopped. Jobs keep training; the next start finds them.")
 
 
 def _check_limits(settings: Settings) -> None:
-    """Prepare the control groups by which jobs are limited, and say so where they cannot be."""
+    """Prepare the control groups that limit jobs. If this machine does not support some limits, log that."""
     prepare_server()
     support = find_support()
     if support.why_not:
@@ -155,11 +155,11 @@ def _check_limits(settings: Settings) -> None:
 
 
 def upgrade_store(settings: Settings) -> None:
-    """Bring the tables of the store to this version; for `legato server upgrade`.
+    """Upgrade the tables of the store to this version, for `legato server upgrade`.
 
     Raises:
         UsageError: the setting database_url cannot be used.
-        StoreError: the store cannot be used, or its tables are of a newer version.
+        StoreError: the store cannot be used, or its tables are those of a newer version.
     """
     database = Database(settings.store_url)
     try:
@@ -169,14 +169,14 @@ def upgrade_store(settings: Settings) -> None:
 
 
 def downgrade_store(settings: Settings, revision: str | None) -> tuple[str, str]:
-    """Bring the tables of the store back to an older version; for `legato server downgrade`.
+    """Downgrade the tables of the store to an older version, for `legato server downgrade`.
 
     Returns:
-        The revision of the tables before, and now.
+        The revision of the tables before and after.
 
     Raises:
         UsageError: a server runs on the home or the store, or there is no such version.
-        StoreError: the store cannot be used, or its tables are of another version.
+        StoreError: the store cannot be used, or its tables are those of another version.
     """
     is_sqlite = settings.store_url.startswith("sqlite:")
     with hold_home(settings.home_path, is_shared=False) if is_sqlite else contextlib.nullcontext():
@@ -194,10 +194,10 @@ def downgrade_store(settings: Settings, revision: str | None) -> tuple[str, str]
 
 
 def make_admin_token(settings: Settings, name: str) -> str:
-    """Make a token of the user ``admin`` and return its secret; for who may read the store and has lost the first one.
+    """Create a token of the user ``admin`` and return its secret, for operators who have lost the first token.
 
     Args:
-        settings: where the store is.
+        settings: the settings with the URL of the store, which the operator must be able to use.
         name: of the token.
 
     Raises:
@@ -207,7 +207,7 @@ def make_admin_token(settings: Settings, name: str) -> str:
     with open_store(settings.store_url) as store:
         now = time.time()
         first = store.tokens.create_first(now)
-        # Not one of those that are counted: a user with too many must not be kept out.
+        # Tokens of this kind do not count for the maximum of a user, so that an admin who has reached it gets one.
         made = first or store.tokens.create(
             _ADMIN,
             name,
@@ -220,15 +220,15 @@ def make_admin_token(settings: Settings, name: str) -> str:
 
 
 def make_link(store: Store, url: str, now: float) -> str:
-    """Make a link that logs the user ``admin`` in, once and within an hour.
+    """Return a link that logs the user ``admin`` in, once and within an hour.
 
     Args:
-        store: of the platform.
+        store: the store of the platform.
         url: of the server.
         now: seconds since 1970.
     """
     made = store.tokens.create_code(Asker(_ADMIN, Role.ADMIN), now, expires_at=now + LINK_S)
-    # Behind '#': browsers send it to no server, so it is in no log.
+    # After '#', because browsers do not send this part to servers, so it is in no log.
     return f"{url}/#/welcome?code={made.code}"
 
 
@@ -236,7 +236,7 @@ def make_link(store: Store, url: str, now: float) -> str:
 
 
 class _Web(uvicorn.Server):
-    """Uvicorn without signal handlers: its caller stops it."""
+    """Uvicorn without its signal handlers, because `_serve_until_stopped` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -280,7 +280,7 @@ async def _run(
         if devices:
             handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
         services = make_services(store, settings, handle, followers, now=time.time)
-        parts |= {"feed": services.feed.run, "keeping": functools.partial(keep_house, services)}
+        parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
         await _serve_until_stopped(_Web(_configure(services, settings, plugins)), sockets, services, parts)
@@ -290,7 +290,7 @@ async def _run(
 async def _control_loop(
     settings: Settings, store: Store, devices: Sequence[str]
 ) -> AsyncIterator[tuple[LoopHandle, _Part]]:
-    """Make the control loop, and give its lease up at the end, so that another one need not wait."""
+    """Make the control loop. At the end, give up its lease, so that another server can take it at once."""
     home = settings.home_path
     node = name_node(home)
     drivers = LocalDrivers(
@@ -302,7 +302,7 @@ async def _control_loop(
         find_user=JobUsers(settings, store, time.time),
     )
     declaration = Declaration(store, node, devices)
-    # A new name with each start: what an earlier life of this server wrote late is refused.
+    # A new name at each start, so that the store refuses late writes of an earlier process of this server.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"
     thread = ThreadPoolExecutor(1, "control-loop")
     control = ControlLoop(
@@ -314,7 +314,7 @@ async def _control_loop(
         wall_clock=time.time,
         lease_s=settings.lease_s,
         on_lead=lambda lease: declaration.declare(lease, time.time()),
-        # A thread of its own: the lease must not wait behind those who log in.
+        # In its own thread, so that the renewal of the lease does not wait for password hashes.
         in_thread=lambda call, *given: asyncio.get_running_loop().run_in_executor(
             thread, functools.partial(call, *given)
         ),
@@ -324,7 +324,7 @@ async def _control_loop(
         yield _RunningLoop(control, owner, woken), functools.partial(control.run, settings.loop_interval_s, woken)
     finally:
         await drivers.close()
-        # What is being written is written to its end first.
+        # First wait until the current write has ended.
         await asyncio.to_thread(thread.shutdown)
         with contextlib.suppress(StoreError):
             lease = store.loop.read_lease()
@@ -341,7 +341,7 @@ async def _serve_until_stopped(
     def stop() -> None:
         web.force_exit |= web.should_exit
         web.should_exit = True
-        # Streams end by themselves; else the end would wait for them.
+        # Streams must end first, because the server waits for open requests.
         endings.add(asyncio.create_task(services.feed.close()))
 
     def note_end(task: asyncio.Task[None]) -> None:
@@ -353,7 +353,7 @@ async def _serve_until_stopped(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop)
-    # What is there by now stays: the collector of cycles need not look at it again and again while it answers.
+    # Objects that exist now stay until the end, so the garbage collector need not examine them again.
     gc.collect()
     gc.freeze()
     tasks = [asyncio.create_task(part(), name=name) for name, part in parts.items()]
@@ -390,18 +390,18 @@ def _begin_local(local: LocalLogin) -> None:
     try:
         local.renew(time.time())
     except (LegatoError, OSError) as error:
-        # Not without it: others log in as before.
+        # The server starts nevertheless, because users can log in otherwise.
         _log.warning("the server could not log its own system user in on this machine", error=str(error))
 
 
-def _tell_first(first: NewToken, link: str) -> Iterator[str]:
+def _welcome(first: NewToken, link: str) -> Iterator[str]:
     yield "First start. The platform has one user, 'admin'. Its token is valid for a day and is shown only now:"
     yield f"  {first.secret}"
     yield "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):"
     yield f"  {link}"
 
 
-def _tell_file(file: Path) -> Iterator[str]:
+def _welcome_by_file(file: Path) -> Iterator[str]:
     yield f"First start. The platform has one user, 'admin'. A token for a day and a link are in '{file}', which only"
     yield "this system user can read. Delete it when you have logged in, and set a password: legato users password"
 
@@ -428,13 +428,13 @@ def _greet(
 
 
 @contextlib.contextmanager
-def _written(told: ServerFile, settings: Settings) -> Iterator[None]:
+def _written(content: ServerFile, settings: Settings) -> Iterator[None]:
     file = settings.home_path / SERVER_FILE
-    replace_file(file, msgspec.json.encode(told))
+    replace_file(file, msgspec.json.encode(content))
     try:
         yield
     finally:
-        # Of several servers on one directory the one that started last is reported; it may still run.
+        # If several servers share the directory, the file is that of the one that started last, which may still run.
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            if decode(file.read_bytes(), ServerFile) == told:
+            if decode(file.read_bytes(), ServerFile) == content:
                 file.unlink()

@@ -31,14 +31,14 @@ _HOW: Final = (
 )
 
 
-class Shown(NamedTuple):
+class SentToken(NamedTuple):
     """The token of a request. ``by_cookie``: it came in a cookie, which browsers add by themselves."""
 
     secret: str
     by_cookie: bool
 
 
-def read_shown(scope: Any) -> Shown:
+def read_token(scope: Any) -> SentToken:
     """Return the token of a request. If it has both a header and a cookie, that is the token of the header.
 
     Args:
@@ -51,14 +51,14 @@ def read_shown(scope: Any) -> Shown:
     if "authorization" not in headers:
         secret = cookie_parser(headers.get("cookie", "")).get(name_cookie(scope)) or None
         if secret is not None:
-            return Shown(_check_token(secret), by_cookie=True)
+            return SentToken(_check_token(secret), by_cookie=True)
     kind, _, secret = headers.get("authorization", "").partition(" ")
     secret = secret.strip()
     if not secret:
         raise Unauthenticated(f"Cannot authenticate: the token is missing. {_HOW}")
     if kind.lower() != "bearer":
         raise _no_token()
-    return Shown(_check_token(secret), by_cookie=False)
+    return SentToken(_check_token(secret), by_cookie=False)
 
 
 def name_cookie(scope: Any) -> str:
@@ -71,12 +71,12 @@ def make_csrf(secret: str) -> str:
     return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
-def check_csrf(method: str, headers: Headers, shown: Shown) -> None:
+def check_csrf(method: str, headers: Headers, token: SentToken) -> None:
     """Raise Problem if a request with a cookie may change something, and its CSRF value is missing or wrong."""
-    if not shown.by_cookie or method in _SAFE:
+    if not token.by_cookie or method in _SAFE:
         return
     given = headers.get(CSRF_HEADER, "")
-    if not hmac.compare_digest(given.encode(), make_csrf(shown.secret).encode()):
+    if not hmac.compare_digest(given.encode(), make_csrf(token.secret).encode()):
         raise Problem(
             "wrong-origin",
             f"With a cookie, a request with {method[:20]} needs the header '{CSRF_HEADER}' with the value of 'csrf' "

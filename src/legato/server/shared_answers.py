@@ -20,7 +20,7 @@ class _Asked(NamedTuple):
     task: asyncio.Task[Any]
 
 
-class Shared:
+class SharedAnswers:
     """Shares answers of one kind. Only for the thread of the event loop.
 
     Args:

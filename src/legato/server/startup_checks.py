@@ -182,7 +182,7 @@ def is_loopback(sockets: list[socket.socket]) -> bool:
     return all(ipaddress.ip_address(opened.getsockname()[0].partition("%")[0]).is_loopback for opened in sockets)
 
 
-def tell_url(settings: Settings, sockets: list[socket.socket]) -> str:
+def find_url(settings: Settings, sockets: list[socket.socket]) -> str:
     """Return the URL by which programs on this machine reach the server."""
     family, (host, port) = sockets[0].family, sockets[0].getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound

@@ -81,7 +81,7 @@ async def _until_store_fails(messages: AsyncIterator[bytes]) -> AsyncIterator[by
     try:
         async for message in messages:
             yield message
-            # Sending does not wait, so only now can we notice that the reader is gone.
+            # Sending does not wait. This lets the event loop notice that the client has disconnected.
             await asyncio.sleep(0)
     except StoreError as error:
         _log.warning("a stream ended, because the server cannot read the store", error=str(error))

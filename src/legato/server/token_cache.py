@@ -17,7 +17,7 @@ _MAX_TOKENS: Final = 1_000
 _MAX_PROVEN: Final = 10_000
 
 
-class Recognized(Generic[T]):
+class TokenCache(Generic[T]):
     """What the store answered about tokens in the last second. Any number of threads may use it.
 
     A token may be revoked while a thread reads the store. So call `begin` before the store is read: `keep` ignores the
@@ -55,7 +55,7 @@ class Recognized(Generic[T]):
             begun: the result of `begin`.
 
         >>> from legato.control.roles import Asker, Role
-        >>> known, ann = Recognized[Asker](), Asker("ann", Role.USER)
+        >>> known, ann = TokenCache[Asker](), Asker("ann", Role.USER)
         >>> known.keep("a", ann, 5.0, known.begin())
         >>> [known.find("a", now) is ann for now in (5.0, 5.9, 6.0, 4.9)]
         [True, True, False, False]
@@ -80,7 +80,7 @@ class Recognized(Generic[T]):
             self._known.clear()
 
 
-class Proven:
+class ValidTokens:
     """Tokens that were valid when the store was last read. Limits on wrong tokens of an address do not apply to them.
 
     Keeps the hashes of the last ten thousand. Only for the thread of the event loop.

@@ -37,7 +37,7 @@ def make_caps(settings: Settings) -> Caps:
     )
 
 
-class CodeRoom:
+class CodeFolder:
     """The folder of uploaded code, with one folder per SHA-256. Several servers may share it.
 
     Args:
@@ -134,7 +134,7 @@ class CodeRoom:
         finally:
             os.close(descriptor)
 
-    def take_away(self, purged: Purged) -> None:
+    def delete_purged(self, purged: Purged) -> None:
         """Delete code that was deleted from the store. The caller must hold the lock, `turn`."""
         for sha256 in purged.uploads:
             # Rename it first, so that no reader finds only a part of it.
@@ -143,7 +143,7 @@ class CodeRoom:
                 (self.path / sha256).rename(gone / "code")
             shutil.rmtree(gone, ignore_errors=True)
 
-    def sweep(self, older_than: float) -> None:
+    def delete_leftovers(self, older_than: float) -> None:
         """Delete temporary files, older than this time, of uploads that were interrupted by a crash."""
         for found in self.path.glob(f"{_SCRATCH}*"):
             with contextlib.suppress(FileNotFoundError):

@@ -42,11 +42,11 @@ class Arrivals:
             HTTPException: the maximum is reached; 429 if it is the user's, else 503.
         """
         if self._open[user] >= self._most_of_one:
-            told = f"'{user}' is already sending {self._open[user]} {self._what} at once. Wait until one has ended."
-            raise HTTPException(429, told, _AGAIN)
+            message = f"'{user}' is already sending {self._open[user]} {self._what} at once. Wait until one has ended."
+            raise HTTPException(429, message, _AGAIN)
         if self._open.total() >= self._most:
-            told = f"The server already receives {self._most} {self._what} at once. Try again in a moment."
-            raise HTTPException(503, told, _AGAIN)
+            message = f"The server already receives {self._most} {self._what} at once. Try again in a moment."
+            raise HTTPException(503, message, _AGAIN)
         self._open[user] += 1
         try:
             yield
@@ -68,6 +68,6 @@ async def read_promptly(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            told = f"The client sent no byte for {IDLE_LIMIT_S:g} s. Check the connection, and send it again."
-            raise HTTPException(408, told, {"Connection": "close"}) from None
+            message = f"The client sent no byte for {IDLE_LIMIT_S:g} s. Check the connection, and send it again."
+            raise HTTPException(408, message, {"Connection": "close"}) from None
         yield chunk

@@ -47,11 +47,11 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
         tarfile.TarError: the file is no tar file, or is damaged; zlib's errors, EOFError and RecursionError mean the
             same.
     """
-    told = f"Cannot unpack {what}"
+    refusal = f"Cannot unpack {what}"
     packing = find_packing(file)
     if packing is not None:
         raise UnpackingError(
-            f"{told}: it is {packing}, which Legato does not unpack. Pack a tar file, with gzip or without: "
+            f"{refusal}: it is {packing}, which Legato does not unpack. Pack a tar file, with gzip or without: "
             "tar -czf NAME.tar.gz FOLDER"
         )
     is_packed = file.read(len(_GZIP)) == _GZIP
@@ -62,12 +62,12 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
             for entry in tar:
                 if not (entry.isreg() or entry.isdir()) or entry.issparse():
                     raise UnpackingError(
-                        f"{told}: the entry {entry.name[:_MAX_SHOWN]!a} is a link or another special file. "
+                        f"{refusal}: the entry {entry.name[:_MAX_SHOWN]!a} is a link or another special file. "
                         "Pack regular files and folders only (tar --dereference)."
                     )
                 yield entry, tar.extractfile(entry) if entry.isreg() else None
     except _Refused as refused:
-        raise UnpackingError(f"{told}: {refused}") from None
+        raise UnpackingError(f"{refusal}: {refused}") from None
     except gzip.BadGzipFile as error:
         raise tarfile.ReadError(str(error)) from error
 

@@ -25,7 +25,7 @@ from legato.control.work import Work
 from legato.core.errors import UnreadableRow
 from legato.policy.rules import Rules
 from legato.server.explaining import Explainer
-from legato.server.prometheus import Figures
+from legato.server.prometheus import ServerMetrics
 from legato.sim import clock
 from legato.sim.drivers import SimulatedDrivers
 from legato.sim.load import Costs, Load
@@ -189,7 +189,7 @@ def check_shown(platform: Platform, bad: Job, column: str) -> None:
 
 
 def scrape(platform: Platform) -> str:
-    return Figures(platform.store, platform.loop.stats, lambda: True, lambda: 0).render().decode()
+    return ServerMetrics(platform.store, platform.loop.stats, lambda: True, lambda: 0).render().decode()
 
 
 def test_a_damaged_queue_slot_or_allocation_holds_back_only_its_own(store: Store) -> None:

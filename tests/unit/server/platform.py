@@ -32,7 +32,7 @@ from legato.server.app import make_app
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.plugins import ServerPlugin
 from legato.server.services import Services, make_services
-from legato.server.startup_checks import listen, tell_url
+from legato.server.startup_checks import find_url, listen
 
 ADMIN = Asker("admin", Role.ADMIN)
 NOW = 1_800_000_000.0
@@ -95,7 +95,7 @@ class Platform:
     def running(self) -> Iterator[Platform]:
         """Run the server for as long as the block lasts."""
         (listener,) = listen(self.settings)
-        self.url = tell_url(self.settings, [listener])
+        self.url = find_url(self.settings, [listener])
         ready = threading.Event()
         self._ready = ready
         thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))

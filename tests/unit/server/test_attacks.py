@@ -231,7 +231,7 @@ def test_who_asks_the_same_shares_one_plan(platform: Platform, monkeypatch: pyte
     platform.lead()
     threads: list[int] = []
     running, most = [0], [0]
-    real = services.imagine
+    real = services.plan_submission
 
     def count(*given: Any) -> Any:
         threads.append(threading.get_ident())
@@ -242,7 +242,7 @@ def test_who_asks_the_same_shares_one_plan(platform: Platform, monkeypatch: pyte
         finally:
             running[0] -= 1
 
-    monkeypatch.setattr(services, "imagine", count)
+    monkeypatch.setattr(services, "plan_submission", count)
     platform.store.jobs  # noqa: B018 - opened before the threads ask
     body = {"name": "x", "program": ["a"]}
     with ThreadPoolExecutor(8) as pool:

@@ -73,13 +73,13 @@ def settings_of(home: Path, **flags: Any) -> Settings:
 
 
 def make(home: Path, file: Path) -> Path:
-    write_backup(settings_of(home), file, now=NOW, tell=lambda done, total: None)
+    write_backup(settings_of(home), file, now=NOW, report=lambda done, total: None)
     return file
 
 
 def restore(file: Path, home: Path) -> Restored:
     return restore_backup(
-        file, home, lambda own: read_settings(own, {"home": str(home)}), now=NOW, tell=lambda done, total: None
+        file, home, lambda own: read_settings(own, {"home": str(home)}), now=NOW, report=lambda done, total: None
     )
 
 
@@ -232,7 +232,7 @@ def test_a_job_cannot_keep_a_backup_from_being_made(home: Path, tmp_path: Path) 
     for step in range(2000):
         (home / f"jobs/mine/checkpoints/step-{step}.legato").touch()
     file = tmp_path / "backup"
-    made = write_backup(settings_of(home), file, now=NOW, tell=lambda done, total: None)
+    made = write_backup(settings_of(home), file, now=NOW, report=lambda done, total: None)
     assert len(made.left_out) == 1
     assert made.left_out[0].startswith("jobs/mine/work/xxx")
     restore(file, tmp_path / "new")

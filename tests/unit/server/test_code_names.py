@@ -13,7 +13,7 @@ from tests.unit.server.test_projects import define, make, upload
 from legato.control.store.retention import Purged
 from legato.server import code_names
 from legato.server.code_names import CodeNames
-from legato.server.uploads import CodeRoom
+from legato.server.uploads import CodeFolder
 from legato.uploads.unpacking import Caps
 
 CAPS = Caps(num_entries=1, file_bytes=1, total_bytes=1, depth=1, ratio=1)
@@ -51,10 +51,10 @@ def test_code_is_walked_once(tmp_path: Path, walks: list[str]) -> None:
 
 
 def test_what_is_taken_away_and_comes_again_is_walked_again(tmp_path: Path, walks: list[str]) -> None:
-    room = CodeRoom(tmp_path, 1, CAPS)
+    room = CodeFolder(tmp_path, 1, CAPS)
     put(tmp_path, "a", "train.py")
     assert room.names.list("a") == ("train.py",)
-    room.take_away(Purged((), ("a", "never there")))
+    room.delete_purged(Purged((), ("a", "never there")))
     assert room.names.list("a") == ()
     assert [found.name for found in tmp_path.iterdir()] == []
     put(tmp_path, "a", "train.py", "b.py")
@@ -62,13 +62,13 @@ def test_what_is_taken_away_and_comes_again_is_walked_again(tmp_path: Path, walk
 
 
 def test_a_part_of_what_is_just_taken_away_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = CodeRoom(tmp_path, 1, CAPS)
+    room = CodeFolder(tmp_path, 1, CAPS)
     put(tmp_path, "a", "train.py", "lib/net.py")
     walk = os.walk
 
     def cut_off(top: Path) -> Any:
         yield next(iter(walk(top)))
-        room.take_away(Purged((), ("a",)))
+        room.delete_purged(Purged((), ("a",)))
 
     monkeypatch.setattr(os, "walk", cut_off)
     assert room.names.list("a") == ("train.py",)

@@ -135,7 +135,7 @@ def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
         settings = platform.settings.model_copy(update=said)
         loop = SimpleNamespace(owner=platform.services.loop.owner, starts_drivers=True)
         asked.clear()
-        retention.end_hidden(dataclasses.replace(platform.services, settings=settings, loop=loop))  # type: ignore[arg-type]
+        retention.kill_leftover_processes(dataclasses.replace(platform.services, settings=settings, loop=loop))  # type: ignore[arg-type]
         return asked[0] if asked else {}
 
     everybody = {uids["ann"]: "ann", uids["ben"]: "ben"}

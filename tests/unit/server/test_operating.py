@@ -24,7 +24,7 @@ from legato.control.records import Lease
 from legato.control.settings import Settings
 from legato.core.errors import FencedOut, StoreError
 from legato.server import retention
-from legato.server.retention import delete_directory, tidy_up
+from legato.server.retention import delete_directory, delete_old_data
 from legato.server.routes.operating import hide_password
 
 DAY_S = 86400.0
@@ -208,10 +208,10 @@ def test_what_is_old_goes_with_its_files(new_platform: Callable[..., Platform]) 
     for job in (old, young):
         platform.directory(job)
     platform.now += 11 * DAY_S
-    tidy_up(platform.services)
+    delete_old_data(platform.services)
     assert platform.ask("GET", f"jobs/{old}").status_code == 200, "another one decides, or none"
     platform.lead()
-    tidy_up(platform.services)
+    delete_old_data(platform.services)
     assert platform.ask("GET", f"jobs/{old}").status_code == 404
     assert platform.ask("GET", f"jobs/{young}").status_code == 200
     assert not (platform.home / "jobs" / old).exists() and (platform.home / "jobs" / young).exists()
@@ -234,8 +234,8 @@ def test_the_lease_of_an_earlier_life_is_not_used_for_cleaning(
         return found
 
     monkeypatch.setattr(store, "read_lease", read_and_lose)
-    tidy_up(platform.services)
-    tidy_up(platform.services)
+    delete_old_data(platform.services)
+    delete_old_data(platform.services)
 
 
 def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,9 +244,9 @@ def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypat
     def fail(_services: object) -> None:
         raise endings.pop()
 
-    monkeypatch.setattr(retention, "tidy_up", fail)
+    monkeypatch.setattr(retention, "delete_old_data", fail)
     with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        asyncio.run(retention.keep_house(platform.services, every_s=0))
+        asyncio.run(retention.run_retention(platform.services, every_s=0))
     assert [line["log_level"] for line in lines] == ["info"]
 
 
@@ -258,7 +258,7 @@ def test_what_is_kept_forever_is_kept(new_platform: Callable[..., Platform]) -> 
     platform.end(job)
     platform.now += 10_000 * DAY_S
     platform.lead()
-    tidy_up(platform.services)
+    delete_old_data(platform.services)
     assert platform.store.jobs.get(job).id == job
 
 
@@ -269,7 +269,7 @@ def test_what_a_crash_left_of_uploads_goes(platform: Platform, monkeypatch: pyte
     for name, age_s in ((".incoming-old", 2 * DAY_S), (".incoming-new", 10.0)):
         (code / name).mkdir()
         os.utime(code / name, (NOW - age_s, NOW - age_s))
-    tidy_up(platform.services)
+    delete_old_data(platform.services)
     assert [path.name for path in code.glob(".incoming-*")] == [".incoming-new"]
 
 
@@ -281,9 +281,9 @@ def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatc
             raise asyncio.CancelledError
         raise troubles.pop()
 
-    monkeypatch.setattr(retention, "tidy_up", fail)
+    monkeypatch.setattr(retention, "delete_old_data", fail)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(retention.keep_house(platform.services, every_s=0))
+        asyncio.run(retention.run_retention(platform.services, every_s=0))
     assert troubles == []
 
 
@@ -296,10 +296,10 @@ def test_leftover_processes_are_ended_where_old_data_cannot_be_removed(
     def end(_services: object) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(retention, "tidy_up", fail)
-    monkeypatch.setattr(retention, "end_hidden", end)
+    monkeypatch.setattr(retention, "delete_old_data", fail)
+    monkeypatch.setattr(retention, "kill_leftover_processes", end)
     with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        asyncio.run(retention.keep_house(platform.services, every_s=0))
+        asyncio.run(retention.run_retention(platform.services, every_s=0))
     assert [line["event"] for line in lines] == ["old data of jobs could not be removed; the server tries again"]
 
 

@@ -44,7 +44,7 @@ from legato.server.serving import (
     serve,
     upgrade_store,
 )
-from legato.server.startup_checks import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
+from legato.server.startup_checks import allow_files, enter, find_url, hold_home, is_loopback, listen, open_home
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_where_it_listens(tmp_path: Path) -> None:
     ):
         settings = make_settings(tmp_path, host=host)
         sockets = listen(settings)
-        url = tell_url(settings, sockets)
+        url = find_url(settings, sockets)
         assert url.startswith(want)
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=10):
@@ -187,7 +187,7 @@ def test_addresses_of_the_new_kind(tmp_path: Path) -> None:
         sockets = listen(settings)
     except UsageError:
         pytest.skip("there is no IPv6 here")
-    assert tell_url(settings, sockets).startswith("http://[::1]:")
+    assert find_url(settings, sockets).startswith("http://[::1]:")
     for opened in sockets:
         opened.close()
 
@@ -398,7 +398,7 @@ def test_the_user_who_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path
     platform_home, settings = tmp_path, make_settings(tmp_path)
     with open_store(settings.store_url) as store, enter(settings) as sockets:
         store.tokens.create_first(NOW)
-        url = tell_url(settings, sockets)
+        url = find_url(settings, sockets)
         login = LocalLogin(store, platform_home, url)
         login.renew(NOW)
         environment = {"LEGATO_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}

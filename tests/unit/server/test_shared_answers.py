@@ -16,7 +16,7 @@ from legato.control.store.queues import Queues
 from legato.core.errors import UsageError
 from legato.server import services
 from legato.server.routes import pool
-from legato.server.shared_answers import Shared
+from legato.server.shared_answers import SharedAnswers
 
 
 class Work:
@@ -49,7 +49,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() -> None:
     async def ask() -> None:
-        shared, work = Shared(keep_s=0.0, num_at_once=9), Work()
+        shared, work = SharedAnswers(keep_s=0.0, num_at_once=9), Work()
         asking = [asyncio.create_task(shared.get("a", 1, work.compute)) for _ in range(20)]
         await wait_until(lambda: work.num_begun == 1)
         asking[0].cancel()
@@ -57,7 +57,7 @@ def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() ->
         assert await asyncio.gather(*asking[1:]) == [1] * 19, "who goes away ends nothing"
         await wait_until(lambda: not shared._asked)
         assert await shared.get("a", 1, work.compute) == 2
-        kept = Shared(keep_s=LIMIT_S, num_at_once=9)
+        kept = SharedAnswers(keep_s=LIMIT_S, num_at_once=9)
         assert [await kept.get("a", 1, work.compute) for _ in range(3)] == [3, 3, 3]
         assert await kept.get("b", 1, work.compute) == 4
         assert await kept.get("a", 2, work.compute) == 5, "something has changed"
@@ -68,7 +68,7 @@ def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() ->
 
 def test_who_knows_of_a_change_waits_for_the_old_answer_and_has_a_new_one() -> None:
     async def ask() -> None:
-        shared, work = Shared(keep_s=LIMIT_S, num_at_once=9), Work()
+        shared, work = SharedAnswers(keep_s=LIMIT_S, num_at_once=9), Work()
         old = asyncio.create_task(shared.get("a", 1, work.compute))
         await wait_until(lambda: work.num_begun == 1)
         new = [asyncio.create_task(shared.get("a", 2, work.compute)) for _ in range(5)]
@@ -81,7 +81,7 @@ def test_who_knows_of_a_change_waits_for_the_old_answer_and_has_a_new_one() -> N
 
 def test_so_many_are_computed_at_once() -> None:
     async def ask() -> None:
-        shared, work = Shared(keep_s=LIMIT_S, num_at_once=2), Work()
+        shared, work = SharedAnswers(keep_s=LIMIT_S, num_at_once=2), Work()
         asking = [asyncio.create_task(shared.get(number, 1, work.compute)) for number in range(8)]
         await wait_until(lambda: work.num_at_once == 2)
         work.may_end.set()
@@ -93,7 +93,7 @@ def test_so_many_are_computed_at_once() -> None:
 
 def test_waiting_users_get_an_error_and_it_is_not_kept() -> None:
     async def ask() -> None:
-        shared = Shared(keep_s=LIMIT_S, num_at_once=2)
+        shared = SharedAnswers(keep_s=LIMIT_S, num_at_once=2)
 
         def fail() -> int:
             raise UsageError("No.")

@@ -14,7 +14,7 @@ from legato.control.credentials import make_code, make_secret
 from legato.control.roles import Asker, Role
 from legato.core.errors import StoreError
 from legato.server import token_cache
-from legato.server.token_cache import KEPT_S, Recognized
+from legato.server.token_cache import KEPT_S, TokenCache
 
 Act = Callable[[Platform, str], Any]
 
@@ -173,7 +173,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_cache, "_MAX_TOKENS", 3)
-    known, asker = Recognized[Asker](), Asker("ann", Role.USER)
+    known, asker = TokenCache[Asker](), Asker("ann", Role.USER)
     for key in "abcda":
         known.keep(key, asker, NOW, known.begin())
     assert [key for key in "abcd" if known.find(key, NOW)] == ["a", "c", "d"]

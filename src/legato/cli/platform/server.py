@@ -149,7 +149,7 @@ def backup(
 
     settings = _read_store_settings(config, home, database_url, other)
     with _show_progress("backup") as tell:
-        made = write_backup(settings, file, now=time.time(), tell=tell)
+        made = write_backup(settings, file, now=time.time(), report=tell)
     typer.echo(
         f"{file} contains {made.num_jobs} jobs and {made.num_files} files ({made.num_bytes / 2**20:,.1f} MiB). Protect "
         "it like the platform itself. It does not contain data sets, or checkpoints outside of the home."
@@ -180,7 +180,7 @@ def restore(
         return _read_settings(config or own, said, other)
 
     with _show_progress("restore") as tell:
-        made = restore_backup(file, home, read, now=time.time(), tell=tell)
+        made = restore_backup(file, home, read, now=time.time(), report=tell)
     when = datetime.fromtimestamp(made.created_at).astimezone().isoformat(sep=" ", timespec="seconds")
     url = "" if database_url is None else f" --database-url {database_url}"
     if made.still_run:

@@ -13,8 +13,8 @@ from legato.api import API
 from legato.api.outputs import Upload
 from legato.control.roles import Asker, Submitter, check_may_submit
 from legato.control.store import check_sha256, missing_code
-from legato.server.answers import Answer, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, responses
+from legato.server.authentication import CurrentUser
 from legato.server.code_archive import pack_code
 from legato.server.ranges import BYTES, answer_file
 from legato.server.services import Here, Services
@@ -29,9 +29,9 @@ _BODY = {
 }
 
 
-@router.api_route("/code/{sha256}", methods=["HEAD"], name="check_code", **tells(None, errors=(404,)))
-@router.get("/code/{sha256}", **tells(Upload, errors=(404,)))
-def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
+@router.api_route("/code/{sha256}", methods=["HEAD"], name="check_code", **responses(None, errors=(404,)))
+@router.get("/code/{sha256}", **responses(Upload, errors=(404,)))
+def get_code(sha256: str, here: Here, asker: CurrentUser) -> Response:
     """Return the record of uploaded code. 404: the server does not have it, or you may not use it; upload it."""
     check_may_submit(asker)
     found = here.store.uploads.get(sha256, asker)
@@ -41,9 +41,11 @@ def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
 
 
 @router.get(
-    "/code/{sha256}/archive", **tells(None, also=(206,), errors=(404, 416), content_type=BYTES), name="download_code"
+    "/code/{sha256}/archive",
+    **responses(None, also=(206,), errors=(404, 416), content_type=BYTES),
+    name="download_code",
 )
-async def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+async def get_archive(sha256: str, request: Request, here: Here, asker: CurrentUser) -> Response:
     """Download uploaded code that you may use, as a zip file."""
     check_may_submit(asker)
     # Packing takes as long as unpacking. Both are limited, so that other requests find free threads.
@@ -64,8 +66,8 @@ def _pack(sha256: str, here: Services, asker: Asker) -> BinaryIO:
     return packed
 
 
-@router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(408, 409, 413)))
-async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+@router.put("/code/{sha256}", openapi_extra=_BODY, **responses(Upload, 201, also=(200,), errors=(408, 409, 413)))
+async def put_code(sha256: str, request: Request, here: Here, asker: CurrentUser) -> Response:
     """Upload code: a ``.tar.gz``, ``.tar`` or ``.zip`` file with this SHA-256."""
     submitter = check_may_submit(asker)
     check_sha256(sha256)

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from legato.api import API
 from legato.api.jobs import Event
 from legato.control.roles import Asker
-from legato.server.answers import Answer, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, responses
+from legato.server.authentication import CurrentUser
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
@@ -59,11 +59,11 @@ class _View:
     secret: str
 
 
-@router.get("/events", **tells(EventPage[Event]))
+@router.get("/events", **responses(EventPage[Event]))
 async def list_events(
     request: Request,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     after: After = None,
     limit: Limit = _BATCH,
     wait: Wait = 0,
@@ -74,12 +74,12 @@ async def list_events(
     return await _answer(request, here, view, last_event_id or after, limit, wait)
 
 
-@router.get("/jobs/{job}/events", **tells(EventPage[Event], errors=(404,)))
+@router.get("/jobs/{job}/events", **responses(EventPage[Event], errors=(404,)))
 async def list_events_of_job(
     job: str,
     request: Request,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     after: After = None,
     limit: Limit = _BATCH,
     wait: Wait = 0,

@@ -1,4 +1,4 @@
-"""Experiments: create, list, get, change, delete, and run them. The store decides what is allowed."""
+"""Routes of experiments: create, list, get, change, delete, and run them. The store checks permissions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from legato.control.roles import Asker, Submitter, check_may_act
 from legato.control.store import check_may_add, missing_code
 from legato.control.work import check_data
 from legato.core.errors import BadField
-from legato.server.answers import Answer, Listed, show_version, tells
-from legato.server.authentication import WhoAsks
-from legato.server.frameworks import Frameworks, Offered
+from legato.server.answers import Answer, Listed, responses, show_version
+from legato.server.authentication import CurrentUser
+from legato.server.frameworks import Frameworks, OfferedFrameworks
 from legato.server.launches import Wishes, check_places_here, make_run
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
@@ -27,15 +27,15 @@ router = APIRouter(prefix=API, tags=["experiments"])
 _CHANGES = (404, 409, 412, 413, 415)
 
 
-@router.get("/projects/{project}/experiments", **tells(Listed[Experiment], errors=(404,)))
-def list_experiments(project: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/projects/{project}/experiments", **responses(Listed[Experiment], errors=(404,)))
+def list_experiments(project: str, here: Here, asker: CurrentUser) -> Response:
     """List the experiments of a project."""
     found = here.store.projects.find(project, asker)
     return Answer(Listed(here.store.experiments.list(found.id, asker)))
 
 
-@router.post("/projects/{project}/experiments", **tells(Experiment, 201, errors=(404, 409, 413, 415)))
-def create_experiment(project: str, body: ExperimentBody, here: Here, asker: WhoAsks) -> Response:
+@router.post("/projects/{project}/experiments", **responses(Experiment, 201, errors=(404, 409, 413, 415)))
+def create_experiment(project: str, body: ExperimentBody, here: Here, asker: CurrentUser) -> Response:
     """Create an experiment."""
     found = here.store.projects.find(project, asker)
     new = body.as_record()
@@ -44,16 +44,16 @@ def create_experiment(project: str, body: ExperimentBody, here: Here, asker: Who
     return show_version(made, made.version, f"experiments/{made.id}")
 
 
-@router.get("/experiments/{experiment}", **tells(Experiment, errors=(404,)))
-def get_experiment(experiment: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/experiments/{experiment}", **responses(Experiment, errors=(404,)))
+def get_experiment(experiment: str, here: Here, asker: CurrentUser) -> Response:
     """Return an experiment, by id or by name."""
     found = here.store.experiments.find(experiment, asker)
     return show_version(found, found.version)
 
 
-@router.patch("/experiments/{experiment}", **tells(Experiment, errors=_CHANGES))
+@router.patch("/experiments/{experiment}", **responses(Experiment, errors=_CHANGES))
 def patch_experiment(
-    experiment: str, body: ExperimentPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+    experiment: str, body: ExperimentPatchBody, here: Here, asker: CurrentUser, if_match: IfMatch = None
 ) -> Response:
     """Change an experiment, as a merge patch. Jobs that it has started do not change."""
     found = here.store.experiments.find(experiment, asker)
@@ -64,27 +64,27 @@ def patch_experiment(
     return show_version(changed, changed.version)
 
 
-@router.delete("/experiments/{experiment}", **tells(None, 204, errors=_CHANGES))
-def delete_experiment(experiment: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+@router.delete("/experiments/{experiment}", **responses(None, 204, errors=_CHANGES))
+def delete_experiment(experiment: str, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Delete an experiment. Jobs that it has started stay."""
     found = here.store.experiments.find(experiment, asker)
     here.store.experiments.delete(found.id, asker, here.now(), version=read_version(if_match, "experiment"))
     return Response(status_code=204)
 
 
-@router.post("/experiments/{experiment}/runs", **tells(Listed[Job], 201, also=(200,), errors=(404, 409, 413, 415)))
+@router.post("/experiments/{experiment}/runs", **responses(Listed[Job], 201, also=(200,), errors=(404, 409, 413, 415)))
 def run_experiment(
     experiment: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     frameworks: Frameworks,
     body: RunsBody | None = None,
     key: Key = None,
 ) -> Response:
     """Run an experiment: submit one job for each of its training definitions. If one is refused, none is submitted."""
     check_may_act(f"run experiment '{experiment[:100]}'", asker)
-    said = body or RunsBody()
-    request = read_key(key, f"run {experiment}", said)
+    given = body or RunsBody()
+    request = read_key(key, f"run {experiment}", given)
     before = find_made(request, here, asker)
     if before:
         return Answer(Listed(before))
@@ -92,16 +92,16 @@ def run_experiment(
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run experiment '{found.name}'", project, asker)
     wishes = Wishes(
-        priority=here.settings.default_priority if said.priority is None else said.priority,
-        min_nodes=said.min_nodes,
-        max_nodes=said.max_nodes,
-        parameters=said.parameters,
-        labels=said.labels,
-        seed=said.seed,
+        priority=here.settings.default_priority if given.priority is None else given.priority,
+        min_nodes=given.min_nodes,
+        max_nodes=given.max_nodes,
+        parameters=given.parameters,
+        labels=given.labels,
+        seed=given.seed,
     )
     new = [
         _make(definition, found, project.queue, wishes, here, asker, frameworks)
-        for definition in _choose(found, said.definitions, here, asker)
+        for definition in _choose(found, given.definitions, here, asker)
     ]
     most = here.settings.max_queued_jobs
     submitter = Submitter(asker.name, asker.role)  # `check_may_act` has checked the role
@@ -132,7 +132,7 @@ def _make(
     wishes: Wishes,
     here: Services,
     asker: Asker,
-    frameworks: Offered,
+    frameworks: OfferedFrameworks,
 ) -> CheckedJob:
     framework = frameworks.find_again(definition.framework, definition.name)
     if definition.code is not None and not here.code.has(definition.code):

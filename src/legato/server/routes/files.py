@@ -15,8 +15,8 @@ from legato.api.outputs import Checkpoint
 from legato.control.roles import Asker
 from legato.core.errors import Forbidden, NotFound
 from legato.driver.log_caps import find_begin
-from legato.server.answers import Answer, Listed, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser
 from legato.server.job_files import Files, list_files, open_file, split_path
 from legato.server.logs import is_log_file, shorten
 from legato.server.ranges import BYTES, answer_file
@@ -28,11 +28,11 @@ router = APIRouter(prefix=API, tags=["files"])
 _CHECKPOINT: Final = re.compile(r"checkpoints/step-([0-9]{1,15})\.legato")
 
 
-@router.get("/jobs/{job}/files", **tells(Files, errors=(404,)))
+@router.get("/jobs/{job}/files", **responses(Files, errors=(404,)))
 def list_files_of_job(
     job: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     path: Annotated[str, Query(max_length=4096)] = "",
     recursive: bool = False,
 ) -> Response:
@@ -49,10 +49,14 @@ def list_files_of_job(
 
 
 @router.api_route(
-    "/jobs/{job}/files/{path:path}", methods=["GET"], **tells(None, also=(206,), errors=(404, 416), content_type=BYTES)
+    "/jobs/{job}/files/{path:path}",
+    methods=["GET"],
+    **responses(None, also=(206,), errors=(404, 416), content_type=BYTES),
 )
-@router.api_route("/jobs/{job}/files/{path:path}", methods=["HEAD"], name="check_file", **tells(None, errors=(404,)))
-def get_file(job: str, path: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+@router.api_route(
+    "/jobs/{job}/files/{path:path}", methods=["HEAD"], name="check_file", **responses(None, errors=(404,))
+)
+def get_file(job: str, path: str, request: Request, here: Here, asker: CurrentUser) -> Response:
     """Return a file of a job, or a range of its bytes."""
     root = _find_root(here, job, asker)
     parts = split_path(path)
@@ -63,8 +67,8 @@ def get_file(job: str, path: str, request: Request, here: Here, asker: WhoAsks) 
     return answer_file(file, parts[-1], request.headers, is_head=request.method == "HEAD", begin=begin)
 
 
-@router.get("/jobs/{job}/checkpoints", **tells(Listed[Checkpoint], errors=(404,)))
-def list_checkpoints(job: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/jobs/{job}/checkpoints", **responses(Listed[Checkpoint], errors=(404,)))
+def list_checkpoints(job: str, here: Here, asker: CurrentUser) -> Response:
     """List the checkpoints of a job, the newest first."""
     root = _find_root(here, job, asker)
     try:

@@ -14,8 +14,8 @@ from legato.api.outputs import Metrics
 from legato.control.records import Allocation, Attempt
 from legato.driver.journal import JobDirectory
 from legato.policy.snapshot import Decision
-from legato.server.answers import Answer, Listed, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser
 from legato.server.explaining import Explainer, Explanation
 from legato.server.json_lines import Lines
 from legato.server.routes.events import EventPage
@@ -30,32 +30,32 @@ _MAX_INT: Final = 2**53
 _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
 
 
-@router.get("/jobs/{job}/explain", **tells(Explanation, errors=(404,)))
-def explain(job: str, here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
+@router.get("/jobs/{job}/explain", **responses(Explanation, errors=(404,)))
+def explain(job: str, here: Here, asker: CurrentUser, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """Explain why a job is in its stage, and why it has its number of slots."""
     found = here.store.jobs.find(job, asker)
     return Answer(Explainer(here.store, asker, here.now()).explain(found, _latest(here, found.id), limit))
 
 
-@router.get("/jobs/{job}/attempts", **tells(Listed[Attempt], errors=(404,)))
-def list_attempts(job: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/jobs/{job}/attempts", **responses(Listed[Attempt], errors=(404,)))
+def list_attempts(job: str, here: Here, asker: CurrentUser) -> Response:
     """List the attempts of a job."""
     found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_attempts(found.id)))
 
 
-@router.get("/jobs/{job}/allocations", **tells(Listed[Allocation], errors=(404,)))
-def list_allocations_of_job(job: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/jobs/{job}/allocations", **responses(Listed[Allocation], errors=(404,)))
+def list_allocations_of_job(job: str, here: Here, asker: CurrentUser) -> Response:
     """List the slots that a job held, and when."""
     found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_allocations(found.id)))
 
 
-@router.get("/jobs/{job}/training-events", **tells(EventPage[TrainingEvent], errors=(404,)))
+@router.get("/jobs/{job}/training-events", **responses(EventPage[TrainingEvent], errors=(404,)))
 def list_training_events(
     job: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     after: Annotated[int, Query(ge=0, le=_MAX_INT)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 500,
 ) -> Response:
@@ -66,11 +66,11 @@ def list_training_events(
     return Answer(EventPage(items, items[-1].seq if items else after))
 
 
-@router.get("/jobs/{job}/metrics", **tells(Metrics, errors=(404,)))
+@router.get("/jobs/{job}/metrics", **responses(Metrics, errors=(404,)))
 def get_metrics(
     job: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     name: Annotated[list[str] | None, Query(max_length=100)] = None,
     after_step: Annotated[int | None, Query(ge=0, le=_MAX_INT)] = None,
     points: Annotated[int, Query(ge=2, le=10_000)] = 1000,

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, get, change, pause, resume, stop, clone. The store decides what is allowed."""
+"""Routes of jobs: submit, list, get, change, pause, resume, stop, clone. The store checks permissions and stages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from legato.control.work import Work, check_most_workers, check_resize, check_wo
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
-from legato.server.answers import Answer, Encoded, encode, show_job, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Encoded, encode, responses, show_job
+from legato.server.authentication import CurrentUser
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
-from legato.server.etags import is_known, make_tag, tell_unchanged
+from legato.server.etags import answer_unchanged, is_known, make_tag
 from legato.server.frameworks import Frameworks
 from legato.server.launches import check_places_here, find_files, run_by, warn_of_limits
 from legato.server.planning import check_queue
@@ -34,9 +34,9 @@ router = APIRouter(prefix=API, tags=["jobs"])
 
 WARNING: Final = "X-Legato-Warning"
 _MAX_TRIES: Final = 5
-_LIST: Final[dict[str, Any]] = tells(Page[Job], errors=(404,))
+_LIST: Final[dict[str, Any]] = responses(Page[Job], errors=(404,))
 _LIST["responses"][304] = {"description": "Nothing has changed since the answer with this ETag."}
-_CHANGES: Final[dict[str, Any]] = tells(Job, errors=(404, 409, 412, 413, 415))
+_CHANGES: Final[dict[str, Any]] = responses(Job, errors=(404, 409, 412, 413, 415))
 
 IfMatch = Annotated[str | None, Header(max_length=100)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=1000)]
@@ -60,8 +60,8 @@ class NewOrigin(NamedTuple):
 # ---------------------------------------------------------------- submit
 
 
-@router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
-def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks, key: Key = None) -> Response:
+@router.post("/jobs", **responses(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
+def submit(body: Submission, here: Here, asker: CurrentUser, frameworks: Frameworks, key: Key = None) -> Response:
     """Submit a job."""
     submitter = check_may_submit(asker)
     request = read_key(key, "submit", body)
@@ -73,12 +73,12 @@ def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks,
     return _submit(new, here, submitter, request)
 
 
-@router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
-def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
+@router.post("/jobs/{job}/clone", **responses(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
+def clone(job: str, here: Here, asker: CurrentUser, body: JobFields | None = None, key: Key = None) -> Response:
     """Submit a copy of a job. The fields of the body replace those of the job."""
     submitter = check_may_submit(asker)
-    said = body or JobFields()
-    request = read_key(key, f"clone {job}", said)
+    fields = body or JobFields()
+    request = read_key(key, f"clone {job}", fields)
     before = find_made(request, here, asker)
     if before:
         return show_job(before[0])
@@ -90,7 +90,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         # The owner may have added variables that the definition does not have. No other user may see them.
         shared = None if origin.definition is None else here.store.definitions.find(origin.definition, asker)
         spec["environment"] = {} if shared is None else shared.environment
-    if said.program is not None and spec.get("launcher") is not None:
+    if fields.program is not None and spec.get("launcher") is not None:
         # The path names a file of the old program.
         spec["launcher"].pop("script", None)
     base = NewJob(
@@ -105,8 +105,8 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         labels=found.labels,
         code=found.code,
     )
-    new = _make_checked(said, here, asker, base=base)
-    if said.model_fields_set & {"program", "code", "directory"}:
+    new = _make_checked(fields, here, asker, base=base)
+    if fields.model_fields_set & {"program", "code", "directory"}:
         # The clone does not run what the definition describes.
         origin = origin._replace(definition=None)
     new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
@@ -115,8 +115,8 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     return _submit(new, here, submitter, request)
 
 
-@router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
-async def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
+@router.post("/plan", **responses(Plan, errors=(404, 413, 415)))
+async def plan(body: Submission, here: Here, asker: CurrentUser) -> Response:
     """Say what would happen if this job were submitted now. Nothing is submitted."""
     new = await run_in_threadpool(_make_planned, body, here, asker)
     return Answer(await here.plan(new, asker))
@@ -140,7 +140,7 @@ def _make_planned(body: Submission, here: Services, asker: Asker) -> NewJob:
 @router.get("/jobs", **_LIST)
 async def list_jobs(
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     stage: Annotated[list[Stage] | None, Query(max_length=20)] = None,
     owner: Annotated[str | None, Query(max_length=255)] = None,
     queue: Annotated[str | None, Query(max_length=255)] = None,
@@ -176,7 +176,7 @@ async def list_jobs(
     asked = _make_list_key(wanted, asker, after, limit, order)
     tag = make_tag(version, asked)
     if is_known(if_none_match, tag):
-        return tell_unchanged(tag)
+        return answer_unchanged(tag)
 
     def read() -> bytes:
         is_oldest_first = order == "oldest"
@@ -188,14 +188,14 @@ async def list_jobs(
     return Encoded(await here.lists.get(asked, version, read), headers={"ETag": tag})
 
 
-@router.get("/jobs/{job}", **tells(Job, errors=(404,)))
-def get_job(job: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/jobs/{job}", **responses(Job, errors=(404,)))
+def get_job(job: str, here: Here, asker: CurrentUser) -> Response:
     """Return a job, by id or by name."""
     return show_job(_as_seen(here.store.jobs.find(job, asker), asker))
 
 
-@router.get("/jobs/{job}/spec", **tells(Spec, errors=(404,)))
-def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/jobs/{job}/spec", **responses(Spec, errors=(404,)))
+def get_spec(job: str, here: Here, asker: CurrentUser) -> Response:
     """Return what a job runs."""
     found = here.store.jobs.find(job, asker)
     work = read_work(here.store.jobs.read_spec(found.id))
@@ -209,7 +209,7 @@ def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
 
 
 @router.patch("/jobs/{job}", **_CHANGES)
-def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+def patch(job: str, body: Patch, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Change a job's numbers of workers, priority, queue or labels, as a merge patch."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     version = read_version(if_match)
@@ -229,7 +229,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
 
 
 @router.post("/jobs/{job}/resize", **_CHANGES)
-def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+def resize(job: str, body: Resize, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Change the minimum or maximum number of a job's workers."""
     found = here.store.jobs.find(job, asker)
     wanted = JobPatch(min_workers=body.min_workers, max_workers=body.max_workers)
@@ -246,21 +246,21 @@ def _change(job: Job, patch: JobPatch, here: Services, asker: Asker, version: in
 
 
 @router.post("/jobs/{job}/pause", **_CHANGES)
-def pause(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+def pause(job: str, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Pause a job: save its state and free all its slots. It gets no slots until a user resumes it."""
     found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.pause(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/resume", **_CHANGES)
-def resume(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+def resume(job: str, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Resume a paused job from its saved state."""
     found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.resume(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/stop", **_CHANGES)
-def stop(job: str, here: Here, asker: WhoAsks, body: Stop | None = None, if_match: IfMatch = None) -> Response:
+def stop(job: str, here: Here, asker: CurrentUser, body: Stop | None = None, if_match: IfMatch = None) -> Response:
     """Stop a job after a last checkpoint, or at once without one."""
     found = here.store.jobs.find(job, asker)
     how = body or Stop()
@@ -334,7 +334,7 @@ def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[
 
 
 def _make_checked(
-    said: JobFields,
+    fields: JobFields,
     here: Services,
     asker: Asker,
     *,
@@ -342,7 +342,7 @@ def _make_checked(
     framework: Framework | None = None,
 ) -> CheckedJob:
     """Return the job of a submission. Checks it without looking for its queue or its files on the nodes."""
-    new = check_new_job(make_job(said, default_priority=here.settings.default_priority, base=base))
+    new = check_new_job(make_job(fields, default_priority=here.settings.default_priority, base=base))
     if framework is None:
         if new.code is not None:
             check_sha256(new.code)
@@ -356,7 +356,7 @@ def _make_checked(
     return msgspec.structs.replace(new, spec=msgspec.to_builtins(work))
 
 
-def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
+def read_key(key: str | None, doing: str, fields: BaseModel) -> RequestKey | None:
     """Return the idempotency key of a request.
 
     The key goes with the request as it was sent, not with the objects that it names: if a client repeats the request,
@@ -364,7 +364,7 @@ def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
     """
     if key is None:
         return None
-    request = msgspec.json.encode([doing, said.model_dump(exclude_unset=True)], order="deterministic")
+    request = msgspec.json.encode([doing, fields.model_dump(exclude_unset=True)], order="deterministic")
     return RequestKey(key, hashlib.sha256(request).hexdigest())
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from legato.api import API
 from legato.api.outputs import Log
 from legato.core.errors import UsageError
-from legato.server.answers import Answer, Listed, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser
 from legato.server.log_search import FoundLines, Level, LogPlace, find_place, search_log
 from legato.server.logs import MAX_BYTES, Place, Reader, is_log, list_logs, read_piece, read_place, render_place
 from legato.server.services import Here, Services
@@ -43,12 +43,12 @@ class Lines(msgspec.Struct, frozen=True):
     text: str
 
 
-@router.get("/jobs/{job}/logs", **tells(Listed[Log], errors=(404,)))
+@router.get("/jobs/{job}/logs", **responses(Listed[Log], errors=(404,)))
 async def list_logs_of_job(
     job: str,
     request: Request,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     log: Annotated[list[str] | None, Query(max_length=100)] = None,
     tail: Tail = None,
     follow: bool = True,
@@ -70,12 +70,12 @@ async def list_logs_of_job(
     return stream(_follow(here, watch, reader, is_over=not follow), here, request)
 
 
-@router.get("/jobs/{job}/logs/{log}", **tells(None, errors=(404,), content_type="text/plain"))
+@router.get("/jobs/{job}/logs/{log}", **responses(None, errors=(404,), content_type="text/plain"))
 def get_log(
     job: str,
     log: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     tail: Tail = None,
     offset: Annotated[int | None, Query(ge=0, le=_MAX_OFFSET)] = None,
     max_bytes: Annotated[int, Query(ge=1, le=MAX_BYTES)] = MAX_BYTES,
@@ -89,12 +89,12 @@ def get_log(
     return Response(piece.content, headers=headers, media_type="text/plain")
 
 
-@router.get("/jobs/{job}/logs/{log}/search", **tells(FoundLines, errors=(404,)))
+@router.get("/jobs/{job}/logs/{log}/search", **responses(FoundLines, errors=(404,)))
 def search_log_of_job(
     job: str,
     log: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     contains: Annotated[str, Query(max_length=1000)] = "",
     level: Level | None = None,
     after: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
@@ -105,12 +105,12 @@ def search_log_of_job(
     return Answer(search_log(here.directory(found), log, contains=contains, level=level, after=after, limit=limit))
 
 
-@router.get("/jobs/{job}/logs/{log}/at", **tells(LogPlace, errors=(404,)))
+@router.get("/jobs/{job}/logs/{log}/at", **responses(LogPlace, errors=(404,)))
 def find_place_in_log(
     job: str,
     log: str,
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     time: Annotated[float, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)],
 ) -> Response:
     """Find the line of a log that was being written at a given time."""
@@ -144,7 +144,7 @@ async def _follow(here: Services, watch: Watch, reader: Reader, *, is_over: bool
 
 
 def _make_message_id(reader: Reader, *, is_last: bool) -> str | None:
-    """Return the id of a message whose text `Reader.note` was called with. None: the message has no id.
+    """Return the id of the message with the text that the reader noted last. None: the message has no id.
 
     With many logs, an id is longer than most messages. Then only the last message of a batch (``is_last``) has one, and
     a client that continues after an interruption gets some messages again.

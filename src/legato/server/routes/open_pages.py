@@ -16,7 +16,7 @@ import legato
 from legato.api.people import Version
 from legato.control.records import Lease
 from legato.core.errors import StoreError
-from legato.server.answers import Answer, tells
+from legato.server.answers import Answer, responses
 from legato.server.services import Here, Services
 
 router = APIRouter(tags=["open"])
@@ -50,13 +50,13 @@ class Readiness(msgspec.Struct, frozen=True):
     loop: Literal["leading", "following", "late"]
 
 
-@router.get("/healthz", openapi_extra=_OPEN, **tells(Health))
+@router.get("/healthz", openapi_extra=_OPEN, **responses(Health))
 async def get_health() -> Response:
     """Return ``ok`` whenever the server's process responds."""
     return Answer(Health("ok"))
 
 
-@router.get("/readyz", openapi_extra=_OPEN, **tells(Readiness, also=(503,)))
+@router.get("/readyz", openapi_extra=_OPEN, **responses(Readiness, also=(503,)))
 async def get_readiness(here: Here) -> Response:
     """Say whether the server can be used. If not, the status is 503."""
     # Anyone may send this request, so all requests within a second share one attempt to write.
@@ -65,16 +65,16 @@ async def get_readiness(here: Here) -> Response:
     return Answer(state, 200 if state.ready else 503)
 
 
-@router.get("/version", openapi_extra=_OPEN, **tells(Version))
+@router.get("/version", openapi_extra=_OPEN, **responses(Version))
 async def get_version() -> Response:
     """Return the version of Legato, and the versions of its REST interface."""
     return Answer(Version(legato.__version__, ("v1",)))
 
 
-@router.get("/metrics", openapi_extra=_OPEN, **tells(None, content_type="text/plain"))
+@router.get("/metrics", openapi_extra=_OPEN, **responses(None, content_type="text/plain"))
 def get_figures(here: Here) -> Response:
     """Return metrics of the server in the text format of Prometheus."""
-    return Response(here.figures.render(), media_type=_METRICS_TYPE)
+    return Response(here.metrics.render(), media_type=_METRICS_TYPE)
 
 
 def _describe(here: Services, *, disk: bool, can_write: bool) -> Readiness:

@@ -13,8 +13,8 @@ from legato.api.people import AuditEntry, Setting
 from legato.control.records import Page
 from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
-from legato.server.answers import Answer, Listed, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser
 from legato.server.services import Here
 
 router = APIRouter(prefix=API, tags=["operating"])
@@ -24,10 +24,10 @@ _BEFORE_HOST: Final = re.compile(r"(://[^:/?#@]*):[^/?#]*@")
 _IN_QUERY: Final = re.compile(r"([?&][^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE)
 
 
-@router.get("/audit", **tells(Page[AuditEntry]))
+@router.get("/audit", **responses(Page[AuditEntry]))
 def list_audit(
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
@@ -37,8 +37,8 @@ def list_audit(
     return Answer(Page(found[:limit], str(found[limit - 1].id) if len(found) > limit else None))
 
 
-@router.get("/config", **tells(Listed[Setting]))
-def list_settings(here: Here, asker: WhoAsks) -> Response:
+@router.get("/config", **responses(Listed[Setting]))
+def list_settings(here: Here, asker: CurrentUser) -> Response:
     """List the settings of this server."""
     check_is_admin("read the settings", asker)
     return Answer(Listed(tuple(describe_settings(here.settings))))

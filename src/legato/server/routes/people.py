@@ -13,8 +13,8 @@ from legato.api import API, people
 from legato.control.people import NewToken, Token, TokenKind, User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.core.errors import BadField, Forbidden, NotFound, Unauthenticated, UsageError
-from legato.server.answers import Answer, Listed, show_secret, tells
-from legato.server.authentication import WhoAsks, read_address
+from legato.server.answers import Answer, Listed, responses, show_secret
+from legato.server.authentication import CurrentUser, read_address
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
 from legato.server.services import Here, Services
 from legato.server.sessions import DEVICE_HEADER
@@ -31,7 +31,7 @@ class Me(people.Me, frozen=True):
     role: Role
 
 
-@router.post("/login", openapi_extra={"security": []}, **tells(NewToken, 201, errors=(413, 415)))
+@router.post("/login", openapi_extra={"security": []}, **responses(NewToken, 201, errors=(413, 415)))
 async def log_in(body: Login, request: Request, here: Here) -> Response:
     """Create a token for a user name and a password. ``X-Legato-Device`` of the answer identifies the device later."""
     asker, device = await check_password(here, request, body.user, body.password)
@@ -49,8 +49,8 @@ async def log_in(body: Login, request: Request, here: Here) -> Response:
     return answer
 
 
-@router.get("/me", **tells(Me))
-def get_me(asker: WhoAsks) -> Response:
+@router.get("/me", **responses(Me))
+def get_me(asker: CurrentUser) -> Response:
     """Return the user of the request's token."""
     return Answer(Me(asker.name, asker.role))
 
@@ -58,16 +58,16 @@ def get_me(asker: WhoAsks) -> Response:
 # ---------------------------------------------------------------- users
 
 
-@router.get("/users", **tells(Listed[User]))
-def list_users(here: Here, asker: WhoAsks) -> Response:
+@router.get("/users", **responses(Listed[User]))
+def list_users(here: Here, asker: CurrentUser) -> Response:
     """List the users whom you may see."""
     if asker.sees_only is not None:
         return Answer(Listed((here.store.accounts.get(asker.name),)))
     return Answer(Listed(here.store.accounts.list()))
 
 
-@router.post("/users", **tells(User, 201, errors=(409, 413, 415)))
-async def create_user(body: NewUser, here: Here, asker: WhoAsks) -> Response:
+@router.post("/users", **responses(User, 201, errors=(409, 413, 415)))
+async def create_user(body: NewUser, here: Here, asker: CurrentUser) -> Response:
     """Create a user."""
     check_is_admin("create a user", asker)
     async with here.logins.turn(asker.name):
@@ -77,16 +77,16 @@ async def create_user(body: NewUser, here: Here, asker: WhoAsks) -> Response:
     return Answer(made, 201)
 
 
-@router.get("/users/{user}", **tells(User, errors=(404,)))
-def get_user(user: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/users/{user}", **responses(User, errors=(404,)))
+def get_user(user: str, here: Here, asker: CurrentUser) -> Response:
     """Return a user."""
     if asker.sees_only not in (None, user):
         raise NotFound(f"There is no user '{user}' that you may see.")
     return Answer(here.store.accounts.get(user))
 
 
-@router.patch("/users/{user}", **tells(User, errors=(404, 409, 413, 415)))
-def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Response:
+@router.patch("/users/{user}", **responses(User, errors=(404, 409, 413, 415)))
+def change_user(user: str, body: UserPatch, here: Here, asker: CurrentUser) -> Response:
     """Change the role of a user, or disable or enable the user."""
     role = None if body.role is None else Role(body.role)
     changed = here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled)
@@ -94,8 +94,8 @@ def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Respo
     return Answer(changed)
 
 
-@router.put("/users/{user}/password", **tells(None, 204, errors=(404, 413, 415)))
-async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks) -> Response:
+@router.put("/users/{user}/password", **responses(None, 204, errors=(404, 413, 415)))
+async def set_password(user: str, body: NewPassword, here: Here, asker: CurrentUser) -> Response:
     """Set the password of a user, and revoke all tokens of the user."""
     async with here.logins.turn(asker.name):
         await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
@@ -106,8 +106,8 @@ async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks)
 # ---------------------------------------------------------------- tokens
 
 
-@router.get("/tokens", **tells(Listed[Token]))
-def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+@router.get("/tokens", **responses(Listed[Token]))
+def list_tokens(here: Here, asker: CurrentUser, user: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """List tokens, without their secrets."""
     if asker.role is not Role.ADMIN:
         if user not in (None, asker.name):
@@ -116,8 +116,8 @@ def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(ma
     return Answer(Listed(here.store.tokens.list(user)))
 
 
-@router.post("/tokens", **tells(NewToken, 201, errors=(404, 409, 413, 415)))
-async def create_token(body: NewTokenBody, request: Request, here: Here, asker: WhoAsks) -> Response:
+@router.post("/tokens", **responses(NewToken, 201, errors=(404, 409, 413, 415)))
+async def create_token(body: NewTokenBody, request: Request, here: Here, asker: CurrentUser) -> Response:
     """Create a token. If you authenticate by a log-in, it may outlive the log-in only if you send your password."""
     days = body.days if "days" in body.model_fields_set else here.settings.token_days
     now, expires_at = here.now(), here.now() + check_days(here, body.name, days) * _DAY_S
@@ -160,8 +160,8 @@ def _check_session(here: Services, shown: Token, name: str, expires_at: float) -
         )
 
 
-@router.delete("/tokens/{token}", **tells(Token, errors=(404,)))
-def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
+@router.delete("/tokens/{token}", **responses(Token, errors=(404,)))
+def revoke_token(token: str, here: Here, asker: CurrentUser) -> Response:
     """Revoke a token."""
     revoked = here.store.tokens.revoke(token, asker, here.now())
     here.authenticator.forget()

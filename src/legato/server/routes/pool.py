@@ -17,8 +17,8 @@ from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
-from legato.server.answers import Answer, Encoded, Listed, encode, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Encoded, Listed, encode, responses
+from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueueBody
 from legato.server.history import By, draw_timeline, list_moves
 from legato.server.services import Here, Services
@@ -39,8 +39,8 @@ class SeenAllocation(Allocation, frozen=True, kw_only=True):
     attempt: int
 
 
-@router.get("/pool", **tells(Pool))
-def get_pool(here: Here, asker: WhoAsks) -> Response:
+@router.get("/pool", **responses(Pool))
+def get_pool(here: Here, asker: CurrentUser) -> Response:
     """Return the numbers of slots in the pool, and of jobs in each stage."""
     slots = list_slot_states(here, asker)
     decisions = here.loop.decisions
@@ -58,8 +58,8 @@ def get_pool(here: Here, asker: WhoAsks) -> Response:
     )
 
 
-@router.get("/nodes", **tells(Listed[Node]))
-def list_nodes(here: Here, asker: WhoAsks) -> Response:
+@router.get("/nodes", **responses(Listed[Node]))
+def list_nodes(here: Here, asker: CurrentUser) -> Response:
     """List the machines of the pool."""
     of_node: dict[str, list[Slot]] = {}
     for slot in list_slot_states(here, asker):
@@ -79,34 +79,34 @@ def list_nodes(here: Here, asker: WhoAsks) -> Response:
     )
 
 
-@router.get("/slots", **tells(Listed[Slot]))
-def list_slots(here: Here, asker: WhoAsks) -> Response:
+@router.get("/slots", **responses(Listed[Slot]))
+def list_slots(here: Here, asker: CurrentUser) -> Response:
     """List the slots of the pool, and the jobs that hold them."""
     return Answer(Listed(list_slot_states(here, asker)))
 
 
-@router.get("/allocations", **tells(Listed[SeenAllocation]))
-def list_allocations(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
+@router.get("/allocations", **responses(Listed[SeenAllocation]))
+def list_allocations(here: Here, asker: CurrentUser, since: Moment = None, until: Moment = None) -> Response:
     """List which jobs held which slots between two times."""
     since, until = _read_times(here, since, until, _HOUR_S)
     found = here.store.pool.list_between(since, until)
-    seen = _seen(here, (one.job for one in found), asker)
-    items = (msgspec.structs.asdict(one) | {"job": one.job if one.job in seen else None} for one in found)
+    visible = _find_visible(here, (one.job for one in found), asker)
+    items = (msgspec.structs.asdict(one) | {"job": one.job if one.job in visible else None} for one in found)
     return Answer(Listed(tuple(items)))
 
 
-@router.get("/usage", **tells(Listed[Usage]))
-def list_usage(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
+@router.get("/usage", **responses(Listed[Usage]))
+def list_usage(here: Here, asker: CurrentUser, since: Moment = None, until: Moment = None) -> Response:
     """List the slot seconds that each user had in each queue between two times."""
     since, until = _read_times(here, since, until, _DAY_S)
     found = here.store.pool.measure_usage(since, until)
     return Answer(Listed(tuple(one for one in found if asker.sees_only in (None, one.owner))))
 
 
-@router.get("/timeline", **tells(Timeline, errors=(404,)))
+@router.get("/timeline", **responses(Timeline, errors=(404,)))
 async def get_timeline(
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     by: By = By.JOB,
     since: Moment = None,
     until: Moment = None,
@@ -125,10 +125,10 @@ async def get_timeline(
     return Encoded(await here.pictures.get(key, here.feed.last, draw))
 
 
-@router.get("/moves", **tells(Listed[SlotMove]))
+@router.get("/moves", **responses(Listed[SlotMove]))
 def list_slot_moves(
     here: Here,
-    asker: WhoAsks,
+    asker: CurrentUser,
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -141,15 +141,15 @@ def list_slot_moves(
 # ---------------------------------------------------------------- queues
 
 
-@router.get("/queues", **tells(Listed[pool.Queue]))
-def list_queues(here: Here, asker: WhoAsks) -> Response:
+@router.get("/queues", **responses(Listed[pool.Queue]))
+def list_queues(here: Here, asker: CurrentUser) -> Response:
     """List the queues."""
     loads = here.store.queues.measure()
     return Answer(Listed(tuple(_describe(queue, loads) for queue in here.store.queues.list(asker.sees_only))))
 
 
-@router.get("/queues/{queue}", **tells(pool.Queue, errors=(404,)))
-def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/queues/{queue}", **responses(pool.Queue, errors=(404,)))
+def get_queue(queue: str, here: Here, asker: CurrentUser) -> Response:
     """Return a queue."""
     for found in here.store.queues.list(asker.sees_only):
         if found.name == queue:
@@ -157,23 +157,23 @@ def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
     raise NotFound(f"There is no queue '{queue}' that you may see. 'legato queues' lists those that you may.")
 
 
-@router.put("/queues/{queue}", **tells(pool.Queue, errors=(404, 413, 415)))
-def put_queue(queue: str, here: Here, asker: WhoAsks, body: QueueBody | None = None) -> Response:
+@router.put("/queues/{queue}", **responses(pool.Queue, errors=(404, 413, 415)))
+def put_queue(queue: str, here: Here, asker: CurrentUser, body: QueueBody | None = None) -> Response:
     """Create a queue, or replace all settings of an existing one."""
-    said = body or QueueBody()
+    given = body or QueueBody()
     wanted = Queue(
         name=queue,
-        weight=said.weight,
-        floor=said.floor,
-        ceiling=said.ceiling,
-        is_open=said.is_open,
-        members=said.members,
+        weight=given.weight,
+        floor=given.floor,
+        ceiling=given.ceiling,
+        is_open=given.is_open,
+        members=given.members,
     )
     return Answer(_describe(here.store.queues.put(wanted, asker, here.now()), here.store.queues.measure()))
 
 
-@router.delete("/queues/{queue}", **tells(None, 204, errors=(404, 409)))
-def delete_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
+@router.delete("/queues/{queue}", **responses(None, 204, errors=(404, 409)))
+def delete_queue(queue: str, here: Here, asker: CurrentUser) -> Response:
     """Delete a queue that no stored job belongs to, not even one that has ended."""
     here.store.queues.delete(queue, asker, here.now())
     return Response(status_code=204)
@@ -185,7 +185,7 @@ def delete_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
 def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
     """Return all slots, with the jobs that hold them. A job that the asker may not see is None."""
     held = {found.slot: found for found in here.store.pool.list_open()}
-    seen = _seen(here, (found.job for found in held.values()), asker)
+    visible = _find_visible(here, (found.job for found in held.values()), asker)
     states = []
     for slot in here.store.pool.list_slots():
         holder = held.get(slot.id)
@@ -193,7 +193,7 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
             Slot(
                 **msgspec.structs.asdict(slot),
                 is_free=holder is None and slot.unusable_since is None,
-                job=holder.job if holder and holder.job in seen else None,
+                job=holder.job if holder and holder.job in visible else None,
                 attempt=holder.attempt if holder else None,
                 since=holder.since if holder else None,
                 release_asked_at=holder.release_asked_at if holder else None,
@@ -206,7 +206,7 @@ def _find_ids(here: Services, asker: Asker, jobs: Iterable[str]) -> frozenset[st
     return frozenset(here.store.jobs.find(job, asker).id for job in jobs)
 
 
-def _seen(here: Services, jobs: Iterable[str], asker: Asker) -> frozenset[str]:
+def _find_visible(here: Services, jobs: Iterable[str], asker: Asker) -> frozenset[str]:
     return here.store.jobs.which_visible(set(jobs), asker.sees_only)
 
 

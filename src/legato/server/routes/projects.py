@@ -16,9 +16,9 @@ from legato.control.roles import Asker, Role
 from legato.control.store import check_may_add
 from legato.core.frameworks import DistributedName
 from legato.policy.whatif import Plan
-from legato.server.answers import Answer, Listed, show_version, tells
-from legato.server.authentication import WhoAsks
-from legato.server.frameworks import Frameworks, Offered
+from legato.server.answers import Answer, Listed, responses, show_version
+from legato.server.authentication import CurrentUser
+from legato.server.frameworks import Frameworks, OfferedFrameworks
 from legato.server.launches import Wishes, check_definition, check_places_here, find_files, make_run
 from legato.server.planning import check_queue
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
@@ -43,8 +43,8 @@ class ShownDefinition(projects.Definition, frozen=True, kw_only=True, forbid_unk
     distributed: Distributed = Distributed.SINGLE
 
 
-@router.get("/frameworks", **tells(Listed[OfferedFramework]))
-def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa: ARG001 -- a user must be logged in
+@router.get("/frameworks", **responses(Listed[OfferedFramework]))
+def list_frameworks(frameworks: Frameworks, asker: CurrentUser) -> Response:  # noqa: ARG001 -- a user must be logged in
     """List the frameworks that can run training definitions."""
     offered = (
         OfferedFramework(one.name, one.title, one.description, tuple(one.distributed)) for one in frameworks.list()
@@ -55,31 +55,31 @@ def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa
 # ---------------------------------------------------------------- projects
 
 
-@router.get("/projects", **tells(Page[Project]))
+@router.get("/projects", **responses(Page[Project]))
 def list_projects(
-    here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 100, after: After = None
+    here: Here, asker: CurrentUser, limit: Annotated[int, Query(ge=1, le=1000)] = 100, after: After = None
 ) -> Response:
     """List the projects that you may see, the newest first."""
     return Answer(here.store.projects.list(sees_only=asker.sees_only, after=after, limit=limit))
 
 
-@router.post("/projects", **tells(Project, 201, errors=_MAKES))
-def create_project(body: ProjectBody, here: Here, asker: WhoAsks) -> Response:
+@router.post("/projects", **responses(Project, 201, errors=_MAKES))
+def create_project(body: ProjectBody, here: Here, asker: CurrentUser) -> Response:
     """Create a project."""
     made = here.store.projects.create(body.as_record(), asker, here.now(), max_owned=here.settings.max_projects)
     return show_version(made, made.version, f"projects/{made.id}")
 
 
-@router.get("/projects/{project}", **tells(Project, errors=(404,)))
-def get_project(project: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/projects/{project}", **responses(Project, errors=(404,)))
+def get_project(project: str, here: Here, asker: CurrentUser) -> Response:
     """Return a project, by id or by name."""
     found = here.store.projects.find(project, asker)
     return show_version(found, found.version)
 
 
-@router.patch("/projects/{project}", **tells(Project, errors=_CHANGES))
+@router.patch("/projects/{project}", **responses(Project, errors=_CHANGES))
 def patch_project(
-    project: str, body: ProjectPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+    project: str, body: ProjectPatchBody, here: Here, asker: CurrentUser, if_match: IfMatch = None
 ) -> Response:
     """Change a project, as a merge patch."""
     found = here.store.projects.find(project, asker)
@@ -89,8 +89,8 @@ def patch_project(
     return show_version(changed, changed.version)
 
 
-@router.delete("/projects/{project}", **tells(None, 204, errors=_CHANGES))
-def delete_project(project: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+@router.delete("/projects/{project}", **responses(None, 204, errors=_CHANGES))
+def delete_project(project: str, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Delete a project that has no training definitions and no experiments."""
     found = here.store.projects.find(project, asker)
     here.store.projects.delete(found.id, asker, here.now(), version=read_version(if_match, "project"))
@@ -100,16 +100,16 @@ def delete_project(project: str, here: Here, asker: WhoAsks, if_match: IfMatch =
 # ---------------------------------------------------------------- training definitions
 
 
-@router.get("/projects/{project}/definitions", **tells(Listed[ShownDefinition], errors=(404,)))
-def list_definitions(project: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/projects/{project}/definitions", **responses(Listed[ShownDefinition], errors=(404,)))
+def list_definitions(project: str, here: Here, asker: CurrentUser) -> Response:
     """List the training definitions of a project."""
     found = here.store.projects.find(project, asker)
     return Answer(Listed(tuple(_as_seen(one, asker) for one in here.store.definitions.list(found.id, asker))))
 
 
-@router.post("/projects/{project}/definitions", **tells(ShownDefinition, 201, errors=_MAKES))
+@router.post("/projects/{project}/definitions", **responses(ShownDefinition, 201, errors=_MAKES))
 def create_definition(
-    project: str, body: DefinitionBody, here: Here, asker: WhoAsks, frameworks: Frameworks
+    project: str, body: DefinitionBody, here: Here, asker: CurrentUser, frameworks: Frameworks
 ) -> Response:
     """Create a training definition. The server first checks that it could run."""
     found = here.store.projects.find(project, asker)
@@ -121,16 +121,16 @@ def create_definition(
     return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
 
 
-@router.get("/definitions/{definition}", **tells(ShownDefinition, errors=(404,)))
-def get_definition(definition: str, here: Here, asker: WhoAsks) -> Response:
+@router.get("/definitions/{definition}", **responses(ShownDefinition, errors=(404,)))
+def get_definition(definition: str, here: Here, asker: CurrentUser) -> Response:
     """Return a training definition, by id or by name."""
     found = here.store.definitions.find(definition, asker)
     return show_version(_as_seen(found, asker), found.version)
 
 
-@router.patch("/definitions/{definition}", **tells(ShownDefinition, errors=_CHANGES))
+@router.patch("/definitions/{definition}", **responses(ShownDefinition, errors=_CHANGES))
 def patch_definition(
-    definition: str, body: NamingBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+    definition: str, body: NamingBody, here: Here, asker: CurrentUser, if_match: IfMatch = None
 ) -> Response:
     """Change the name or the description of a training definition, as a merge patch."""
     found = here.store.definitions.find(definition, asker)
@@ -140,8 +140,8 @@ def patch_definition(
     return show_version(_as_seen(changed, asker), changed.version)
 
 
-@router.delete("/definitions/{definition}", **tells(None, 204, errors=_CHANGES))
-def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+@router.delete("/definitions/{definition}", **responses(None, 204, errors=_CHANGES))
+def delete_definition(definition: str, here: Here, asker: CurrentUser, if_match: IfMatch = None) -> Response:
     """Delete a training definition that no experiment contains."""
     found = here.store.definitions.find(definition, asker)
     version = read_version(if_match, "training definition")
@@ -149,14 +149,14 @@ def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfM
     return Response(status_code=204)
 
 
-@router.post("/definitions/{definition}/plan", **tells(Plan, errors=(404, 409)))
-async def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Frameworks) -> Response:
+@router.post("/definitions/{definition}/plan", **responses(Plan, errors=(404, 409)))
+async def plan_definition(definition: str, here: Here, asker: CurrentUser, frameworks: Frameworks) -> Response:
     """Say what would happen if a training definition were run now. Nothing is submitted."""
     new = await run_in_threadpool(_make_planned, definition, here, asker, frameworks)
     return Answer(await here.plan(new, asker))
 
 
-def _make_planned(definition: str, here: Services, asker: Asker, frameworks: Offered) -> NewJob:
+def _make_planned(definition: str, here: Services, asker: Asker, frameworks: OfferedFrameworks) -> NewJob:
     found = here.store.definitions.find(definition, asker)
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run training definition '{found.name}'", project, asker)

@@ -14,8 +14,8 @@ from legato.api.people import Code
 from legato.control.people import CodeTold, NewToken, TokenKind
 from legato.control.roles import Role
 from legato.core.errors import UsageError
-from legato.server.answers import Answer, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, responses
+from legato.server.authentication import CurrentUser
 from legato.server.bodies import GivenCode, NewSession
 from legato.server.routes.people import check_password, end_of_login
 from legato.server.services import Here, Services
@@ -43,22 +43,22 @@ class Session(msgspec.Struct, frozen=True):
     expires_at: float | None
 
 
-class Held(msgspec.Struct, frozen=True):
+class RequestToken(msgspec.Struct, frozen=True):
     """What the middleware has read from a request: its token, and whether that came in a cookie."""
 
     secret: str
     by_cookie: bool
 
 
-async def _read_held(request: Request) -> Held:
+async def _read_request_token(request: Request) -> RequestToken:
     state: Any = request.state
-    return Held(state.secret, state.by_cookie)
+    return RequestToken(state.secret, state.by_cookie)
 
 
-HeldToken = Annotated[Held, Depends(_read_held)]
+CurrentToken = Annotated[RequestToken, Depends(_read_request_token)]
 
 
-@router.post("/session", openapi_extra={"security": []}, **tells(Session, errors=(413, 415)))
+@router.post("/session", openapi_extra={"security": []}, **responses(Session, errors=(413, 415)))
 async def begin_session(body: NewSession, request: Request, here: Here) -> Response:
     """Log a browser in: by name and password, by a token, or by the code of a link. Sets a cookie."""
     made, device = await _log_in(body, here, request)
@@ -73,33 +73,33 @@ async def begin_session(body: NewSession, request: Request, here: Here) -> Respo
     return answer
 
 
-@router.get("/session", **tells(Session))
-def get_session(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
+@router.get("/session", **responses(Session))
+def get_session(here: Here, asker: CurrentUser, given: CurrentToken) -> Response:
     """Return the user of the request's session or token, and the CSRF value that changes by cookie need."""
-    token = here.store.tokens.find(held.secret)
-    return Answer(Session(asker.name, asker.role, make_csrf(held.secret), token.expires_at))
+    token = here.store.tokens.find(given.secret)
+    return Answer(Session(asker.name, asker.role, make_csrf(given.secret), token.expires_at))
 
 
-@router.delete("/session", **tells(None, 204))
-def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -> Response:
+@router.delete("/session", **responses(None, 204))
+def end_session(request: Request, here: Here, asker: CurrentUser, given: CurrentToken) -> Response:
     """Log a browser out: revoke its token, and delete its cookie."""
-    if not held.by_cookie:
+    if not given.by_cookie:
         raise UsageError(
             "Cannot end the session: the request has no cookie, but a token. 'DELETE /tokens/{id}' ends that."
         )
-    here.store.tokens.revoke(here.store.tokens.find(held.secret).id, asker, here.now())
+    here.store.tokens.revoke(here.store.tokens.find(given.secret).id, asker, here.now())
     here.authenticator.forget()
     return Response(status_code=204, headers={"Set-Cookie": render_cookie("", 0, request.scope)})
 
 
-@router.post("/session/links", **tells(Code, 201))
-def create_link(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
+@router.post("/session/links", **responses(Code, 201))
+def create_link(here: Here, asker: CurrentUser, given: CurrentToken) -> Response:
     """Create a code for a link that logs you in once in a browser, within an hour."""
-    now, ends = here.now(), here.store.tokens.find(held.secret).expires_at
+    now, ends = here.now(), here.store.tokens.find(given.secret).expires_at
     return Answer(here.store.tokens.create_code(asker, now, expires_at=now + LINK_S, sessions_until=ends), 201)
 
 
-@router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
+@router.post("/session/links/look", openapi_extra={"security": []}, **responses(CodeTold, errors=(413, 415)))
 async def look_at_link(body: GivenCode, request: Request, here: Here) -> Response:
     """Return the user whom the code of a link logs in, without using the code. A wrong code is a failed log-in."""
     with here.authenticator.secret_login(request.scope):

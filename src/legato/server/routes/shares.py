@@ -19,8 +19,8 @@ from legato.policy.queue_shares import share_queues
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Snapshot
 from legato.policy.whatif import Effect, plan_queues
-from legato.server.answers import Answer, Listed, tells
-from legato.server.authentication import WhoAsks
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueuesBody
 from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
@@ -34,10 +34,10 @@ class QueuesPlan(pool.QueuesPlan, frozen=True, kw_only=True):
     effects: tuple[Effect, ...]
 
 
-@router.get("/pool/shares", **tells(Listed[QueueShare]))
-async def list_shares(here: Here, asker: WhoAsks) -> Response:
+@router.get("/pool/shares", **responses(Listed[QueueShare]))
+async def list_shares(here: Here, asker: CurrentUser) -> Response:
     """List how many slots each queue is entitled to by its weight, holds, borrows and wants."""
-    snapshot = await here.look()
+    snapshot = await here.snapshot()
 
     def describe() -> tuple[QueueShare, ...]:
         return _describe(here, snapshot, make_rules(here.settings))
@@ -48,18 +48,18 @@ async def list_shares(here: Here, asker: WhoAsks) -> Response:
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
 
 
-@router.post("/queues/plan", **tells(QueuesPlan, errors=(413, 415)))
-async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
+@router.post("/queues/plan", **responses(QueuesPlan, errors=(413, 415)))
+async def plan_other_queues(body: QueuesBody, here: Here, asker: CurrentUser) -> Response:
     """Say which jobs would have more or fewer slots with the described queues. Nothing is changed."""
     check_is_admin("plan queues", asker)
-    wanted = [Queue(name=said.name, weight=said.weight, floor=said.floor, ceiling=said.ceiling) for said in body.queues]
+    wanted = [Queue(name=one.name, weight=one.weight, floor=one.floor, ceiling=one.ceiling) for one in body.queues]
     names = [queue.name for queue in wanted]
     for queue in wanted:
         check_queue_numbers(queue)
         if names.count(queue.name) > 1:
             raise UsageError(f"Cannot plan queues: '{queue.name}' is given twice. Remove one of the two.")
     async with here.turns.of(asker.name):
-        snapshot, rules = await here.look(), make_rules(here.settings)
+        snapshot, rules = await here.snapshot(), make_rules(here.settings)
 
         def compute() -> QueuesPlan:
             changed = with_queues(snapshot, wanted)
