@@ -1,4 +1,4 @@
-"""Authenticates requests by their token, and limits their rate. Decides nothing about permissions."""
+"""Authenticates requests by their token, and limits their rate. Routes and the store check permissions."""
 
 from __future__ import annotations
 
@@ -168,14 +168,14 @@ class Authenticator:
         scope["state"]["login_wait_s"] = self._logins.begin(read_address(scope), self._now())
 
     def check_login(self, scope: Scope, content: bytes) -> None:
-        """Check an attempt that came too early. It continues only with a known device or address, a token or a code.
+        """Check an attempt beyond the limit of its address. It needs a known device or address, a token or a code.
 
         Args:
             scope: of the request.
-            content: of its body.
+            content: the body of the request.
 
         Raises:
-            Problem: the attempt has none of these.
+            Problem: the attempt has no known device or address, no token and no code.
         """
         wait_s = scope["state"]["login_wait_s"]
         if wait_s is None or read_device(scope) is not None:
@@ -220,7 +220,7 @@ class Authenticator:
                 attempt = self._logins.begin_secret(address, now, wait_s=scope["state"]["login_wait_s"])
                 yield
         except Unauthenticated:
-            # Outside of the block above: a refusal because of too many counts as a wrong secret too.
+            # Outside of the 'with' block, which would not count the wrong secret if 'fail' raised Problem in it.
             if attempt is not None:
                 attempt.fail()
             raise

@@ -1,4 +1,4 @@
-"""Tags of answers that clients poll: a client with the same tag gets 304, and nothing is read."""
+"""ETags of answers that clients poll. A client that has the answer with the same tag gets 304 without a body."""
 
 from __future__ import annotations
 

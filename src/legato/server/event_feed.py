@@ -66,7 +66,7 @@ class Feed:
                     await self._move_on(await self.in_thread(self._store.events.read_last_seq))
                 else:
                     await self._read_new(self._last)
-            except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
+            except Exception:  # noqa: BLE001 -- the store may be unreachable for a while; followers wait
                 _log.exception("the server could not read events")
             # Wait a moment, so that events that come in quick succession are read together.
             await asyncio.sleep(_GATHER_S)

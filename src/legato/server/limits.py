@@ -1,4 +1,4 @@
-"""Limits the rate and number of requests of a user or address. Reads no clock; forgets idle ones."""
+"""Limits the rate and the number of concurrent requests of each user or address."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Limiter:
 
 
 class ConcurrencyLimit:
-    """Counts concurrent work for each key. For the thread of the event loop.
+    """Limits concurrent work for each key. Only for the thread of the event loop.
 
     Args:
         most: maximum for one key.
@@ -64,7 +64,7 @@ class ConcurrencyLimit:
         self._num: Counter[str] = Counter()
 
     def begin(self, key: str) -> Callable[[], None] | None:
-        """Count one more, and return the function that ends it, which may be called repeatedly; None: at the limit.
+        """Count one more, and return the function that ends the count. It may be called repeatedly. None: at the limit.
 
         >>> at_once = ConcurrencyLimit(1)
         >>> end = at_once.begin("a")

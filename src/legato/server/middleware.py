@@ -276,7 +276,11 @@ def _check_body(method: str, path: str, headers: Headers) -> None:
 
 
 def _too_large(max_bytes: int) -> Problem:
-    return Problem("too-large", f"The body has more than {max_bytes} bytes. Code goes to /code, data elsewhere.")
+    return Problem(
+        "too-large",
+        f"The body has more than {max_bytes} bytes. Upload code with 'PUT {UPLOADS}SHA256', and do not send data in "
+        "requests.",
+    )
 
 
 def _do_nothing() -> None:

@@ -23,7 +23,7 @@ from legato.system.processes import kill_all_of, values_in_line
 _log = structlog.get_logger(__name__)
 
 _EVERY_S: Final = 600.0
-_HIDDEN_S: Final = 60.0
+_SPARED_S: Final = 60.0
 _DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0
 
@@ -98,7 +98,7 @@ def kill_leftover_processes(services: Services) -> None:
     def is_spared(pid: int, uid: int) -> bool:
         return _is_of_another_platform(pid, uid, home)
 
-    for uid, num_killed in kill_all_of(idle, _HIDDEN_S, is_spared).items():
+    for uid, num_killed in kill_all_of(idle, _SPARED_S, is_spared).items():
         _log.warning("leftover processes of a user's jobs were killed", user=idle[uid], processes=num_killed)
 
 

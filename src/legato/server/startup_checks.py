@@ -121,7 +121,7 @@ def allow_files() -> int:
     wanted = _NUM_FILES if hard == resource.RLIM_INFINITY else min(hard, _NUM_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return _NUM_FILES if soft == resource.RLIM_INFINITY else soft
-    with contextlib.suppress(OSError, ValueError):  # some systems have a lower bound than they say
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -1,7 +1,4 @@
-"""Receives long bodies: limits the number at the same time, and the time to the next byte.
-
-A slow sender delays only itself. Does not interpret the bytes, and writes none of them.
-"""
+"""Limits how many long bodies are received at once, and the time until the next byte of a body arrives."""
 
 from __future__ import annotations
 

@@ -99,11 +99,13 @@ class _PlainInfo(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
         if found.type in _DESCRIPTIONS and found.size > _MAX_DESCRIPTION_BYTES:
-            raise _Refused("an entry has a description larger than any name.")
+            raise _Refused(f"an entry has an extended header of more than {_MAX_DESCRIPTION_BYTES} bytes.")
         return found
 
     def _refuse_holes(self, *_: object) -> NoReturn:
-        raise _Refused("a file in it is stored with holes, whose list may have any length. Pack it without --sparse.")
+        raise _Refused(
+            "a file in it is sparse, and the list of its holes may have any length. Pack it without --sparse."
+        )
 
     # Called for entries of each format with such lists, before the lists are read.
     _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes

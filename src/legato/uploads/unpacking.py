@@ -31,22 +31,22 @@ _ZIP_END: Final = struct.Struct("<4s4H2LH")
 _ZIP_END_MARK: Final = b"PK\005\006"
 _MAX_ZIP_COMMENT_BYTES: Final = 2**16
 _MAX_ZIP_ENTRY_BYTES: Final = 2**10
-"""In its list of entries, on average; a name has 255 bytes at most."""
+"""Maximum average size of an entry in the list of a zip file. A name has at most 255 bytes."""
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _METHOD_NAMES: Final = {9: "deflate64", 12: "bzip2", 14: "lzma", 20: "zstd", 93: "zstd", 95: "xz", 98: "ppmd"}
 _MIN_MEASURED_BYTES: Final = 2**20
-"""Below this many bytes unpacked no ratio is too high: a small file of one letter packs a thousandfold."""
+"""The ratio is checked only above this number of unpacked bytes, because small files can have a very high ratio."""
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of an upload.
 
     Args:
-        num_entries: files and folders.
-        file_bytes: bytes of one file.
-        total_bytes: of all files.
+        num_entries: maximum number of files and folders.
+        file_bytes: maximum bytes of one file.
+        total_bytes: maximum bytes of all files.
         depth: maximum nesting of folders.
-        ratio: unpacked bytes per packed byte.
+        ratio: maximum of unpacked bytes per packed byte.
     """
 
     num_entries: int
@@ -57,7 +57,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(NamedTuple):
-    """One unchecked file of an archive; without content, a folder."""
+    """One unchecked entry of an archive. ``content`` None: a folder."""
 
     name: str
     content: IO[bytes] | None
@@ -148,7 +148,7 @@ class _Writer:
 
     def _check_name(self, name: str) -> list[str]:
         if name.startswith(("/", "\\")) or "\\" in name or "\0" in name or name[1:2] == ":":
-            self._refuse(name, "its name is absolute, or not of this system")
+            self._refuse(name, "its name is absolute, or has the form of another system")
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if ".." in parts:
             self._refuse(name, "its name leads out of the folder")

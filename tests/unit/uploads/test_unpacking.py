@@ -116,7 +116,7 @@ def test_a_script_stays_executable_and_nothing_more(tmp_path: Path) -> None:
     [
         ("/etc/passwd", "absolute"),
         ("C:/x", "absolute"),
-        ("a\\b", "not of this system"),
+        ("a\\b", "the form of another system"),
         ("../x", "leads out"),
         ("a/../../x", "leads out"),
         ("a/b/c/d/e/f", "folders are nested more than 5 deep"),
@@ -174,7 +174,7 @@ def test_caps(tmp_path: Path, make: Callable[..., bytes]) -> None:
 def test_descriptions_that_would_fill_the_memory(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a")
     info.pax_headers = {"comment": "0" * 10**6}
-    refuse(tmp_path, tar_of(info), "a description larger than any name")
+    refuse(tmp_path, tar_of(info), "an extended header of more than")
     many = zip_of(*((f"{number:0200}", b"") for number in range(600)))
     refuse(tmp_path, many, "more than 50 files", CAPS)
 
@@ -196,7 +196,7 @@ def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, describ
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info, io.BytesIO(content))
-    refuse(tmp_path, raw.getvalue(), "stored with holes")
+    refuse(tmp_path, raw.getvalue(), "is sparse")
 
 
 @pytest.mark.parametrize(

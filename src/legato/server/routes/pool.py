@@ -219,5 +219,5 @@ def _read_times(here: Services, since: float | None, until: float | None, usual_
     until = here.now() if until is None else until
     since = max(until - usual_s, 0.0) if since is None else since
     if since > until:
-        raise UsageError(f"Cannot look from since={since:.0f} until={until:.0f}: it ends before it begins.")
+        raise UsageError(f"Cannot show since={since:.0f} until={until:.0f}: it ends before it begins. Exchange them.")
     return since, until

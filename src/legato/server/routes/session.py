@@ -85,7 +85,7 @@ def end_session(request: Request, here: Here, asker: CurrentUser, given: Current
     """Log a browser out: revoke its token, and delete its cookie."""
     if not given.by_cookie:
         raise UsageError(
-            "Cannot end the session: the request has no cookie, but a token. 'DELETE /tokens/{id}' ends that."
+            "Cannot end the session: the request has no cookie, but a token. 'DELETE /tokens/{id}' revokes a token."
         )
     here.store.tokens.revoke(here.store.tokens.find(given.secret).id, asker, here.now())
     here.authenticator.forget()
