@@ -41,28 +41,30 @@ $(NODE_READY): console/package.json console/package-lock.json
 	cd console && $(NPM) ci --no-audit
 	touch $@
 
-# Side by side, on up to four cores. With every change: what is quick. The rest, and ten times as many random cases: soak.
+# With every change: what is quick. The rest, and ten times as many random cases: soak.
 # Tests start hundreds of programs: Python must keep what it has compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
-TEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+# One process more than there are cores, because tests often wait for the programs that they start; four at most.
+PROCESSES := $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() + 1))")
+PYTEST := -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
 test: $(READY) console
-	$(TEST)
+	$(BIN)/python $(PYTEST)
 
 EXAMPLES_FACTOR ?= 10
 # For how long a platform is disturbed, on each of two databases in each of three modes of run_jobs_as: together an hour.
 SOAK_SECONDS ?= 600
 soak: $(READY) console
-	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(TEST) -m "soak or hypothesis" --soak-seconds $(SOAK_SECONDS) $(SOAK)
+	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(BIN)/python $(PYTEST) -m "soak or hypothesis" --soak-seconds $(SOAK_SECONDS) $(SOAK)
 
 test-tensorflow: $(READY_TENSORFLOW)
-	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras
+	$(BIN_TENSORFLOW)/python $(PYTEST) tests/keras
 
 # Training with another release of torch, which brings gigabytes of CUDA: by hand, when the range in pyproject.toml or
 # what is used of torch changes. The oldest is the one that pyproject.toml names.
 TORCH ?= 2.8.0
 test-torch: .venv-torch-$(TORCH)/ready
-	.venv-torch-$(TORCH)/bin/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal \
+	.venv-torch-$(TORCH)/bin/python $(PYTEST) \
 		tests/unit/train tests/contract/test_engine.py tests/integration/test_driver.py tests/integration/test_faults.py \
 		tests/integration/test_state.py tests/integration/test_verify.py tests/integration/test_workers.py \
 		tests/integration/test_evaluation.py
