@@ -119,7 +119,9 @@ def seed_command(terminal: Terminal, num_workers: int, **other: str) -> list[str
 def wait_for_training(asker: Asker, num_workers: int) -> Any:
     def trains(job: Any) -> bool:
         assert job["stage"] not in ("failed", "stopped"), job["reason"]
-        return job["progress"] is not None and job["progress"]["num_workers"] == num_workers
+        # A worker that leaves keeps its slot until its process has ended.
+        num_slots, progress = job["num_slots"], job["progress"]
+        return progress is not None and (num_slots, progress["num_workers"]) == (num_workers, num_workers)
 
     return asker.wait(f"jobs/{NAME}", trains)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.conftest import reference, stage
 
-from legato.compat.wmla.fabric.keras_settings import environment_for_tensorflow, settle
+from legato.compat.wmla.fabric.keras_settings import configure_tensorflow, environment_for_tensorflow
 
 __all__ = ["reference", "stage"]
 
@@ -35,7 +35,7 @@ def tf() -> Any:
     for name, value in environment_for_tensorflow(1).items():
         os.environ.setdefault(name, value)
     tensorflow = importlib.import_module("tensorflow")
-    settle()
+    configure_tensorflow()
     return tensorflow
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from legato.compat.wmla.fabric.keras_settings import environment_for_tensorflow, settle
+from legato.compat.wmla.fabric.keras_settings import configure_tensorflow, environment_for_tensorflow
 
 for name, value in environment_for_tensorflow(1).items():
     os.environ.setdefault(name, value)
@@ -78,7 +78,7 @@ def main() -> None:
     for part in args.optimizer.split("."):
         kind = getattr(kind, part)
     optimizer = kind(0.01)
-    settle()
+    configure_tensorflow()
     run = legato.elastic(global_batch_size=16, micro_batch_size=2, seed=1)
     metrics = ["accuracy", tf.keras.metrics.AUC(name="auc"), tf.keras.metrics.Precision(name="precision")]
     parts = KerasParts(keras_of(model), model, "categorical_crossentropy", optimizer, metrics)
