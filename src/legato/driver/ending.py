@@ -205,10 +205,10 @@ def _missing_ends(job: JobFacts) -> str:
     """Describe the workers that did not reach their end, as far as this driver knows; "": none."""
     ended = {worker.slot for worker in job.workers.values() if worker.farewell == "finished"}
     lost = {worker.slot: worker for worker in job.workers.values() if worker.slot in job.wanted - ended}
-    return "; ".join(f"worker {worker.number} was lost: {_last_word(worker)}" for worker in lost.values())
+    return "; ".join(f"worker {worker.number} was lost: {_last_event_of(worker)}" for worker in lost.values())
 
 
-def _last_word(worker: Worker) -> str:
+def _last_event_of(worker: Worker) -> str:
     return worker.history[-1].partition(": ")[2] if worker.history else "its end is unknown"
 
 
@@ -224,7 +224,7 @@ def _end_succeeded(job: JobFacts) -> None:
         _end(job, JobState.SUCCEEDED, reason)
         return
     job.exit_code = EXIT_LAST_UNSAVED
-    _end(job, JobState.UNSAVED, f"{reason}; but {_tell_missing_checkpoint(job, job.unsaved_step)}")
+    _end(job, JobState.UNSAVED, f"{reason}; but {_describe_missing_checkpoint(job, job.unsaved_step)}")
 
 
 def _end_stopped(job: JobFacts) -> None:
@@ -232,11 +232,11 @@ def _end_stopped(job: JobFacts) -> None:
     # A loss of one step is not reported: the only worker that had it may have died during the stop.
     if job.exit_code == 0 and job.step > 0 and (job.saved_step is None or job.saved_step < job.step - 1):
         job.exit_code = EXIT_UNSAVED
-        reason += f"; but {_tell_missing_checkpoint(job, job.step)}"
+        reason += f"; but {_describe_missing_checkpoint(job, job.step)}"
     _end(job, JobState.STOPPED, reason)
 
 
-def _tell_missing_checkpoint(job: JobFacts, step: int) -> str:
+def _describe_missing_checkpoint(job: JobFacts, step: int) -> str:
     newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
     return f"no checkpoint of step {step} was written, {newest}: its events and logs may say why"
 

@@ -274,7 +274,7 @@ class Membership:
                 view = job.new_view(members)
                 job.propose(view)
                 job.record("proposed", f"view {view.number}: {reason}")
-                self._tell(Prepare(proposed=view))
+                self._send_proposal(Prepare(proposed=view))
             case plan.HoldAll(survivors=survivors, saver=saver, reason=reason):
                 if job.state is not JobState.HOLDING:
                     job.move(JobState.HOLDING, reason)
@@ -325,7 +325,7 @@ class Membership:
         for worker in job.where(lambda worker: worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM)):
             job.welcome(worker)  # it learned before this whether to resume
 
-    def _tell(self, message: Prepare) -> None:
+    def _send_proposal(self, message: Prepare) -> None:
         """Send a proposal to its members and to all incumbents. Leavers get it too, because all incumbents vote."""
         for worker in self.job.where(lambda worker: worker.active and self.job.in_view(worker)):
             self.job.send(worker, message)
@@ -399,6 +399,6 @@ class Membership:
             elif not job.settled and not job.finishing:
                 job.torn = "the workers were between two views when the last driver died"
         if job.torn is None and job.pending is not None:
-            self._tell(Prepare(proposed=job.pending))
+            self._send_proposal(Prepare(proposed=job.pending))
         if job.stopping is not None:
             stop(job, at_once=False, reason=job.stopping)

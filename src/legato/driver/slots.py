@@ -22,8 +22,8 @@ def scale(job: JobFacts, num_workers: int, reason: str) -> None:
         return
     if job.num_micro_batches is not None and num_workers > job.num_micro_batches:
         raise UsageError(
-            f"Cannot scale job '{job.spec.name}' to {num_workers} workers: {_tell_few(job.num_micro_batches)}, so more "
-            f"than {_count(job.num_micro_batches)} cannot help. Raise its global batch size to use more."
+            f"Cannot scale job '{job.spec.name}' to {num_workers} workers: {_explain_limit(job.num_micro_batches)}, so "
+            f"more than {_count(job.num_micro_batches)} cannot help. Raise its global batch size to use more."
         )
     if job.is_assigned:
         raise UsageError(
@@ -80,7 +80,7 @@ def leave_out_surplus(job: JobFacts) -> None:
     most = job.num_micro_batches
     assert most is not None
     if job.spec.min_workers > most:
-        told = f"its minimum is {_count(job.spec.min_workers)}, but {_tell_few(most)}: it trains with {most}"
+        told = f"its minimum is {_count(job.spec.min_workers)}, but {_explain_limit(most)}: it trains with {most}"
         job.record("note", f"{told}. Raise its global batch size to use more", level="warning")
         job.spec = msgspec.structs.replace(job.spec, min_workers=most, num_workers=min(job.spec.num_workers, most))
     surplus = _find_surplus(job, job.wanted)
@@ -89,7 +89,7 @@ def leave_out_surplus(job: JobFacts) -> None:
     if job.is_assigned:
         job.surplus |= surplus
     before, wanted = len(job.wanted), job.wanted - surplus
-    _want(job, wanted, f"{before} -> {len(wanted)} workers: {_tell_few(most)}, so more cannot help")
+    _want(job, wanted, f"{before} -> {len(wanted)} workers: {_explain_limit(most)}, so more cannot help")
 
 
 def _find_surplus(job: JobFacts, slots: set[int]) -> set[int]:
@@ -100,7 +100,7 @@ def _find_surplus(job: JobFacts, slots: set[int]) -> set[int]:
     return set(sorted(slots, key=lambda slot: _worth(job, slot))[: len(slots) - most])
 
 
-def _tell_few(num_micro_batches: int) -> str:
+def _explain_limit(num_micro_batches: int) -> str:
     return f"its step has only {num_micro_batches} micro-batch{'es' if num_micro_batches > 1 else ''}"
 
 

@@ -70,7 +70,7 @@ def build_status(
     last, logged = meter.last, meter.metrics
     return {
         "name": job.spec.name,
-        "state": _tell_state(job),
+        "state": _describe_state(job),
         "step": last.last_step if last else None,
         "from_step": meter.from_step,
         "epoch": last.epoch if last else None,
@@ -116,7 +116,7 @@ def build_status(
     }
 
 
-def _tell_state(job: JobFacts) -> str:
+def _describe_state(job: JobFacts) -> str:
     """Return the state of a job; ``working`` if no worker trains, but some work for its plugin or on a command."""
     only_works = job.state is JobState.FORMING and any(worker.only_works for worker in job.present())
     return "working" if only_works else str(job.state)

@@ -105,7 +105,7 @@ def _wait_to_begin() -> None:
         time.sleep(0.02)
 
 
-_tell_all = Group.tell_all
+_all_gather = Group.all_gather
 _last_paced = [-1]
 _wait_to_begin()
 
@@ -128,7 +128,7 @@ def _arm(step: int) -> None:
         Path(str(_REINS), f"fault-{worker}").unlink()
         _hold(fault.removeprefix("hold="))
     elif fault == "partly=kill":
-        Group.tell_all = _tell_one_and_die  # type: ignore[method-assign]
+        Group.all_gather = _send_to_one_and_die  # type: ignore[method-assign]
     else:
         faults.plan(int(worker), f"{worker}@{step + fault.startswith('forward')}:{fault}")
 
@@ -151,14 +151,14 @@ def _hold(how: str) -> None:
     sys.setswitchinterval(before_s)
 
 
-def _tell_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
+def _send_to_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
     """Die when one peer has all that it waits for, and the others have not."""
     if mine.numel() == 1:
-        # An announcement: it does not end a round.
-        _tell_all(group, mine, theirs)
+        # A barrier: it does not end a round.
+        _all_gather(group, mine, theirs)
         return
     pair = sorted([group.rank, group.peers[-1]])
-    _tell_all(group.among(pair), mine, [theirs[rank] for rank in pair])
+    _all_gather(group.among(pair), mine, [theirs[rank] for rank in pair])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

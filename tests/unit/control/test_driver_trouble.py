@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverState, always
-from legato.control.loop.driver_failures import NUM_TRIES, WELL_S, Trouble, reason_with
+from legato.control.loop.driver_failures import NUM_TRIES, WELL_S, DriverFailures, reason_with
 from legato.control.records import Job, JobChange, Written
 from legato.control.stages import Stage
 from legato.sim import clock
@@ -358,16 +358,16 @@ def test_a_job_whose_driver_never_answers_again_can_be_paused_and_stopped(action
 
 
 def test_a_driver_that_cannot_be_killed_is_killed_now_and_then() -> None:
-    trouble = Trouble().after(DriverState.SILENT, 0.0)
-    assert not trouble.is_lost(DriverState.SILENT, 119.0, hurries=False)
-    assert trouble.is_lost(DriverState.SILENT, 120.0, hurries=False)
-    killed = trouble.killed(120.0).after(DriverState.SILENT, 239.0)
+    failures = DriverFailures().after(DriverState.SILENT, 0.0)
+    assert not failures.is_lost(DriverState.SILENT, 119.0, hurries=False)
+    assert failures.is_lost(DriverState.SILENT, 120.0, hurries=False)
+    killed = failures.killed(120.0).after(DriverState.SILENT, 239.0)
     assert not killed.is_lost(DriverState.SILENT, 239.0, hurries=False)
     assert killed.is_lost(DriverState.SILENT, 240.0, hurries=False)
-    assert not Trouble().after(DriverState.STARTING, 0.0).is_lost(DriverState.STARTING, 599.0, hurries=False)
+    assert not DriverFailures().after(DriverState.STARTING, 0.0).is_lost(DriverState.STARTING, 599.0, hurries=False)
     woken = killed.after(DriverState.RUNNING, 241.0)
-    assert woken.tell(DriverReport(attempt=1, state=DriverState.GONE), 242.0) == "died: it gave no reason"
-    back = Trouble().after(DriverState.SILENT, 5000.0).killed(5120.0).after(DriverState.SILENT, 10.0)
+    assert woken.describe(DriverReport(attempt=1, state=DriverState.GONE), 242.0) == "died: it gave no reason"
+    back = DriverFailures().after(DriverState.SILENT, 5000.0).killed(5120.0).after(DriverState.SILENT, 10.0)
     assert back.is_lost(DriverState.SILENT, 130.0, hurries=False), "the clock was set back"
 
 
@@ -406,26 +406,26 @@ def test_a_job_that_ran_and_was_not_found_is_not_touched_until_it_is_stopped() -
 
 
 def test_a_clock_that_is_set_back_keeps_no_driver_from_being_started() -> None:
-    trouble = Trouble().tried(1000.0)
-    assert not trouble.may_try(1000.5) and trouble.may_try(1001.0)
-    assert trouble.may_try(500.0)
-    well, silent = (trouble.after(state, 1000.0) for state in (DriverState.RUNNING, DriverState.SILENT))
+    failures = DriverFailures().tried(1000.0)
+    assert not failures.may_try(1000.5) and failures.may_try(1001.0)
+    assert failures.may_try(500.0)
+    well, silent = (failures.after(state, 1000.0) for state in (DriverState.RUNNING, DriverState.SILENT))
     report = DriverReport(attempt=1, state=DriverState.SILENT)
     assert well.after(DriverState.RUNNING, 0.0).after(DriverState.RUNNING, WELL_S).num_tries == 0
-    assert silent.after(DriverState.SILENT, 0.0).tell(report, 10.0) is not None
+    assert silent.after(DriverState.SILENT, 0.0).describe(report, 10.0) is not None
 
 
 def test_ending_leftover_processes_is_retried_forever() -> None:
     """A process that does not even die when it is killed is tried again each minute, for days."""
-    trouble, now = Trouble(), 0.0
+    failures, now = DriverFailures(), 0.0
     for _ in range(2000):
-        trouble, now = trouble.tried(now), now + 60.0
-    assert trouble.again_at == now
+        failures, now = failures.tried(now), now + 60.0
+    assert failures.again_at == now
 
 
 def test_what_is_wrong_stands_behind_the_reason_once() -> None:
     report = DriverReport(attempt=1, state=DriverState.GONE, trouble="killed by SIGKILL")
-    told = Trouble().tell(report, 0.0)
+    told = DriverFailures().describe(report, 0.0)
     assert told == "died: killed by SIGKILL"
     reason = reason_with(reason_with("its share", told), told)
     assert reason == "its share; but its driver died: killed by SIGKILL"

@@ -83,24 +83,24 @@ def _list_calls_of_one(
 
 
 def _starts_of(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
-    is_gone, trouble = report.state is DriverState.GONE, memory.trouble
-    if is_gone and trouble.is_hopeless(now):
-        memory.trouble = trouble.tried(now)
-        return [GiveUp(job, trouble.tell_end(report))]
+    is_gone, failures = report.state is DriverState.GONE, memory.failures
+    if is_gone and failures.is_hopeless(now):
+        memory.failures = failures.tried(now)
+        return [GiveUp(job, failures.describe_end(report))]
     # Also start the driver of a job that is about to end: only a driver can end the processes that may still run.
     slots = tuple(pool.kept(job))
     is_startable = is_gone or (job.stage is Stage.STARTING and bool(slots))
-    if not is_startable or not trouble.may_try(now):
+    if not is_startable or not failures.may_try(now):
         return []
-    memory.trouble = trouble.tried(now)
+    memory.failures = failures.tried(now)
     return [Start(job, slots or tuple(sorted(found.slot for found in pool.held(job))))]
 
 
 def _kills_of(job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
     hurries = job.stage is Stage.STOPPING and job.stop_now
-    if not memory.trouble.is_lost(report.state, now, hurries=hurries):
+    if not memory.failures.is_lost(report.state, now, hurries=hurries):
         return []
-    memory.trouble = memory.trouble.killed(now)
+    memory.failures = memory.failures.killed(now)
     return [Kill(job)]
 
 

@@ -35,7 +35,7 @@ _MAX_LENGTH: Final = 500
 _BUT: Final = "; but its driver "
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class DriverFailures(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of one attempt's driver.
 
     Args:
@@ -56,28 +56,28 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     killed_at: float | None = None
     under_way_at: float | None = None
 
-    def tried(self, now: float) -> Trouble:
+    def tried(self, now: float) -> DriverFailures:
         """Return the record after one more start.
 
-        >>> [Trouble(num_tries=number).tried(0.0).again_at for number in (0, 1, 3, 7)]
+        >>> [DriverFailures(num_tries=number).tried(0.0).again_at for number in (0, 1, 3, 7)]
         [1.0, 2.0, 8.0, 60.0]
         """
-        return Trouble(num_tries=self.num_tries + 1, again_at=now + pause_after(self.num_tries))
+        return DriverFailures(num_tries=self.num_tries + 1, again_at=now + pause_after(self.num_tries))
 
-    def failed(self, why: str) -> Trouble:
+    def failed(self, why: str) -> DriverFailures:
         """Return the record after a failed start."""
         return msgspec.structs.replace(self, why=on_one_line(why))
 
-    def postponed(self) -> Trouble:
+    def postponed(self) -> DriverFailures:
         """Return the record after a start that was dropped, which does not count as a try."""
-        return Trouble(num_tries=max(self.num_tries - 1, 0))
+        return DriverFailures(num_tries=max(self.num_tries - 1, 0))
 
-    def after(self, state: DriverState, now: float, *, is_under_way: bool = False) -> Trouble:
+    def after(self, state: DriverState, now: float, *, is_under_way: bool = False) -> DriverFailures:
         """Return the record after a report. Arguments are fields of the report."""
         if state is DriverState.RUNNING:
             since = now if self.well_since is None else min(self.well_since, now)
             if now - since >= WELL_S:
-                return Trouble(well_since=since)
+                return DriverFailures(well_since=since)
             return msgspec.structs.replace(self, well_since=since, silent_since=None, killed_at=None)
         lives = state in (DriverState.SILENT, DriverState.STARTING)
         since = now if self.silent_since is None else min(self.silent_since, now)
@@ -99,7 +99,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         since = max([self.silent_since, *later])
         return now - since >= _LIMITS_S[state, hurries]
 
-    def killed(self, now: float) -> Trouble:
+    def killed(self, now: float) -> DriverFailures:
         """Return the record after the driver was killed."""
         return msgspec.structs.replace(self, killed_at=now)
 
@@ -111,7 +111,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the driver has had its maximum of starts, and enough time for the last one."""
         return self.num_tries >= NUM_TRIES and self._is_due(now)
 
-    def tell(self, report: DriverReport, now: float) -> str | None:
+    def describe(self, report: DriverReport, now: float) -> str | None:
         """Return the sentence about the driver's failure; "": no failure. None: the previous sentence still holds."""
         tried = f" (start {min(self.num_tries, NUM_TRIES)} of {NUM_TRIES} in a row)" if self.num_tries > 1 else ""
         silent_s = 0.0 if self.silent_since is None else now - self.silent_since
@@ -129,7 +129,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
                 return f"has not answered yet: {report.trouble or 'its process lives'}"
         return None
 
-    def tell_end(self, report: DriverReport) -> str:
+    def describe_end(self, report: DriverReport) -> str:
         """Return the reason for giving the driver up."""
         if self.why:
             return f"its driver cannot be started: {self.why}; it was tried {NUM_TRIES} times"

@@ -184,7 +184,7 @@ class ControlLoop:
             return False
         calls = list_calls(pool, reports, self._memories, self._now(), left_out)
         await self._caller.make(calls, self._works, self._unreadable)
-        self._tell_left_out(left_out)
+        self._report_left_out(left_out)
         if failure is not None:
             raise failure
         return True
@@ -199,7 +199,7 @@ class ControlLoop:
             return error
         return None
 
-    def _tell_left_out(self, left_out: LeftOut) -> None:
+    def _report_left_out(self, left_out: LeftOut) -> None:
         """Log the objects that are left out, once until they change, and count them for the metrics."""
         for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
             _log.error("a round leaves objects out", kind=kind, name=name, error=why)
@@ -229,8 +229,8 @@ class ControlLoop:
     def _note_failure(self, job: str, attempt: int, why: str | None) -> None:
         memory = self._memories.get(job)
         if memory is not None and memory.attempt == attempt:
-            trouble = memory.trouble
-            memory.trouble = trouble.postponed() if why is None else trouble.failed(why)
+            failures = memory.failures
+            memory.failures = failures.postponed() if why is None else failures.failed(why)
 
     async def _write(self, changes: list[JobChange], lease: Lease) -> RoundFacts:
         try:

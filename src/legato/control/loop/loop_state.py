@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from legato.control.loop.driver_failures import NUM_TRIES, Trouble, pause_after
+from legato.control.loop.driver_failures import NUM_TRIES, DriverFailures, pause_after
 from legato.control.loop.pace import Pace
 from legato.control.loop.slot_account import Account
 from legato.control.records import Allocation, Facts, Job
@@ -31,7 +31,7 @@ class Memory:
             limit.
         pace: speed of training.
         account: seconds of slots that were due to the job and that it had, over all attempts.
-        trouble: failures of its driver.
+        failures: those of its driver.
         again_at: earliest time of the next attempt after a failed one.
     """
 
@@ -46,7 +46,7 @@ class Memory:
     most: int | None = None
     pace: Pace = field(default_factory=Pace)
     account: Account = field(default_factory=Account)
-    trouble: Trouble = field(default_factory=Trouble)
+    failures: DriverFailures = field(default_factory=DriverFailures)
     again_at: float = 0.0
 
     @property

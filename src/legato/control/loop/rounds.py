@@ -79,7 +79,7 @@ def _learn_one(
         return None
     memory = memory_of(job, memories)
     memory.see_bounds(job)
-    memory.trouble = memory.trouble.after(report.state, now, is_under_way=report.is_under_way)
+    memory.failures = memory.failures.after(report.state, now, is_under_way=report.is_under_way)
     change = None
     if report.state is DriverState.ENDED:
         change = _learn_end(pool, job, report, now)
@@ -91,7 +91,7 @@ def _learn_one(
     if change is not None and change.is_retry and change.stage is Stage.QUEUED:
         # Without a pause, a program that fails at its start would use up the job's retries in a moment.
         memory.again_at = now + pause_after(job.num_retries)
-    return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
+    return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.failures.describe(report, now))
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
@@ -115,8 +115,8 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
         outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not found and is given up")
     elif job.stage is not Stage.STARTING or not pool.kept(job):
         outcome = Outcome("stopped", 0, f"{reason}; it had not started")
-    elif memory.trouble.is_hopeless(now):
-        outcome = Outcome("failed", _EXIT_REFUSED, memory.trouble.tell_end(report))
+    elif memory.failures.is_hopeless(now):
+        outcome = Outcome("failed", _EXIT_REFUSED, memory.failures.describe_end(report))
     if outcome is not None:
         ended = DriverReport(attempt=job.attempt, state=DriverState.ENDED, outcome=outcome)
         change = _learn_end(pool, job, ended, now)
@@ -148,9 +148,9 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
         stage = Stage.PAUSED if job.stage is Stage.PAUSING else Stage.QUEUED
         reason = f"is retried{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
-        stage, reason = Stage.PAUSED, _tell_unsaved(outcome, "resuming goes back") or reason
+        stage, reason = Stage.PAUSED, _describe_unsaved(outcome, "resuming goes back") or reason
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
-        unsaved = _tell_unsaved(outcome, "it goes back")
+        unsaved = _describe_unsaved(outcome, "it goes back")
         stage = Stage.QUEUED
         reason = f"{unsaved or 'paused, its state is saved'}; resumes by itself when slots are free"
     return JobChange(
@@ -175,7 +175,7 @@ def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | Non
     return msgspec.structs.replace(seen, step=report.step, epoch=epoch)
 
 
-def _tell_unsaved(outcome: Outcome, what_follows: str) -> str | None:
+def _describe_unsaved(outcome: Outcome, what_follows: str) -> str | None:
     """Return the warning that a job was paused without a checkpoint of its last step; None if there is one."""
     if outcome.exit_code == 0:
         return None

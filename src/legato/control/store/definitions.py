@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, Select, select, update
 from legato.control.project_records import Definition, Naming, NewDefinition, RunSettings
 from legato.control.roles import Asker
 from legato.control.store.project_contents import ProjectContents
-from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each
+from legato.control.store.rows import Unreadable, convert_row, fetch_each
 from legato.control.store.schema import (
     code_uploads,
     definitions,
@@ -116,5 +116,5 @@ class Definitions(ProjectContents[Definition]):
 
 def _as_record(row: RowMapping) -> Definition | Unreadable:
     found = {str(name): value for name, value in row.items()}
-    kept = convert_or_tell({"id": found["id"], "plan": found.pop("plan")}, _Kept, "definitions")
-    return kept if isinstance(kept, Unreadable) else convert_or_tell(found | kept.plan, Definition, "definitions")
+    kept = convert_row({"id": found["id"], "plan": found.pop("plan")}, _Kept, "definitions")
+    return kept if isinstance(kept, Unreadable) else convert_row(found | kept.plan, Definition, "definitions")

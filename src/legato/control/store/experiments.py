@@ -12,7 +12,7 @@ from legato.api.projects import Experiment
 from legato.control.project_records import ExperimentPatch, NewExperiment
 from legato.control.roles import Asker
 from legato.control.store.project_contents import ProjectContents
-from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each
+from legato.control.store.rows import Unreadable, convert_row, fetch_each
 from legato.control.store.schema import definitions, experiment_definitions, experiments, jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import BadField
@@ -105,9 +105,7 @@ class Experiments(ProjectContents[Experiment]):
         lists = [
             {"definitions": tuple(meant.get(row["id"], ())), "runs": tuple(came.get(row["id"], ()))} for row in rows
         ]
-        return [
-            convert_or_tell({**row, **more}, Experiment, "experiments") for row, more in zip(rows, lists, strict=True)
-        ]
+        return [convert_row({**row, **more}, Experiment, "experiments") for row, more in zip(rows, lists, strict=True)]
 
 
 def _check_definitions(transaction: Transaction, doing: str, project: str, wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, bindparam, func, insert, select, upda
 from legato.control.records import Job
 from legato.control.stages import ENDED, HOLDING, MOVES, UNDECIDED, Stage
 from legato.control.store.database import Undecodable
-from legato.control.store.rows import Unreadable, fetch_each, read_each, tell_unreadable
+from legato.control.store.rows import Unreadable, describe_unreadable, fetch_each, read_each
 from legato.control.store.schema import allocations, attempts, events, jobs
 from legato.control.store.transactions import Transaction
 from legato.control.store.visibility import is_visible
@@ -18,7 +18,7 @@ from legato.core.errors import NotFound, UnreadableRow
 from legato.core.lifecycle import check_move
 
 MOVED: Final = "stage"  # the kind of the event of a move
-_NUM_TOLD: Final = 20
+_NUM_LISTED: Final = 20
 
 NUM_SLOTS: Final = (
     select(func.count())
@@ -84,7 +84,7 @@ def read_spec(connection: Connection, job: str) -> dict[str, Any]:
     if isinstance(spec, dict):
         return spec
     why = spec.why if isinstance(spec, Undecodable) else "is no JSON object"
-    told = tell_unreadable("jobs", job, f"column 'spec' {why}")
+    told = describe_unreadable("jobs", job, f"column 'spec' {why}")
     raise UnreadableRow(f"Cannot read what job '{job}' runs: its {told}.")
 
 
@@ -133,7 +133,7 @@ def move_job(
         TransitionError: the table of moves does not have this move.
     """
     if stage not in MOVES[job.stage]:
-        check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, _tell_story(transaction, job.id))
+        check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, _describe_history(transaction, job.id))
     now = transaction.now
     attempt = job.attempt + 1 if stage is Stage.STARTING else job.attempt
     values |= {"stage": stage, "reason": reason, "attempt": attempt, "version": job.version + 1, "staged_at": now}
@@ -156,8 +156,8 @@ def move_job(
     return attempt
 
 
-def _tell_story(transaction: Transaction, job: str) -> list[str]:
+def _describe_history(transaction: Transaction, job: str) -> list[str]:
     told = select(events).where(events.c.job == job, events.c.kind == MOVED)
-    newest = transaction.connection.execute(told.order_by(events.c.seq.desc()).limit(_NUM_TOLD)).all()
+    newest = transaction.connection.execute(told.order_by(events.c.seq.desc()).limit(_NUM_LISTED)).all()
     moves = [(row, row.detail if isinstance(row.detail, dict) else {}) for row in reversed(newest)]
     return [f"{row.time:.3f} {how.get('from', '?')} -> {how.get('to', '?')}: {row.reason}" for row, how in moves]

@@ -179,10 +179,10 @@ def _close(transaction: Transaction, job: Job, change: JobChange) -> None:
     if change.closed:
         attempt = job.attempt if change.closed_attempt is None else change.closed_attempt
         if close_rows(transaction, job.id, attempt, change.closed):
-            _note_slots(transaction, "left", job.id, attempt, change.closed, change.reason or _tell_gone(job, change))
+            _note_slots(transaction, "left", job.id, attempt, change.closed, change.reason or _gone_text(job, change))
 
 
-def _tell_gone(job: Job, change: JobChange) -> str:
+def _gone_text(job: Job, change: JobChange) -> str:
     if len(change.closed) >= job.num_slots:
         return "its workers are gone"
     return f"{len(change.closed)} of its {job.num_slots} workers {'is' if len(change.closed) == 1 else 'are'} gone"

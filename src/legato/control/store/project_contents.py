@@ -12,7 +12,7 @@ from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
 from legato.control.roles import Asker, check_may_act
 from legato.control.store.database import Database
-from legato.control.store.projects import check_may_add, check_version, lock_project, tell
+from legato.control.store.projects import check_may_add, check_version, lock_project, record_action
 from legato.control.store.rows import Unreadable, take
 from legato.control.store.schema import jobs, projects
 from legato.control.store.transactions import Transaction, writing
@@ -138,13 +138,13 @@ class ProjectContents(Generic[R]):
         origin = jobs.c[self._kind]
         transaction.connection.execute(update(jobs).where(origin == old.id).values({origin: None}))
         transaction.connection.execute(delete(self._table).where(self._table.c.id == old.id))
-        tell(transaction, old.project, asker, f"{self._kind}.delete", old.id, {"name": old.name})
+        record_action(transaction, old.project, asker, f"{self._kind}.delete", old.id, {"name": old.name})
 
     def _report(
         self, transaction: Transaction, project: str, asker: Asker, verb: str, made: str, detail: dict[str, Any]
     ) -> R:
         """Write the audit entry and the event of an action, and return the changed record."""
-        tell(transaction, project, asker, f"{self._kind}.{verb}", made, detail)
+        record_action(transaction, project, asker, f"{self._kind}.{verb}", made, detail)
         (found,) = self._read(transaction.connection, self._select().where(self._table.c.id == made))
         return take(found, f"use {self._title} '{made}'")
 

@@ -14,7 +14,7 @@ from legato.control.project_records import NewProject, ProjectPatch
 from legato.control.records import Page
 from legato.control.roles import Asker, Role, check_may_act
 from legato.control.store.database import Database
-from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each, take
+from legato.control.store.rows import Unreadable, convert_row, fetch_each, take
 from legato.control.store.schema import definitions, experiments, jobs, project_members, projects, users
 from legato.control.store.submit import check_may_use_queue
 from legato.control.store.transactions import Transaction, writing
@@ -73,7 +73,7 @@ class Projects:
             if not transaction.insert_new(projects, row):
                 raise _taken(doing, asker.name)
             _put_members(transaction, project, members)
-            tell(transaction, project, asker, "project.create", project, {"name": new.name})
+            record_action(transaction, project, asker, "project.create", project, {"name": new.name})
             return _reread(transaction, project)
 
     def find(self, ref: str, asker: Asker) -> Project:
@@ -158,8 +158,8 @@ class Projects:
                 transaction.connection.execute(delete(project_members).where(project_members.c.project == project))
                 _put_members(transaction, project, members)
                 values["members"] = members
-                _tell_leavers(transaction, project, asker, sorted(set(old.members) - set(members)))
-            tell(transaction, project, asker, "project.change", project, values)
+                _notify_leavers(transaction, project, asker, sorted(set(old.members) - set(members)))
+            record_action(transaction, project, asker, "project.change", project, values)
             return _reread(transaction, project)
 
     def delete(self, project: str, asker: Asker, now: float, *, version: int | None = None) -> None:
@@ -181,8 +181,8 @@ class Projects:
                     raise Conflict(f"Cannot {doing}: it has {number} {what}. Delete them first.")
             transaction.connection.execute(update(jobs).where(jobs.c.project == project).values(project=None))
             transaction.connection.execute(delete(projects).where(projects.c.id == project))
-            _tell_leavers(transaction, project, asker, (old.owner, *old.members))
-            tell(transaction, project, asker, "project.delete", project, {"name": old.name})
+            _notify_leavers(transaction, project, asker, (old.owner, *old.members))
+            record_action(transaction, project, asker, "project.delete", project, {"name": old.name})
 
 
 # ---------------------------------------------------------------- for the rooms of what is in a project
@@ -214,7 +214,7 @@ def check_version(doing: str, version: int, seen: int | None) -> None:
         )
 
 
-def tell(
+def record_action(
     transaction: Transaction, project: str, asker: Asker, action: str, target: str, detail: dict[str, Any]
 ) -> None:
     """Write the audit entry and the event of a user's action in a project."""
@@ -264,7 +264,7 @@ def _put_members(transaction: Transaction, project: str, members: tuple[str, ...
         transaction.connection.execute(insert(project_members).values(project=project, user=member))
 
 
-def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers: Iterable[str]) -> None:
+def _notify_leavers(transaction: Transaction, project: str, asker: Asker, leavers: Iterable[str]) -> None:
     """Write the last event of a project for users who can no longer see it."""
     for leaver in leavers:
         detail = {"project": project, "action": "project.leave", "target": project, LEAVER: leaver}
@@ -282,4 +282,4 @@ def _read(connection: Connection, statement: Select[Any]) -> list[Project | Unre
     members: dict[str, list[str]] = {}
     for project, user in connection.execute(joined.where(project_members.c.project.in_([row["id"] for row in rows]))):
         members.setdefault(project, []).append(user)
-    return [convert_or_tell({**row, "members": tuple(members.get(row["id"], ()))}, Project, "projects") for row in rows]
+    return [convert_row({**row, "members": tuple(members.get(row["id"], ()))}, Project, "projects") for row in rows]

@@ -73,10 +73,10 @@ def read_each(connection: Connection, statement: Select[Any], kind: type[T]) -> 
         return [convert(row, kind) for row in rows]
     except msgspec.ValidationError:
         table = str(statement.get_final_froms()[0])
-        return [convert_or_tell(row, kind, table) for row in rows]
+        return [convert_row(row, kind, table) for row in rows]
 
 
-def convert_or_tell(columns: Mapping[Any, Any], kind: type[T], table: str) -> T | Unreadable:
+def convert_row(columns: Mapping[Any, Any], kind: type[T], table: str) -> T | Unreadable:
     """Return a row as a record, or the reason why it cannot be read, which is logged once."""
     row = {str(name): value for name, value in columns.items()}
     try:
@@ -94,7 +94,7 @@ def convert_or_tell(columns: Mapping[Any, Any], kind: type[T], table: str) -> T 
                 what = value.why if isinstance(value, Undecodable) else f"has a wrong value ({error})"
                 faults.append(f"column '{field.name}' {what}")
         key = next((str(row[name]) for name in ("id", "seq", "name") if name in row), "?")
-        why = tell_unreadable(table, key, " and ".join(faults) or str(whole))
+        why = describe_unreadable(table, key, " and ".join(faults) or str(whole))
         _warn(why)
         return Unreadable(kind(**readable), why)
 
@@ -122,7 +122,7 @@ def at(column: Column[Any], key: str) -> Any:
     return case((_IsJSON(column), column), else_=None)[key]
 
 
-def tell_unreadable(table: str, key: str, what: str) -> str:
+def describe_unreadable(table: str, key: str, what: str) -> str:
     """Return why a row is left out, and what to do, as part of a sentence."""
     return (
         f"row '{key[:100]}' of the table {table} cannot be read: {what[:_MAX_WHY]}. It is left as it is. An "

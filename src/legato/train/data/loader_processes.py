@@ -116,14 +116,14 @@ class LoaderProcesses:
         token = self._next_token
         self._next_token += 1
         process.loading[token] = key
-        self._tell(process, (token, key))
+        self._request(process, (token, key))
 
     def forget_all_but(self, wanted: Collection[Key]) -> None:
         """Take back every request for another key; a batch that is being fetched now is dropped when it arrives."""
         for process in self._processes:
             for token in [token for token, key in process.loading.items() if key not in wanted]:
                 del process.loading[token]
-                self._tell(process, (token, None))
+                self._request(process, (token, None))
 
     def receive(self, *, wait: bool) -> dict[Key, Any]:
         """Return what has arrived, by key: batches and failures.
@@ -221,7 +221,7 @@ class LoaderProcesses:
         key = process.loading.pop(token, None)
         return {} if key is None else {key: batch}
 
-    def _tell(self, process: _Process, message: tuple[int, Key | None]) -> None:
+    def _request(self, process: _Process, message: tuple[int, Key | None]) -> None:
         try:
             process.requests.send(message)
         except OSError as error:

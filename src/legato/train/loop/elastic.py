@@ -371,7 +371,7 @@ class Run:
         loader.begin_pass()
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
-        self._stepper.tell_phase("evaluate")
+        self._stepper.report_phase("evaluate")
         try:
             with torch.no_grad(), untouched():
                 self._stepper.leave_if_due()
@@ -379,7 +379,7 @@ class Run:
         finally:
             for module, was_training in modes:
                 module.training = was_training
-        self._stepper.tell_phase("train")
+        self._stepper.report_phase("train")
         session.cursor.note_evaluation(result)
         return _unwrap(result)
 

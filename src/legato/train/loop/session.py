@@ -534,7 +534,7 @@ class Session:
                 if self.membership.rank == 0 and not has_saved:
                     self.save_and_wait()
                     has_saved = True
-                self.group_with_state().announce()
+                self.group_with_state().barrier()
             except BrokenView as error:
                 self.recover(error, None)
             else:
@@ -547,7 +547,7 @@ class Session:
             self._compare_now()
             if self.membership.rank == 0:
                 self.save_and_wait()
-            self.group_with_state().announce()
+            self.group_with_state().barrier()
         except BrokenView as error:
             # A rank that still has the request to stop votes for it in the next round.
             self.recover(error, None)

@@ -182,7 +182,7 @@ class Stepper:
         if loss is not None and not math.isfinite(loss):
             self._on_not_finite(loss)
 
-    def tell_phase(self, phase: str) -> None:
+    def report_phase(self, phase: str) -> None:
         """Report to the driver whether the job trains or evaluates; the first commit reports that it trains.
 
         Args:

@@ -129,5 +129,5 @@ def _swap_texts(group: Group, mine: str) -> list[str]:
     texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
     encoded = mine.encode()
     texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-    group.tell_all(texts[group.rank], texts)
+    group.all_gather(texts[group.rank], texts)
     return [bytes(text.tolist()).rstrip(b"\0").decode() for text in texts]

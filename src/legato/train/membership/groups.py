@@ -194,7 +194,7 @@ class Group:
 
         self.finish(self.start_all(start()))
 
-    def tell_all_plain(self, mine: Any) -> list[Any]:
+    def all_gather_object(self, mine: Any) -> list[Any]:
         """Send plain values to every rank and return the values of all ranks, in rank order. For rare messages.
 
         Raises:
@@ -203,14 +203,14 @@ class Group:
         content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
         lengths = [torch.empty(1, dtype=torch.int64) for _ in range(self.size)]
         lengths[self.rank] = torch.tensor([content.numel()], dtype=torch.int64)
-        self.tell_all(lengths[self.rank], lengths)
+        self.all_gather(lengths[self.rank], lengths)
         told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
         told[self.rank] = content
-        self.tell_all(content, told)
+        self.all_gather(content, told)
         return [msgspec.msgpack.decode(text.numpy().tobytes()) for text in told]
 
-    def tell_all(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
-        """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.
+    def all_gather(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
+        """Send a small tensor to every peer and receive ``theirs[r]`` from each peer r, in one round trip.
 
         Raises:
             BrokenView: a peer is gone, or `break_connections` was called.
@@ -229,12 +229,12 @@ class Group:
             self.break_connections()
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
-    def announce(self) -> None:
-        """Tell every peer that this rank has reached this point, and wait until all have reached it."""
-        self.tell_all(_TOKEN, [torch.empty(1, dtype=torch.uint8) for _ in range(self.size)])
+    def barrier(self) -> None:
+        """Wait until all ranks have reached this point."""
+        self.all_gather(_TOKEN, [torch.empty(1, dtype=torch.uint8) for _ in range(self.size)])
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Sum a tensor over all ranks in place, in whatever order gloo likes."""
+        """Sum a tensor over all ranks in place, in an order that gloo chooses."""
         if self.size > 1:
             self.finish([self._start(lambda group: torch_private.all_reduce(group, tensor), tensor)])
 

@@ -215,11 +215,11 @@ class Link:
                     self.settings = message
                     self._outbox.connect(connection, self.broken)
                 case wire.Prepare():
-                    if self._is_news(message.proposed):
+                    if self._is_newest(message.proposed):
                         self.proposed = message.proposed
                         self.on_proposed(message.proposed)
                 case wire.Recover():
-                    if self._is_news(message.proposed):
+                    if self._is_newest(message.proposed):
                         self.recovery = message
                         self.hold = None
                         self.on_recover(message.proposed)
@@ -236,7 +236,7 @@ class Link:
                     self._outbox.forget_metrics(message.num_metrics)
             self.changed.notify_all()
 
-    def _is_news(self, view: View) -> bool:
+    def _is_newest(self, view: View) -> bool:
         known = [seen.number for seen in (self.proposed, self.view) if seen is not None]
         if self.recovery is not None:
             known.append(self.recovery.proposed.number)

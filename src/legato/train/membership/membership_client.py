@@ -291,7 +291,7 @@ class MembershipClient:
         group = connection.group
         records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
         records[group.rank] = torch.tensor([int(self.has_state), self.num_rounds], dtype=torch.int64)
-        group.tell_all(records[group.rank], records)
+        group.all_gather(records[group.rank], records)
         known = [(bool(record[0]), int(record[1])) for record in records]
         holders = [rank for rank, (has_state, _) in enumerate(known) if has_state]
         if not holders:

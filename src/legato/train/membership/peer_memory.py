@@ -61,19 +61,19 @@ class Loan:
         self._parts.clear()
 
 
-def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int, *, may_try: bool = True) -> bool:
+def can_read_each_other(all_gather: Callable[[str], list[str]], rank: int, *, may_try: bool = True) -> bool:
     """Find out whether all members of a view can read each other's memory. All call this together.
 
     Args:
-        tell_all: sends a short text to every rank and returns the texts of all ranks, in rank order.
+        all_gather: sends a short text to every rank and returns the texts of all ranks, in rank order.
         rank: of this member.
         may_try: False: this member has found before that it cannot read its peers.
     """
     mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
     is_able = may_try and _let_peers_read()
-    told = tell_all(f"{os.getpid()} {mark.data_ptr()} {bytes(mark.tolist()).hex()}" if is_able else "")
+    told = all_gather(f"{os.getpid()} {mark.data_ptr()} {bytes(mark.tolist()).hex()}" if is_able else "")
     readable = all(told) and all(_has_mark(*text.split()) for peer, text in enumerate(told) if peer != rank)
-    return all(tell_all("yes" if readable else ""))
+    return all(all_gather("yes" if readable else ""))
 
 
 def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Callable[[], None]) -> None:

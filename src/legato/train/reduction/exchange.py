@@ -238,7 +238,7 @@ class SharedExchange:
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         if not announced:
-            self._group.announce()
+            self._group.barrier()
         whole = self._results[bucket.index]
         places = [places[bucket.index] for places in self._places]
         terms = [
@@ -251,7 +251,7 @@ class SharedExchange:
             return
         mine = split(bucket.numel, self._group.size)[self._group.rank]
         fold([term[mine.start : mine.stop] for term in terms], assignment.additions, places[self._group.rank].result)
-        self._group.announce()
+        self._group.barrier()
 
     def settle(self) -> None:
         """Do nothing: `reduce` returns after the sum is complete."""

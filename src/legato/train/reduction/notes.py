@@ -44,7 +44,7 @@ class Notes:
         names = tuple(sorted(self._turn))
         if self._names is not None and names != self._names:
             raise ProgramError(
-                f"One turn of the loop noted {_tell(names)}, another one of the same step {_tell(self._names)}. Give "
+                f"One turn of the loop noted {_list(names)}, another one of the same step {_list(self._names)}. Give "
                 "run.note the same names in every turn."
             )
         self._names = names
@@ -72,7 +72,7 @@ class Notes:
         names = self._names or ()
         if numbers[0] != self._digest() * self._num_micro_batches:
             raise ProgramError(
-                f"The turns of this worker noted {_tell(names)}, those of another one something else. Give run.note "
+                f"The turns of this worker noted {_list(names)}, those of another one something else. Give run.note "
                 "the same names in every turn, on every worker."
             )
         self.last = {name: tuple(numbers[1 + index :: len(names)]) for index, name in enumerate(names)}
@@ -82,5 +82,5 @@ class Notes:
         return zlib.crc32("\0".join(self._names or ()).encode())
 
 
-def _tell(names: Sequence[str]) -> str:
+def _list(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"

@@ -295,7 +295,7 @@ class StepReducer:
 
         If a buffer was registered without a tensor, the forward pass of each worker makes its tensor.
         """
-        told = group.tell_all_plain(self.buffers.describe(strays)) if group.size > 1 else []
+        told = group.all_gather_object(self.buffers.describe(strays)) if group.size > 1 else []
         for place, index in enumerate(strays):
             ranks: dict[str, list[int]] = {}
             for rank, kinds in enumerate(told):

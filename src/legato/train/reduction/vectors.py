@@ -65,7 +65,7 @@ def sum_vectors(
     mine[:start] = torch.tensor(word, dtype=torch.float64)
     if blocks and numel:
         torch.cat(list(blocks), out=mine[start:])
-    group.tell_all(mine, messages)
+    group.all_gather(mine, messages)
     total = torch.zeros(numel, dtype=torch.float64)
     terms = [block for message in messages for block in torch.split(message[start:], numel)] if numel else []
     if terms:

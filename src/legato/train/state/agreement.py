@@ -139,7 +139,7 @@ class Agreement:
         words = [torch.empty(3, dtype=torch.int64) for _ in range(group.size)]
         total = self.sum_up(step)
         words[group.rank] = torch.tensor([total >> 32, total & 0xFFFF_FFFF, _mark_of(differed_step)], dtype=torch.int64)
-        group.tell_all(words[group.rank], words)
+        group.all_gather(words[group.rank], words)
         self.note(all(torch.equal(word[:2], words[0][:2]) for word in words))
         return _earliest(int(word[2]) for word in words)
 
@@ -150,7 +150,7 @@ class Agreement:
             BrokenView: a peer died or closed its connection.
         """
         self.differs = False
-        found = differences(group.tell_all_plain(self._sums))
+        found = differences(group.all_gather_object(self._sums))
         harmless = self._find_equal_caches(group, {piece.name for piece in found})
         left = [piece for piece in found if piece.name not in harmless]
         if not left:
@@ -166,7 +166,7 @@ class Agreement:
         (`unshared`).
         """
         caches = {item.name: item.value for item in self._items() if item.is_cache and item.name in names}
-        kinds = group.tell_all_plain({name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
+        kinds = group.all_gather_object({name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
         self.unshared = {
             name: next(rank for rank, kind in enumerate(kinds) if name in kind)
             for name in sorted(names)
@@ -177,7 +177,7 @@ class Agreement:
             held = [kind[name] for kind in kinds if name in kind]
             if held and len({(kind[0], len(kind)) for kind in held}) == 1:
                 common[name] = tuple(slice(min(extents)) for extents in zip(*(kind[1:] for kind in held), strict=True))
-        sums = group.tell_all_plain(
+        sums = group.all_gather_object(
             checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
         )
         return {name for name in common if len({told[name] for told in sums if name in told}) == 1}

@@ -71,7 +71,7 @@ def describe(
     if agreed_step is not None:
         since = f"After step {agreed_step} they were still the same."
     lines = [f"After step {step} the workers do not hold the same state. {since}"]
-    lines += [f"  {piece.name}: {_tell_holders(piece)}" for piece in ordered[:_NUM_SHOWN]]
+    lines += [f"  {piece.name}: {_describe_holders(piece)}" for piece in ordered[:_NUM_SHOWN]]
     if len(found) > _NUM_SHOWN:
         lines.append(f"  and {len(found) - _NUM_SHOWN} more")
     if num_ranks == 2:
@@ -83,7 +83,7 @@ def describe(
     return "\n".join(lines)
 
 
-def _tell_holders(piece: Difference) -> str:
+def _describe_holders(piece: Difference) -> str:
     parts = []
     for value, ranks in piece.held.items():
         who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
@@ -102,7 +102,7 @@ class _Cause(NamedTuple):
 def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int]) -> list[_Cause]:
     optimizers = {id(item.owner): item.owner for item in items if item.kind == "optimizer"}.values()
     trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-    attributes = _tell_attributes(optimizers)
+    attributes = _describe_attributes(optimizers)
     # The correct averages of different models differ too.
     only_averages = all(_AVERAGED in item.name for item in differing)
     causes = []
@@ -169,7 +169,7 @@ def _cause_of_parameter(item: Item, trained: set[int], attributes: str) -> _Caus
     return _Cause(text)
 
 
-def _tell_attributes(optimizers: Iterable[torch.optim.Optimizer]) -> str:
+def _describe_attributes(optimizers: Iterable[torch.optim.Optimizer]) -> str:
     text = (
         "an optimizer keeps numbers or tensors as attributes of its own, which do not reach workers that join. Keep "
         "them in optimizer.state or in its param_groups."

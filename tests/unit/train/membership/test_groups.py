@@ -33,14 +33,14 @@ PEER = """
     from legato.train.membership.groups import build
     view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), sys.argv[1])
     group = build(view, 1, "test", torch.device("cpu"))
-    group.announce()
+    group.barrier()
     work = group.receive(torch.empty(2**26), 0, 1)
     print("here", flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("way", ["gloo", "half sent", "announce"])
+@pytest.mark.parametrize("way", ["gloo", "half sent", "barrier"])
 def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     where = f"127.0.0.1:{store.port}"
@@ -55,7 +55,7 @@ def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
     try:
         assert peer.stdin and peer.stdout
         group = build(view, 0, "test", torch.device("cpu"))
-        group.announce()
+        group.barrier()
         assert b"here\n" in iter(peer.stdout.readline, b"")  # gloo of torch 2.8 prints lines of its own
         peer.send_signal(signal.SIGSTOP)
         outcome: list[BaseException] = []
@@ -68,7 +68,7 @@ def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
                     # More than the buffers of the sockets take: gloo forgets it when the connection ends.
                     group.finish([group.send(torch.empty(2**26), 1, 1)])
                 else:
-                    group.announce()
+                    group.barrier()
             except BrokenView as error:
                 outcome.append(error)
 
@@ -128,7 +128,7 @@ def test_a_peer_that_dies_in_the_middle_of_a_message_is_found_without_a_report()
 
 def test_groups_that_break_while_a_rank_waits_leave_no_descriptor_open() -> None:
     def break_it(group: Group) -> bool:
-        group.announce()
+        group.barrier()
         breaking = threading.Timer(0.05, group.break_connections)
         if group.rank == 0:
             breaking.start()
@@ -167,7 +167,7 @@ def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the
     monkeypatch.setattr(torch.distributed.ProcessGroupGloo, "create_device", create_beside_others)
 
     def play(group: Group) -> bool:
-        group.announce()
+        group.barrier()
         assert group._own_port not in {0, *(listener.getsockname()[1] for listener in opened)}
         return True
 
@@ -181,7 +181,7 @@ def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the
 
 def test_a_rank_that_breaks_its_group_frees_all_others() -> None:
     def play(group: Group) -> bool:
-        group.announce()
+        group.barrier()
         if group.rank == 1:
             group.break_connections()
             return True
@@ -197,7 +197,7 @@ def test_each_worker_sends_to_all_others() -> None:
         mine = torch.full((3,), float(group.rank))
         theirs = [torch.empty(3) for _ in range(group.size)]
         theirs[group.rank] = mine
-        group.tell_all(mine, theirs)
+        group.all_gather(mine, theirs)
         return [float(tensor.sum()) for tensor in theirs]
 
     assert run_ranks(4, play) == [[0.0, 3.0, 6.0, 9.0]] * 4
@@ -205,7 +205,7 @@ def test_each_worker_sends_to_all_others() -> None:
 
 def test_a_program_that_ends_right_after_a_view_ends_with_0(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("from tests.unit.train.ranks import run_ranks\nrun_ranks(3, lambda group: group.announce())\n")
+    program.write_text("from tests.unit.train.ranks import run_ranks\nrun_ranks(3, lambda group: group.barrier())\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for _ in range(3):
         done = fork_server.run([sys.executable, str(program)], env=environment, timeout=100)
@@ -244,7 +244,7 @@ def test_one_thread_ends_groups_however_many_are_built_at_once(monkeypatch: pyte
 def test_collectives_wait_for_a_peer_that_comes_late_for_as_long_as_the_driver_lets_them() -> None:
     def limit_of(group: Group) -> float:
         group.all_reduce(torch.ones(4))
-        group.announce()
+        group.barrier()
         return float(group._process_group.options._timeout.total_seconds())
 
     assert min(run_ranks(2, limit_of)) > 365 * 24 * 3600

@@ -83,7 +83,7 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
                 if parameter.grad is not None:
                     parameter.sub_(parameter.grad, alpha=1e-3)
     # No worker may give shared memory back while a peer still reads it.
-    group.announce() if group.size > 1 else None
+    group.barrier() if group.size > 1 else None
     exchange.close()
     reducer.close()
     return found
@@ -222,7 +222,7 @@ def test_a_missed_result_is_handed_on() -> None:
             model(inputs_of(step, span.start + 1), span.start + 1)
             reducer.abandon()
             reducer.receive(group, 0)
-        group.announce()
+        group.barrier()
         reducer.close()
         return outcome(model, reducer)
 
