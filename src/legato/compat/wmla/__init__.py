@@ -1,1 +1,1 @@
-"""IBM Watson Machine Learning Accelerator: its Python interface, its REST and its command, on jobs of Legato."""
+"""Runs programs for IBM Watson Machine Learning Accelerator: its Python interface, REST interface and command."""

@@ -259,7 +259,7 @@ def _sort(words: Sequence[str]) -> _Words:
         if not equals:
             if place == len(words) or words[place].startswith("--"):
                 raise UsageError(
-                    f"{name} has no value. Write '{name} VALUE', or put the program's own options behind ' -- '."
+                    f"{name} has no value. Write '{name} VALUE', or put the program's own options after ' -- '."
                 )
             value = words[place]
             place += 1

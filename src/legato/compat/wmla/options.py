@@ -55,7 +55,7 @@ SECRET: Final = frozenset(
 """Options whose values are never shown."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "--user-cmd": "Name the main file instead: --model-main FILE, and its arguments behind ' -- '.",
+    "--user-cmd": "Name the main file instead: --model-main FILE, and its arguments after ' -- '.",
     "--pbmodel-name": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
     "--pbmodel-cmd": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
 }

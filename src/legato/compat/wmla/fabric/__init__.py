@@ -1,1 +1,1 @@
-"""What runs in a worker: `FabricModel` on the elastic runtime, and its surroundings. Imports no server."""
+"""The code that runs in a worker: `FabricModel` on the elastic runtime, loggers and files. Imports no server."""

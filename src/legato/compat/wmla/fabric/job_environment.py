@@ -90,21 +90,21 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironm
 def _read_pulling(environment: Mapping[str, str]) -> Pulling | None:
     if not {PULL_LIMIT, PULL_FAILURES} & environment.keys():
         return None
-    said = environment.get(PULL_LIMIT)
+    value = environment.get(PULL_LIMIT)
     try:
-        limit_s = _DEFAULT_PULL_LIMIT_S if said is None else float(said)
+        limit_s = _DEFAULT_PULL_LIMIT_S if value is None else float(value)
     except ValueError:
         limit_s = 0.0
     if not 0 < limit_s < float("inf"):
-        raise UsageError(f"{PULL_LIMIT}={said} cannot be used. Give a number of seconds above 0.")
+        raise UsageError(f"{PULL_LIMIT}={value} cannot be used. Give a number of seconds above 0.")
     return Pulling(limit_s, _read_count(environment, PULL_FAILURES, _DEFAULT_PULL_FAILURES, 0))
 
 
 def _read_count(environment: Mapping[str, str], name: str, default: int, least: int) -> int:
-    said = environment.get(name)
-    if said is None:
+    value = environment.get(name)
+    if value is None:
         return default
-    number = int(said) if said.isascii() and said.isdecimal() else -1
+    number = int(value) if value.isascii() and value.isdecimal() else -1
     if number < least:
-        raise UsageError(f"{name}={said} cannot be used. Give a whole number of at least {least}.")
+        raise UsageError(f"{name}={value} cannot be used. Give a whole number of at least {least}.")
     return number

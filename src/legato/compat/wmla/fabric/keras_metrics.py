@@ -58,7 +58,7 @@ class Metrics:
     def parts(self, num_samples: int) -> dict[str, torch.Tensor]:
         """Return the variables of all metrics after the last `of_batch`, as values per sample for ``run.evaluate``.
 
-        ``run.evaluate`` returns means over samples, so each number of a variable becomes a tensor whose sum it is.
+        ``run.evaluate`` returns means over samples, so each number of a variable becomes a tensor with this sum.
 
         Shapes:
             float64 ``[num_samples]`` each: the number is the first element, the others are zero.

@@ -79,7 +79,7 @@ class LogReplayer:
         """Pass on the entries since the last call; the first call passes on all entries of the job.
 
         A long history is passed on in parts. Each call passes on at least one entry more than the log has new ones, so
-        the replay comes to its end.
+        the replay ends.
         """
         if not log.is_live:
             # This worker has not received the job's state yet.

@@ -1,1 +1,1 @@
-"""FabricModel outside of a job, as in a notebook: it submits itself to the platform, and shows its progress."""
+"""FabricModel for notebooks, outside of a job: it submits a job to the platform and shows its progress."""

@@ -1,1 +1,1 @@
-"""The REST of Watson Machine Learning Accelerator, as a plugin of the server."""
+"""The REST interface of Watson Machine Learning Accelerator, as a plugin of the server."""

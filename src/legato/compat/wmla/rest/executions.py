@@ -121,10 +121,10 @@ async def _list(request: Request, platform: Platform) -> Response:
     state = request.query_params.get("state")
     me = await platform.get("me")
     # As in WMLA, users get their own jobs. Admins and viewers get all jobs.
-    whose = {"owner": me["name"]} if me["role"] == "user" else {}
+    owner = {"owner": me["name"]} if me["role"] == "user" else {}
     is_ascending = order != "desc"
     max_jobs = limit if is_by_time else _MAX_JOBS
-    jobs = await find_jobs(platform, state, max_jobs, oldest_first=is_by_time and is_ascending, **whose)
+    jobs = await find_jobs(platform, state, max_jobs, oldest_first=is_by_time and is_ascending, **owner)
     records = [describe_execution(job) for job in jobs]
     if not is_by_time:
         if records and field not in records[0]:

@@ -75,7 +75,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     Raises:
         Refusal: there is no such log, or the user may not see it.
     """
-    whose = f"executor {number}" if number else "the driver"
+    process_name = f"executor {number}" if number else "the driver"
     text: str | None
     if log == LAUNCHER_LOG:
         text = await _read_launcher(platform, job, number) if number else await _read_driver(platform, job)
@@ -92,7 +92,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     if text is None:
         if not number and not has_ended(job):
             return ""
-        raise Refusal(404, f"There is no {log} of {whose} of {job['id']}.")
+        raise Refusal(404, f"There is no {log} of {process_name} of {job['id']}.")
     return text
 
 

@@ -39,7 +39,7 @@ _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     f"{DEEP_LEARNING}/hypersearch": "Hyperparameter search is not supported. Submit one execution for each set of "
-    "parameters, with the parameters behind ' -- '; they share the slots.",
+    "parameters, with the parameters after ' -- '; they share the slots.",
     f"{DEEP_LEARNING}/datasets": "Legato does not manage data sets. Put the data into the data directory, and name it "
     "with --cs-datastore-meta type=fs,data_path=PATH.",
     f"{DEEP_LEARNING}/modeltemplates": "Model templates are not supported. Send the program with POST /execs.",

@@ -1,1 +1,1 @@
-"""What stands on ``sys.path`` of a job: modules of the names that programs import, and the launcher."""
+"""The directory on ``sys.path`` of a job: modules with the names that programs import, and the launcher."""

@@ -1300,12 +1300,12 @@ def show_process_logs(line: CommandLine) -> int:
     server = open_server(line)
     base = f"{API}/scheduler/applications/{read_id(line)}"
     log = LOGS[line.command.rpartition("-")[2]]
-    for whose in ["driver", *(f"executor/{number}" for number in list_executors(server, read_id(line)))]:
+    for process in ["driver", *(f"executor/{number}" for number in list_executors(server, read_id(line)))]:
         try:
-            text = server.get("GET", f"{base}/{whose}/logs/{log}", read_query(line), accept="text/plain")[1]
+            text = server.get("GET", f"{base}/{process}/logs/{log}", read_query(line), accept="text/plain")[1]
         except Missing:
             text = "(there is no such log)"
-        say(f"======== {whose.replace('/', ' ')} {log} ========")
+        say(f"======== {process.replace('/', ' ')} {log} ========")
         say_text(text)
     return DONE
 

@@ -349,10 +349,10 @@ def test_missing_data_are_reported_but_a_program_may_make_them(console: Console)
     assert num_jobs(console) == 1
     # Without a path it is all data, wherever they lie; who sets DATA_DIR knows where they are.
     for said in (MNIST.replace(",data_path=pytorch-mnist", ""), MNIST + " --msd-env DATA_DIR=/elsewhere"):
-        assert "not there" not in console.send(said, [("mnist.tar", MODEL)]).headers.get("x-wmla-notice", "")
+        assert "does not exist" not in console.send(said, [("mnist.tar", MODEL)]).headers.get("x-wmla-notice", "")
     (root / "pytorch-mnist").mkdir(parents=True)
     answer = console.send(MNIST, [("mnist.tar", MODEL)])
-    assert "not there" not in answer.headers.get("x-wmla-notice", "")
+    assert "does not exist" not in answer.headers.get("x-wmla-notice", "")
     found = spec(console, answer.json())
     assert found["data"] == found["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
     # As theirs, what is absolute is below the root as well.

@@ -1,1 +1,1 @@
-"""What stands on ``sys.path`` of a notebook: modules of the names that notebooks import."""
+"""The directory on ``sys.path`` of a notebook: modules with the names that notebooks import."""
