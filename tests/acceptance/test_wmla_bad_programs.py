@@ -1,4 +1,4 @@
-"""Programs and submissions that go wrong, as users of WMLA meet them: the state, the message and the logs they need."""
+"""Failing programs and submissions of WMLA's users: the state, the message and the logs that they need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def notebook(wmla: Platform) -> Iterator[Notebook]:
 
 
 def tar(*entries: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
-    """Pack files, and entries as they are."""
+    """Pack files, and further entries."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as packed:
         for entry in entries:
@@ -62,7 +62,7 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarIn
 
 
 def run(notebook: Notebook, server: Platform, program: str) -> str:
-    """Run a program to its end, whatever that is, and return its id."""
+    """Run a program until it has succeeded or failed, and return the execution's id."""
     answer = notebook.send(START, tar(("insects/main.py", program.encode())))
     assert answer.is_success, answer.text
     job = str(answer.json()["id"])

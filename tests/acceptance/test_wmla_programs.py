@@ -1,4 +1,4 @@
-"""Programs in the style of those that users of WMLA have, of each generation, submitted by REST and by the command.
+"""Programs like those of WMLA's users, of each generation, submitted by REST and by dlicmd.py.
 
 Both jobs grow from 1 to 4 workers while they train, and shrink to 2; a third run keeps one worker. The results of all
 three are the same, bit for bit, and so are the driver's logs, except for times and numbers of workers. Nothing is
@@ -30,17 +30,17 @@ _STAMPS = re.compile(r"\[[^]]*\] |Timestamp: \d+")
 
 
 class Sample(NamedTuple):
-    """A program, and how it is submitted; it does 16 steps at the least.
+    """A program with at least 16 steps, and the arguments of its submission.
 
     Args:
         folder: its model directory.
         main: its main file.
-        num_engines: micro-batches of a step.
-        args: of the submission, besides.
-        program: arguments of the program, after two dashes where there are any.
+        num_engines: number of micro-batches in a step.
+        args: further arguments of the submission.
+        program: arguments of the program, after two dashes if there are any.
         data: its data path.
-        epochs: which models it saves besides the last one.
-        files: besides the models, in its result.
+        epochs: epochs whose models it saves, without the final one.
+        files: files of its result, without the models.
     """
 
     folder: str
@@ -92,11 +92,11 @@ SAMPLES = [
 
 
 class Reined:
-    """A job whose program trains a step whenever it is let to, until it is let go.
+    """A job whose program waits before each micro-batch until the test lets it continue.
 
     Args:
-        gate: a folder that its program waits at.
-        sample: what it runs.
+        gate: folder with a file for each micro-batch that the program may compute.
+        sample: the program.
     """
 
     def __init__(self, gate: Path, sample: Sample) -> None:
@@ -107,7 +107,7 @@ class Reined:
         self._num_passes = 0
 
     def resize(self, num_workers: int) -> None:
-        """Change the number of workers, and wait until those that come are ready to join."""
+        """Change the number of workers, and wait until new workers are ready to join."""
         self.job.resize(max_workers=num_workers)
         deadline = time.monotonic() + LIMIT_S
         while sum(event.kind == "warm" for event in self.job.training_events()) < num_workers:
@@ -115,7 +115,7 @@ class Reined:
             time.sleep(0.05)
 
     def train_with(self, num_workers: int) -> None:
-        """Let it do steps, one at a time, until so many workers have done one together."""
+        """Let the job do steps, one at a time, until this number of workers has done one together."""
         deadline = time.monotonic() + LIMIT_S
         let_at = together_at = None
         while True:
@@ -135,7 +135,7 @@ class Reined:
         self._gate.rename(self._gate.with_name(f"{self._gate.name}-open"))
 
     def _let_step(self) -> None:
-        """Let as many micro-batches pass as a step has; what the last one of an epoch leaves is for the next one."""
+        """Allow the micro-batches of a full step. A smaller last step of an epoch leaves the rest to the next step."""
         for _ in range(self._sample.num_engines):
             self._num_passes += 1
             (self._gate / str(self._num_passes)).touch()
@@ -176,7 +176,7 @@ def test_a_program_has_one_result(
     assert gpus_of(all_jobs, terminal, "--app-history-get-all") == 3 * [["FINISHED", "0"]]
 
     want, *others = notebook.result(alone), notebook.result(by_rest.job.id), terminal.result(job)
-    # What a program packs itself has the name of its job.
+    # A zip file that the program itself packs has the name of its job.
     packed = {f"model/{one}.zip" for one in all_jobs}
     for got in others:
         assert {n: c for n, c in got.items() if n not in packed} == {n: c for n, c in want.items() if n not in packed}
@@ -207,9 +207,9 @@ def test_the_stated_number_of_gpus_is_honoured(wmla: Platform, ann: tuple[Notebo
         "--model-main pytorch_mnist_EDT.py --epochs 1 --batchsize 10"
     )
     held = Reined(tmp_path / "held", sample)
-    # engines_number, which is the maximum of GPUs, goes before the workers that the submission may have.
+    # engines_number, the maximum number of GPUs, has precedence over the workers of the submission.
     held.job = wmla.client.job(notebook.submit(folder, f"{args} --numWorker 4 {held.variable} -- --numWorker 2"))
-    # The tutorial's program has a default of 100: it trains with the number of the submission nevertheless.
+    # The tutorial's program has a default of 100, but it trains with the number of the submission.
     handed = notebook.submit(folder, f"{args} --numWorker 3")
     unsaid = notebook.submit(folder, args)
     held.train_with(2)
@@ -232,7 +232,7 @@ def test_the_stated_number_of_gpus_is_honoured(wmla: Platform, ann: tuple[Notebo
 
 
 def watch(jobs: Sequence[Reined], notebook: Notebook, terminal: Terminal) -> None:
-    """Resize jobs, and look at them as people do: in the table of the command, and in the notebook's `gpuslots`."""
+    """Resize jobs, and check what users see: the table of dlicmd.py, and `gpuslots` in the notebook."""
     ids = [one.job.id for one in jobs]
     group = f"{CONDUCTOR}/instances/{jobs[0].job.record.queue}"
     for num_workers in (1, 4, 2):
@@ -257,13 +257,13 @@ def watch(jobs: Sequence[Reined], notebook: Notebook, terminal: Terminal) -> Non
 
 
 def gpus_of(jobs: Sequence[str], terminal: Terminal, command: str) -> list[list[str]]:
-    """Return what a table of the command shows of jobs: their state, and how many GPUs they have."""
+    """Return the states and the numbers of GPUs of jobs in a table of dlicmd.py."""
     table = terminal.types(command, "-o", "custom-columns=id,state,gpu").splitlines()
     rows = {id_: rest for id_, *rest in map(str.split, table)}
     return [rows[job] for job in jobs]
 
 
-# ---------------------------------------------------------------- what only some programs show
+# ---------------------------------------------------------------- features of some programs
 
 
 def check_arguments(notebook: Notebook, job: str, _: dict[str, bytes]) -> None:
@@ -283,7 +283,7 @@ def check_callback(notebook: Notebook, job: str, got: dict[str, bytes]) -> None:
 def check_journey(notebook: Notebook, job: str, _: dict[str, bytes]) -> None:
     told = notebook.log(job, "outlog")
     assert told.index(".fabric/libs/fabric.zip\n") < told.index("not known: []\n") < told.index("edt_m done\n")
-    # As notebooks draw it: columns, once colons are commas.
+    # As notebooks read it: columns, after colons are replaced by commas.
     rows = [line.replace(":", ",").split(",") for line in notebook.log(job).splitlines() if "Train" in line]
     assert [int(row[8]) for row in rows] == list(range(1, 5 * 50 + 1))
     losses = [float(row[10]) for row in rows]

@@ -1,7 +1,7 @@
-"""Scripts as users of WMLA have them: fetch the command from the server, submit, poll, look for words, fetch a result.
+"""Scripts like those of WMLA's users: download dlicmd.py from the server, submit, poll, search output, fetch a result.
 
-Only the host is given to them. They cut JSON out of what the command prints from the first brace on, and lose its line
-breaks on the way, as unquoted shell variables do.
+They get only the host. They cut JSON out of the command's output from the first brace on, and lose its line breaks, as
+unquoted shell variables do.
 """
 
 from __future__ import annotations

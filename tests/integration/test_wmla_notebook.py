@@ -1,4 +1,4 @@
-"""The tutorial of WMLA's users as a notebook, run by Jupyter against a real server: by REST, and by FabricModel."""
+"""The tutorial for WMLA's users as a notebook, which Jupyter runs against a real server: by REST and by FabricModel."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def prepare(tmp_path: Path) -> Path:
-    """Write the notebook as it will be run: with reins on its last training, and one that trains the same alone."""
+    """Write the notebook with a last training that the test can slow down, and the same training in one process."""
     notebook = json.loads(NOTEBOOK.read_text())
     (place,) = [index for index, cell in enumerate(notebook["cells"]) if cell["id"] == "train"]
     for index, name, source in (
@@ -119,7 +119,7 @@ def test_the_tutorial_from_beginning_to_end(server: Server, tmp_path: Path, monk
 
     shared = text_of(outputs["share"])
     assert "FINISHED" in shared
-    # The long training gives, and takes back.
+    # The long training gives up slots, and gets them back.
     rows = re.findall(r"^\d+ +(\d) +(\d)$", shared, re.MULTILINE)
     assert rows[0] == rows[-1] == ("4", "0") and ("2", "2") in rows, shared
     assert "attachment;filename=dlpd-model-" in text_of(outputs["result"])
@@ -142,7 +142,7 @@ def test_the_tutorial_from_beginning_to_end(server: Server, tmp_path: Path, monk
 
 
 def resize(admin: Asker, running: subprocess.Popen[str]) -> None:
-    """Let the notebook's own job shrink to one worker and grow to three, while it trains."""
+    """Let the notebook's job shrink to one worker and grow to three while it trains."""
 
     def find() -> dict[str, Any] | None:
         assert running.poll() is None, running.stderr.read() if running.stderr else ""

@@ -1,4 +1,4 @@
-"""Programs written for WMLA, unchanged: the same weights, and whole logs, whatever befalls their workers."""
+"""Unchanged programs for WMLA: the same weights and complete logs when workers join, leave and die."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIMES = re.compile(r"\[[^]]*\]|Timestamp: \d+")
 
 
 class Job:
-    """A program of `programs/wmla` as it is in a job, and the same one trained alone."""
+    """A program of `programs/wmla` in a job, and the same program in one process."""
 
     def __init__(self, stage: Stage, name: str, data: Path, *args: str) -> None:
         self.stage = stage
@@ -59,7 +59,7 @@ class Job:
         return self.stage.run(LAUNCHER, *self.program, **options)  # type: ignore[arg-type]
 
     def check_logs(self) -> None:
-        """Assert that the driver's files are those of the training alone, but for times and numbers of workers."""
+        """Assert that the driver's files are those of one process, except for times and numbers of workers."""
         mine, theirs = _driver_log(self.results), _driver_log(self.alone)
         assert _TIMES.sub("", (mine / "stdout").read_text()) == _TIMES.sub("", (theirs / "stdout").read_text())
         assert _figures(mine) == _figures(theirs)
@@ -70,14 +70,14 @@ class Job:
         assert [line for line in lines if line.startswith(marks)] == [line for line in told if line.startswith(marks)]
         ends = [number for number, line in enumerate(lines) if line.startswith("--------END TRAINING: ")]
         assert len(ends) == 1 and "completed epoch " in lines[ends[0]]
-        # What the program prints is there too, in its place and once; what a worker says of itself does not.
+        # The program's output is there once, in its place. The lines of a worker about itself are not.
         words = [number for number, line in enumerate(lines) if line.startswith("sha256 ")]
         assert len(words) == 1 and words[0] > ends[0]
         assert not [line for line in lines if line.startswith(("Timestamp ", "batches :", "PULL_FAILED"))]
         assert not list((self.results / "log").glob(".*")), "scratch directories are gone"
 
     def trained(self) -> dict[str, bytes]:
-        """The files in which trained models stand, as they are."""
+        """Return the bytes of the files of trained models."""
         return {path.name: path.read_bytes() for path in (self.results / "model/train").iterdir()}
 
 
@@ -94,7 +94,7 @@ def _figures(log: Path) -> list[tuple[str, dict[str, object], dict[str, object]]
 @pytest.fixture
 def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     for name in ("DATA_DIR", "WMLA_TEST_PROGRAMS", "EDT_ENGINE_ARGUMENTS", "WMLA_MAX_WORKERS", *_PULL):
-        monkeypatch.setenv(name, "")  # put back afterwards, whatever the test sets
+        monkeypatch.setenv(name, "")  # restored afterwards, if the test sets them
         monkeypatch.delenv(name)
     return stage
 
@@ -110,7 +110,7 @@ def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
     ]
     result = job.run(plan=plan)
     result.check(job.want, finishers=2)
-    # The submission asks for 1 worker, unless it says otherwise: whose step is larger gets a notice, once.
+    # The submission asks for 1 worker unless it says otherwise. A program with a larger step gets one notice.
     (told,) = [event for event in result.of_kind("note") if "Each step trains" in event["reason"]]
     assert told["level"] == "warning" and "the submission asks for 1 worker" in told["reason"]
     job.check_logs()
@@ -123,7 +123,7 @@ def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
     final = torch.load(job.results / "model/train/model_epoch_final.pth")
     alone = torch.load(job.alone / "model/train/model_epoch_final.pth")
     assert all(torch.equal(final[name], alone[name]) for name in final | alone)
-    # The callback that wants a GPU fails on the one worker that was to save; the training does not.
+    # The callback that needs a GPU fails on the worker that saves the model; the training continues.
     failed = [
         path for path in (job.results / "log").glob("executor-*/program-stderr.txt") if "failed" in path.read_text()
     ]

@@ -1,4 +1,4 @@
-"""Jobs of several workers that do not grow, submitted as users of WMLA do, on a real server."""
+"""Jobs with a fixed number of workers, submitted as users of WMLA do, on a real server."""
 
 from __future__ import annotations
 

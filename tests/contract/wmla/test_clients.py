@@ -1,6 +1,6 @@
-"""Clients written from the interface as its users knew it, against the real server with a loop that the test turns.
+"""Clients for WMLA's interface against the real server with a control loop that the test runs.
 
-Each client does what notebooks and scripts of one release did, in their order, and knows nothing of Legato.
+Each client sends the requests of notebooks and scripts of one release, in their order, and knows nothing of Legato.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 def pack(folder: Path) -> bytes:
-    """As the notebooks do: gzip, whatever the name says, with the folder's own name on top."""
+    """Pack as the notebooks do: with gzip, whatever the file's name is, and with the folder's name on top."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
         tar.add(folder, arcname=folder.name)
@@ -67,7 +67,7 @@ def model_directory(tmp_path: Path) -> Path:
 
 
 def live(platform: Platform, end: Stage = Stage.SUCCEEDED) -> Turn:
-    """Return what lets the one job of a platform wait, train on 1, 4 and 2 slots, and end."""
+    """Return a function that moves the only job of a platform on: it waits, trains on 1, 4 and 2 slots, and ends."""
 
     def strokes() -> Iterator[None]:
         yield
@@ -156,7 +156,7 @@ def test_a_notebook_of_2_and_later_polls_until_it_is_over(platform: Platform, mo
         )
         files = {"file": ("pytorch_edt.modelDir.tar", pack(model_directory))}
         record = notebook.post("/execs", params={"args": args}, files=files).json()
-        # What a table of one row can be made of.
+        # Notebooks make a table of one row of the record.
         assert not [value for value in record.values() if isinstance(value, dict | list) or value is None]
         seen = []
         while True:

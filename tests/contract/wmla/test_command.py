@@ -1,4 +1,4 @@
-"""The command of WMLA's users against the server's own REST for them: both must mean the same."""
+"""dlicmd.py against the real server's REST interface for WMLA: both must agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from legato.compat.wmla.tools import dlicmd
 
 
 class Done(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -51,7 +51,7 @@ def console(tmp_path: Path, template: Path, request: pytest.FixtureRequest) -> I
 
 @pytest.fixture
 def do(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Do:
-    """Carry out a command as ann, who is logged on."""
+    """Run a command as ann, who is logged on."""
     (tmp_path / "home").mkdir()
     (tmp_path / "here/mnist/sub").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
@@ -74,7 +74,7 @@ SUBMIT = ("--exec-start", "edtPyTorch", "--model-dir", "mnist", "--model-main", 
 
 
 def submit(do: Do, *words: str) -> str:
-    """Submit, and cut the id out of what is printed as scripts do: from the first brace on."""
+    """Submit, and cut the id out of the output as scripts do: from the first brace on."""
     done = do(*SUBMIT, *words)
     assert done.code == 0, done.err
     told = json.loads(done.out[done.out.index("{") :])
@@ -97,7 +97,7 @@ def test_logging_on_and_off(do: Do, console: Console) -> None:
     token = dlicmd.read_keys()[console.platform.url]
     assert do("--logoff").code == 0
     assert do("--exec-get-all").out == "Unable to find token from cookies. Please logon first.\n"
-    # It is revoked, not forgotten only.
+    # The token is revoked on the server, not only removed from the file.
     assert do("--exec-get-all", "--jwt-token", token).out == "Authentication error. The request was denied.\n"
     assert do("--exec-get-all", "--username", "ann", "--password", PASSWORD).code == 0
     assert do("--logon", "--jwt-token", console.platform.secrets["ann"]).code == 0
@@ -249,7 +249,7 @@ SWEEP = {
     "--app-stop-all": dlicmd.DONE,
     "--rp-get-all": dlicmd.DONE,
     "--rp-get default": dlicmd.DONE,
-    "--rp-delete default": dlicmd.REFUSED,  # an admin's
+    "--rp-delete default": dlicmd.REFUSED,  # only admins may
     "--pj-get-all": dlicmd.DONE,
     "--k8s-obj-get-all pod": dlicmd.DONE,
 }

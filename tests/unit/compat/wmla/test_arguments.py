@@ -1,4 +1,4 @@
-"""The argument string of a submission: how it is split, what it says, and that nothing in it makes the reader fall."""
+"""The argument string of a submission: splitting, reading, and errors. No string makes the reader crash."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_quoted_words_come_back(words: list[str]) -> None:
     ]
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- options
 
 
 def test_the_string_of_the_tutorial() -> None:
@@ -237,7 +237,7 @@ def test_secrets_are_not_shown() -> None:
     assert hide_secrets("--msd-env A='x") == ""
 
 
-# ---------------------------------------------------------------- whatever comes
+# ---------------------------------------------------------------- any string
 
 NAMES = sorted(OPTIONS | MEANINGLESS | FLAGS | CONNECTION | set(REFUSED))
 PIECES = some.one_of(
@@ -259,7 +259,7 @@ def test_it_is_read_or_refused_and_nothing_else_happens(text: str) -> None:
         return
     assert found.num_workers >= 1
     words = split_words(text)
-    # What the program gets are words of the string, in their order.
+    # The program's arguments are words of the string, in their order.
     remaining = iter(words)
     assert all(argument in remaining for argument in found.arguments)
 
@@ -275,7 +275,7 @@ def test_an_option_with_the_dash_of_a_printed_document_is_that_option() -> None:
         "\u2013msd-env KEY=secret \u2013\u2013numWorker=2 \u2212model-main main.py \u2013epochs 3 -- \u2013numWorker 9"
     )
     assert (found.environment, found.num_workers, found.main) == ({"KEY": "secret"}, 2, "main.py")
-    # What is no option of a submission is the program's, and a notice asks whether it was meant so.
+    # Unknown options go to the program, and a notice asks whether the user meant another option.
     assert found.arguments == ("\u2013epochs", "3", "\u2013numWorker", "9")
     assert found.near_misses == (("\u2013epochs", "--epochs"),)
     assert "secret" not in hide_secrets("--exec-start PyTorch \u2013msd-env KEY=secret")

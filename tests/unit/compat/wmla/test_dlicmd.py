@@ -1,4 +1,4 @@
-"""The command of WMLA's users against a server that answers as the test says: what is asked, and what is printed."""
+"""dlicmd.py against a fake server with answers of the test: its requests, its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = "header.middle.secret"
 
 
 class Answer:
-    """What the server says to one request."""
+    """An answer of the server to one request."""
 
     def __init__(self, body: Any = b"", status: int = 200, **headers: str) -> None:
         self.status = status
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Request:
-    """What the server was asked."""
+    """A request that the server has received."""
 
     def __init__(self, handler: BaseHTTPRequestHandler) -> None:
         self.line = f"{handler.command} {handler.path}"
@@ -61,7 +61,7 @@ class Request:
 
     @property
     def file(self) -> tuple[str, bytes]:
-        """The one part of a form: its file name and its bytes."""
+        """The only part of a form: its file name and its content."""
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         form = BytesParser().parsebytes(head + self.body)
         (part,) = form.get_payload()
@@ -74,7 +74,7 @@ class Fake:
 
     Args:
         scheme: ``http`` or ``https``.
-        certificate: for the latter.
+        certificate: for ``https``.
     """
 
     def __init__(self, scheme: str = "http", certificate: Path | None = None) -> None:
@@ -146,7 +146,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 @pytest.fixture
 def do(fake: Fake, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Carry out a command at the server; return its exit code and what it wrote."""
+    """Run a command against the server; return its exit code, its stdout and its stderr."""
 
     def run(*words: str) -> tuple[int, str, str]:
         end = words.index("--") if "--" in words else len(words)
@@ -181,7 +181,7 @@ def make_model(folder: Path) -> Path:
     return model
 
 
-# ---------------------------------------------------------------- what it is
+# ---------------------------------------------------------------- the file and its help
 
 
 def test_it_needs_the_standard_library_only_and_python_3_8() -> None:
@@ -191,7 +191,7 @@ def test_it_needs_the_standard_library_only_and_python_3_8() -> None:
     roots = {str(name).partition(".")[0] for name in imported | froms}
     assert len(roots) > 15
     assert roots <= sys.stdlib_module_names
-    # Methods and modules that came after 3.8.
+    # Methods and modules that Python 3.8 does not have.
     later = ("removeprefix", "removesuffix", "zoneinfo", "graphlib", "tomllib", "itertools.pairwise", "datetime.UTC")
     assert [name for name in later if name in PROGRAM.read_text()] == []
 
@@ -252,7 +252,7 @@ def test_logging_on_keeps_the_token_for_this_server_in_a_file_that_no_other_user
     kept = Path.home() / ".dlicmd"
     assert json.loads(kept.read_text()) == {"tokens": {"https://other:443": "theirs", fake.url: "a.b.new"}}
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    # Made so, not changed afterwards.
+    # The file is created with these permissions, not changed afterwards.
     assert [mode for path, _, mode in created if ".dlicmd" in str(path)] == [0o600]
     assert [path.name for path in Path.home().iterdir()] == [".dlicmd"]
 
@@ -345,7 +345,7 @@ def test_who_is_known_by_what(
     assert shown == [f"Bearer {TOKEN}", *basic, "Bearer x.y.z"]
 
 
-# ---------------------------------------------------------------- the server is found
+# ---------------------------------------------------------------- finding the server
 
 
 def test_host_and_port_come_from_variables_too(
@@ -1185,7 +1185,7 @@ def test_logs_of_processes_come_from_the_driver_and_each_executor(
     assert [request.query for request in fake.asked[1:]] == 3 * [{"lastlines": ["7"]}]
 
 
-# ---------------------------------------------------------------- the others
+# ---------------------------------------------------------------- other commands
 
 
 @pytest.mark.parametrize(

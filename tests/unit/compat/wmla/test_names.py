@@ -1,4 +1,4 @@
-"""The table of names: every stage has a state with which the loops of their users end when they should."""
+"""Names of WMLA: every stage has a state with which users' polling loops end at the right time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_every_stage_has_a_state() -> None:
 @pytest.mark.parametrize("stage", list(Stage))
 def test_the_loops_of_users_end_when_the_job_has_ended(stage: Stage) -> None:
     state = STATES[stage]
-    # The loop of the notebooks for 2.x and later.
+    # The polling loop in notebooks for 2.x and later.
     assert (state.now in {"PENDING_CRD_SCHEDULER", "SUBMITTED", "RUNNING"}) == (stage not in ENDED)
-    # The command's own.
+    # The polling loop of dlicmd.py.
     assert (state.now in {"FINISHED", "KILLED", "ERROR"}) == (stage in ENDED)
     assert (state.old in {"FINISHED", "KILLED", "ERROR"}) == (stage in ENDED)
-    # The loop of the self tests.
+    # The polling loop in WMLA's self tests.
     assert ("FINISHED" in state.now or "ERROR" in state.now) == (stage in ENDED - {Stage.STOPPED})
 
 

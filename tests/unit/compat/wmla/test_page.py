@@ -1,4 +1,4 @@
-"""The page for users of WMLA says what is so, of all that there is."""
+"""docs/wmla.md lists all commands, options, variables and routes with their true status."""
 
 from __future__ import annotations
 

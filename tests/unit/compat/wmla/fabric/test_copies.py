@@ -1,4 +1,4 @@
-"""What a program writes, in the files of its process and of the driver."""
+"""Copies of a program's output in the files of its process and of the driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from legato.compat.wmla.names import ERR_FILE, OUT_FILE
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """The log directories of a process, and of the driver; everything is put back afterwards."""
+    """The log directories of a process and of the driver; the streams are restored afterwards."""
     monkeypatch.setattr(copies, "_streams", [])
     own, driver = tmp_path / "own", tmp_path / "driver"
     own.mkdir()

@@ -1,4 +1,4 @@
-"""What the environment says, waiting for weights, and copies of streams."""
+"""The environment variables of a job, the limits on waiting for weights, and copies of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both forms of data of Keras programs become samples; anything else is refused with what to do."""
+"""Both kinds of data sets of Keras programs become samples; others are refused with advice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legato.core.errors import DataError
 
 
 class Flow:
-    """Has what an iterator of Keras has."""
+    """Has the interface of a Keras iterator."""
 
     def __init__(self, *, shuffle: bool = True) -> None:
         self.x, self.n, self.shuffle, self.batch_size = np.arange(10.0).reshape(5, 2), 5, shuffle, 2

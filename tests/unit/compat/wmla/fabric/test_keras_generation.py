@@ -1,4 +1,4 @@
-"""Programs of Keras 2 are known by their text, and their error says what to change."""
+"""Programs of Keras 2 are recognized by their source, and their errors say what to change."""
 
 from __future__ import annotations
 

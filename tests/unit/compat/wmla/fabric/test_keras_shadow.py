@@ -1,4 +1,4 @@
-"""A shadow hands gradients over as they are, and knows which of the other weights moved."""
+"""A shadow passes gradients on unchanged, and copies only other weights that have changed."""
 
 from __future__ import annotations
 

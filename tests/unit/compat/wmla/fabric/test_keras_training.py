@@ -1,4 +1,4 @@
-"""What a Keras program gives is checked before anything is trained; no TensorFlow is needed for that."""
+"""The arguments of a Keras program are checked before the training begins; this needs no TensorFlow."""
 
 from __future__ import annotations
 

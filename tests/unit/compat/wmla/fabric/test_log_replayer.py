@@ -1,4 +1,4 @@
-"""One logger for the job: every entry logged once, and complete files after a change of rank 0."""
+"""The log replayer passes on every entry once, and the files are complete after a change of rank 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES = 10, 4, 2
 
 
 class Listener:
-    """Keeps what it hears, and writes it to the driver's directory."""
+    """Keeps the entries that it receives, and writes them to the driver's directory."""
 
     def __init__(self) -> None:
         self.heard: list[int] = []
@@ -40,7 +40,7 @@ class Listener:
 
 
 def train(log: TrainingLog, num_steps: int) -> None:
-    """Add steps of two micro-batches each, an epoch of three micro-batches has two steps."""
+    """Add steps of two micro-batches each. An epoch has three micro-batches, so two steps."""
     for _ in range(num_steps):
         if log.num_batches_of_epoch in (0, 3):
             log.begin_epoch(log.epoch + (log.num_batches_of_epoch == 3))
@@ -157,7 +157,7 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     for _ in range(5):
         train(log, 1)
         first.pass_on(log)
-    # The first one dies; the second one is a step further than it has told, or not.
+    # The first worker dies; the second one is a step further than the first has passed on, or not.
     train(log, num_ahead)
     second, listener = speaker_of(1, now=99.0)
     second.pass_on(log)
@@ -166,7 +166,7 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
-    # What the dead one still writes reaches no reader: it is another file.
+    # Later writes of the dead worker go to another file, which is not read.
     assert not os.path.samestat(os.fstat(first._file.fileno()), (home / "history.jsonl").stat())  # type: ignore[union-attr]
 
 
@@ -223,7 +223,7 @@ def test_without_a_history(tmp_path: Path) -> None:
 
 
 class Slow(Listener):
-    """Takes a second for each entry, by its own clock, and never thinks of the training."""
+    """Takes a second for each entry, by its own clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def slow_speaker(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
 
 @pytest.fixture
 def long_told(home: Path, speaker_of: Make) -> TrainingLog:
-    """What a worker has told before it dies: much."""
+    """The history that a worker has written before it died, with many entries."""
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(40):
@@ -270,7 +270,7 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
         listener.now += step_s
         replayer.pass_on(log)
         counts.append(len(listener.heard) - sum(counts))
-    # More than the two that come with a step, or a quarter of its time.
+    # One entry more than the two of the step, or a quarter of the step's time.
     assert set(counts[1:-1]) == {3, 10}
     train(log, 1)
     replayer.pass_on(log)
@@ -296,7 +296,7 @@ def test_workers_are_free_in_the_middle_of_a_long_replay(
         replayer.end(log)
         assert listener.has_ended
     else:
-        # The log alone does not know any more what came meanwhile.
+        # The training log alone no longer has all entries of this time.
         replayer, listener = speaker_of(2)
         replayer.pass_on(log)
     want = list(range(1, log.num_entries + 1))

@@ -1,4 +1,4 @@
-"""Loggers of all generations, and the lines that charts were made of."""
+"""Loggers of both generations, and the lines from which WMLA's console drew charts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Calls = list[tuple[Any, ...]]
 
 
 class First(LoggerCallback):
-    """As every sample of 1.2.x to 2.3 has it."""
+    """A logger as in the samples of 1.2.x to 2.3."""
 
     def __init__(self) -> None:
         self.calls: Calls = []
@@ -42,7 +42,7 @@ class First(LoggerCallback):
 
 
 class Second:
-    """As the documents of 4.0 have it; it inherits from nothing."""
+    """A logger as in the documentation of 4.0, without a base class."""
 
     def __init__(self) -> None:
         self.calls: Calls = []
@@ -58,7 +58,7 @@ class Second:
 
 
 class Transitional(LoggerCallback):
-    """As the sample of 4.0 has it: metrics by name, under the old names."""
+    """A logger as in the sample of 4.0: metrics by name, with the old names of methods."""
 
     def __init__(self) -> None:
         self.calls: Calls = []
@@ -71,7 +71,7 @@ class Transitional(LoggerCallback):
 
 
 class Odd:
-    """Takes whatever comes, or less than there is."""
+    """A logger with any number of parameters, or with fewer than usual."""
 
     def __init__(self) -> None:
         self.calls: Calls = []

@@ -1,4 +1,4 @@
-"""FabricModel of all generations, trained alone."""
+"""FabricModel with programs of both generations, trained in one process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Logger:
-    """Of generation 2."""
+    """A logger of generation 2."""
 
     def __init__(self) -> None:
         self.train: list[tuple[dict[str, float], int, int, int]] = []
@@ -85,7 +85,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def plain_training(num_epochs: int, batch_size: int, engines: int) -> torch.nn.Module:
-    """What a loop over the runtime comes to, without any of this."""
+    """Return the result of a plain training loop on the runtime, without FabricModel."""
     import legato
 
     model = net()
@@ -202,7 +202,7 @@ def test_what_was_trained_is_packed_where_it_is_wanted(
     with pytest.raises(UsageError, match="nothing to download"):
         edt.download(results)
     edt.train(1, 4, checkpoint_freq=0)
-    for _ in range(2):  # what lies where it is packed is left out
+    for _ in range(2):  # a file of this name in the folder is not packed into itself
         edt.download(results / "model/packed")
     path = results / "model/packed/j-1.zip"
     assert f"Save model:  {path}\n" in capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_fewer_samples_than_a_global_batch_are_one_smaller_step(capsys: pytest.C
     fabric, model = make()
     fabric.train(3, 4, 16)
     assert "An epoch of 22 samples has 6 micro-batches: each epoch is one step of them" in capsys.readouterr().out
-    # Three steps, each of the mean over all samples.
+    # Three steps, each with the mean over all samples.
     want = net()
     optimizer = torch.optim.SGD(want.parameters(), lr=0.1, momentum=0.9)
     inputs, targets = data_of()()[0].tensors
@@ -248,7 +248,7 @@ def test_without_a_test_set_nothing_is_validated(results: Path) -> None:
     assert logger.train and not logger.test
 
 
-# ---------------------------------------------------------------- steps and tests of the program's own
+# ---------------------------------------------------------------- fn_step_train and fn_test
 
 
 def own_step(model: Any, data: Any, eva: Any, train_loader: Any, fn_args: Any) -> Any:
@@ -344,7 +344,7 @@ def test_a_test_of_the_programs_own() -> None:
     assert seen == [(False, False)] * 2 and model.training
     assert [list(metrics) for metrics, *_ in logger.test] == [["loss", "accuracy"]] * 2
     assert same(model, plain_training(2, 4, 2))
-    # The accuracy is that of the same outputs, so it is the one of Legato's own validation.
+    # The accuracy comes from the same outputs, so it is equal to that of Legato's own validation.
     own = Logger()
     make(driver_logger=own)[0].train(2, 4, 2)
     wanted = [metrics["accuracy"] for metrics, *_ in own.test]
@@ -352,7 +352,7 @@ def test_a_test_of_the_programs_own() -> None:
 
 
 class OldLogger:
-    """Of the first generation."""
+    """A logger of generation 1."""
 
     def __init__(self) -> None:
         self.tested: list[tuple[float, float]] = []
@@ -442,7 +442,7 @@ def test_callbacks_change_the_rate_and_may_fail(capsys: pytest.CaptureFixture[st
                 raise RuntimeError("there is no GPU here")
 
     class Bare:
-        """Not derived from anything, and without the second parameter."""
+        """A callback without a base class, and without the second parameter."""
 
         ends = 0
 
@@ -495,7 +495,7 @@ def test_onnx_is_written_of_a_copy(results: Path, monkeypatch: pytest.MonkeyPatc
     assert (results / "model/train/model_epoch_final.onnx").read_text() == "onnx"
 
 
-# ---------------------------------------------------------------- figures in files
+# ---------------------------------------------------------------- metrics in files
 
 
 def test_a_program_without_a_logger_leaves_the_default_files(results: Path) -> None:
@@ -523,7 +523,7 @@ def test_the_loss_of_generation_1_can_be_scaled_as_wmla_did(results: Path, monke
     assert losses() == pytest.approx([loss / 4 for loss in plain], abs=1e-5)
 
 
-# ---------------------------------------------------------------- what cannot be
+# ---------------------------------------------------------------- arguments that are refused
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"model": torch.nn.Linear}, "model=type is not a model"),

@@ -22,7 +22,7 @@ from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owne
 
 
 class Stopper:
-    """A helper of the program's own."""
+    """A helper class of the program."""
 
     def __init__(self) -> None:
         self.best, self.patience, self.inner = 0.0, 3, Inner()
@@ -67,7 +67,7 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
     old.stopper.best = 0.5
     old.stopper.inner.seen.extend([1.0, 2.0, 3.0])
     torch.nn.init.constant_(old.average.weight, 7.0)
-    new.seen.append(7)  # on the way to where the job is
+    new.seen.append(7)  # sent to the other worker
     own = new.average, new.file
     hand_over(remembered, other)
     assert (new.best, new.waited, new.rates, float(new.score)) == (0.25, 3, [0.1, 0.2], 0.75)
@@ -75,7 +75,7 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
     assert new.seen == [], "none of the others has it"
     assert (new.stopper.best, new.stopper.inner.seen) == (0.5, deque([2.0, 3.0], maxlen=2))
     assert new.average.weight.item() == 7.0
-    # What it was made with, and what the engine gives it, is its own.
+    # Attributes from the constructor and from the engine are not sent.
     assert (new.path, new.params, new.model, new.average, new.file) == ("of worker 1", {}, None, *own)
     assert capsys.readouterr().err == "", "there is nothing to tell"
 
@@ -83,7 +83,7 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_transferred_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, new, other = pair()
     old.mixed[0], old.share, old.late = 2, fractions.Fraction(1, 3), Stopper()
-    old.file, old.folder = io.StringIO(), Path("x")  # each has its own
+    old.file, old.folder = io.StringIO(), Path("x")  # each worker has its own
     hand_over(remembered, other)
     hand_over(remembered, other)
     assert new.mixed == [1, print] and new.share == fractions.Fraction(1, 2)
@@ -103,7 +103,7 @@ class Ruled(lr_scheduler.LRScheduler):
 
 
 class Scheduling(Callback):
-    """Makes its scheduler when it is called first."""
+    """Creates its scheduler at its first call."""
 
     def __init__(self, _: str) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def test_what_travels_otherwise_travels_once(name: str) -> None:
 
 
 class Annealed(torch.nn.Module):
-    """A loss with state of its own."""
+    """A loss with a state."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def test_metrics_of_a_part_of_a_search(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_an_empty_sub_id_is_none(tmp_path: Path) -> None:
-    with ELog.open("") as log, EMetrics.open("") as metrics:  # as SUBID is, in jobs that are no part of a search
+    with ELog.open("") as log, EMetrics.open("") as metrics:  # the value of SUBID in jobs that are not part of a search
         log.recordText("here")
         metrics.record(EMetrics.TEST_GROUP, 1, {"loss": 0.5})
     (line,) = (tmp_path / "log/evaluation-metrics.txt").read_text().splitlines()

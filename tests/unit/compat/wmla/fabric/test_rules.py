@@ -1,4 +1,4 @@
-"""What the arguments of ``train()`` mean."""
+"""The arguments of ``train()``: checks and the size of a step."""
 
 from __future__ import annotations
 

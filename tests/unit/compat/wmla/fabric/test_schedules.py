@@ -1,4 +1,4 @@
-"""Schedulers of programs are transferred, though the programs do not pass them on."""
+"""Joining workers get the state of a program's schedulers, although the program does not pass them to Legato."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state on its way from one worker to another."""
+"""Sends a state from one worker to another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from legato.train.membership.state_transfer import decode, encode, put_together,
 
 
 def travel(state: Any) -> Any:
-    """Return a state as it arrives elsewhere."""
+    """Return a state as another worker receives it."""
     skeleton, tensors = take_apart(state)
     return put_together(decode(encode(skeleton)), [tensor.clone() for tensor in tensors])

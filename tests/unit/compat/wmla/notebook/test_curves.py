@@ -1,4 +1,4 @@
-"""The points of a live chart, however the records of a job come in."""
+"""The points of a live chart do not depend on the order in which the records of a job arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def series(name: str, rows: list[tuple[int, float, float | None]]) -> Series:
 
 
 def training(*rows: tuple[int, float, int, float | None]) -> Metrics:
-    """Make what a training recorded, as rows of (step, time, iteration, loss)."""
+    """Make the records of a training from rows of (step, time, iteration, loss)."""
     iterations = series("iteration", [(step, time, iteration) for step, time, iteration, _ in rows])
     losses = series("loss", [(step, time, loss) for step, time, _, loss in rows])
     return Metrics(series=(iterations, losses), steps=NO_STEPS)
@@ -43,7 +43,7 @@ HELD = [slot(0.0), slot(15.0), slot(18.0, 35.0)]
 ROWS = [
     (1, 10.0, 2, 3.0),
     (25, 20.0, 50, 2.0),
-    (40, 25.0, 80, 1.5),  # the end of an epoch: known, not drawn
+    (40, 25.0, 80, 1.5),  # the end of an epoch: known, but without a point
     (50, 30.0, 100, 1.4),
     (80, 50.0, 160, 1.0),
 ]
@@ -74,7 +74,7 @@ def test_the_last_step_is_drawn_at_the_end() -> None:
 def test_a_validation_stands_where_its_epoch_ended_also_if_it_comes_alone() -> None:
     curves = Curves()
     assert curves.after_test is None
-    # Before the record of its step was read, and after.
+    # Before and after the record of its step is read.
     assert not curves.add(training((1, 1.0, 1, 3.0)), validations((40, 26.0, 0.9)), [])
     assert curves.after_test == 40
     assert curves.add(training((40, 25.0, 80, 1.5)), validations(), [])

@@ -1,4 +1,4 @@
-"""What a notebook's words about hardware mean."""
+"""The arguments of a notebook's ``train()`` about hardware."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_no_number_is_refused(said: dict[str, Any]) -> None:
         ({"hardware_spec": FULL, "worker_num": 9}, 4, None, 6, 6),
         ({"worker_num": 9}, 4, None, 4, 4),
         ({"worker_num": 9}, None, None, 9, 9),
-        # effective_batch_size says what a step is, the others who computes it
+        # effective_batch_size sets the size of a step, the others the number of workers
         ({"hardware_spec": FULL}, None, 64, None, 6),
         ({"worker_num": 2}, None, 64, None, 2),
         ({}, 2, 64, 2, 8),

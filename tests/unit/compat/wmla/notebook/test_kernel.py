@@ -1,4 +1,4 @@
-"""The kernel in which notebooks of WMLA find what they import."""
+"""The kernel in which notebooks of WMLA find the modules that they import."""
 
 from __future__ import annotations
 

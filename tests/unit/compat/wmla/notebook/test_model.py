@@ -1,4 +1,4 @@
-"""``train()`` in a notebook: what is submitted, shown, printed and downloaded, however the job goes."""
+"""``train()`` in a notebook: submission, chart, output and download, for jobs that succeed, fail or are stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FileNotFoundError: no data here
 
 
 class Theirs(Platform):
-    """A platform that answers WMLA's requests too, and on which things happen while one waits."""
+    """A platform with WMLA's interface, where the test changes jobs while the notebook waits."""
 
     data_root = "/data"
 
@@ -58,7 +58,7 @@ class Theirs(Platform):
     def _look(self, request: httpx.Request, job: dict[str, Any], below: str) -> httpx.Response:
         if below != "metrics":
             return super()._look(request, job, below)
-        # As docs/rest.md has it: some series, behind a step.
+        # As in docs/rest.md: some series after a step.
         asked = request.url.params
         after = int(asked.get("after_step", -1))
         found = []
@@ -79,14 +79,14 @@ class Theirs(Platform):
         (found,) = self.jobs.values()
         return found
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ changes of a job
 
     def run(self) -> None:
         self.job["started_at"] = NOW
         self.move(self.job["id"], "running", "its workers train")
 
     def record(self, *rows: tuple[int, float, int, float], test_loss: float | None = None) -> None:
-        """Record a training's rows of (step, time, iteration, loss), and perhaps a validation at the last one."""
+        """Record rows of (step, time, iteration, loss) of a training, and optionally a validation at the last one."""
         columns = {"step": [row[0] for row in rows], "epoch": [0] * len(rows), "time": [row[1] for row in rows]}
         self.series = [
             {"name": "iteration", **columns, "value": [row[2] for row in rows]},
@@ -126,7 +126,7 @@ def make() -> tuple[notebook.FabricModel, torch.nn.Module, torch.optim.Optimizer
 
 
 def leave_results(platform: Theirs) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Put a trained model into the job's files."""
+    """Write a trained model into the job's files."""
     trained = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.125, momentum=0.9)
     trained(torch.ones(1, 3)).sum().backward()
@@ -181,7 +181,7 @@ def test_a_training_from_its_submission_to_its_result(
     assert len(lines) == len(want), lines
     for line, pattern in zip(lines, want, strict=True):
         assert re.fullmatch(pattern, line), line
-    # The model here is the one that was trained.
+    # The notebook's model has the trained weights.
     assert all(torch.equal(model.state_dict()[key], value) for key, value in trained.state_dict().items())
     assert optimizer.param_groups[0]["lr"] == 0.125
     mine, theirs = optimizer.state_dict()["state"], trained_optimizer.state_dict()["state"]
@@ -289,7 +289,7 @@ def test_how_many_workers(
     assert told == (said.get("engines_number", engines) != engines)
 
 
-# ---------------------------------------------------------------- a training that does not
+# ---------------------------------------------------------------- a training that fails or is stopped
 
 
 def test_a_failure_shows_the_traceback_of_the_job(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ def test_another_error_says_that_the_job_goes_on(platform: Theirs) -> None:
     assert caught.value.__notes__ == [f"Job {name} keeps running without this notebook. To see it: legato ps"]
 
 
-# ---------------------------------------------------------------- what is refused before anything is sent
+# ---------------------------------------------------------------- errors before the submission
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a notebook has made arrives on the platform as it was, or it is said why not."""
+"""The objects of a notebook arrive on the platform unchanged, or an error says why not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_job_trains_what_a_program_would(tmp_path: Path, monkeypatch: pytest.M
     folders = [tmp_path / name for name in ("job", "program")]
     for folder in folders:
         folder.mkdir()
-    # In the folder of results: the module of the functions is not there.
+    # In the result directory, which does not have the module of the functions.
     path = {"PYTHONPATH": str(Path(legato.__file__).parents[1]), "RESULT_DIR": str(folders[0])}
     command = [sys.executable, str(directory / PROGRAM)]
     done = fork_server.run(command, cwd=folders[0], env={**os.environ, **path}, timeout=100)
@@ -88,7 +88,7 @@ def test_a_job_trains_what_a_program_would(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def helper(tmp_path: Path) -> Iterator[ModuleType]:
-    """A module in the notebook's folder, which is imported there."""
+    """A module in the notebook's folder, which the notebook has imported."""
     (tmp_path / "nets_of_mine.py").write_text("FACTOR = 3\n\ndef times(x):\n    return FACTOR * x\n")
     spec = importlib.util.spec_from_file_location("nets_of_mine", tmp_path / "nets_of_mine.py")
     assert spec is not None and spec.loader is not None
@@ -104,7 +104,7 @@ def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
 ) -> None:
     beside = send({"loss": helper.times}, tmp_path / "beside", folder=tmp_path)
     elsewhere = send({"loss": helper.times}, tmp_path / "elsewhere")
-    # Another process, which knows no module of the notebook.
+    # Another process, without the notebook's modules.
     program = tmp_path / "program/open.py"
     program.parent.mkdir()
     program.write_text(
@@ -141,7 +141,7 @@ def test_another_torch_is_reported_and_blamed_if_nothing_can_be_read(
 ) -> None:
     directory = send(make_given(), tmp_path)
     said = json.loads((directory / "versions.json").read_text())
-    # How it was built is of no importance.
+    # The local part of a version does not matter.
     said["packages"]["torch"] = torch.__version__.partition("+")[0] + "+cu999"
     (directory / "versions.json").write_text(json.dumps(said))
     open_bundle(directory)

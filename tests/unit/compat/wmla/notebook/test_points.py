@@ -1,4 +1,4 @@
-"""Where a training records how far it is: what charts elsewhere are made of."""
+"""The steps at which a training records its metrics, from which notebooks draw charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from legato.compat.wmla.fabric.training_log import TrainingLog
 
 
 def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: int) -> Iterator[tuple[int, bool]]:
-    """Yield how far the job is at every point, and whether that is the end of an epoch, as the loop has it."""
+    """Yield the iteration of every record, and whether the loop has recorded it at the end of an epoch."""
     log = TrainingLog(num_samples, batch_size, num_engines=4)
     num_batches = -(-num_samples // batch_size)
     for epoch in range(num_epochs):
@@ -30,10 +30,10 @@ def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: in
     [
         ((1000, 10, 1, 1), [1, 50, -100]),
         ((1000, 10, 4, 1), [4, 52, -100]),
-        # Steps of more than fifty: each is a point.
+        # With more than 50 micro-batches per step, each step is recorded.
         ((1000, 5, 64, 1), [64, 128, 192, -200]),
         ((300, 10, 1, 4), [1, -30, 50, -60, -90, 100, -120]),
-        # The last step of the epoch is its end only.
+        # The last step of an epoch is recorded only as its end.
         ((500, 10, 1, 2), [1, -50, -100]),
         ((7, 10, 1, 2), [-1, -2]),
     ],

@@ -1,4 +1,4 @@
-"""How a training is shown: a picture where there is a notebook, else lines."""
+"""A training is shown as a chart in a notebook, else as lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks the guest, in the words of its clients."""
+"""A client of the plugin, which sends requests as WMLA's clients do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MNIST = (
 
 
 def make_tar(files: Mapping[str, bytes], *, gzips: bool = True, entries: tuple[tarfile.TarInfo, ...] = ()) -> bytes:
-    """Pack files, and entries that are no plain files."""
+    """Pack files, and entries that are not plain files."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         for name, content in files.items():
@@ -40,17 +40,17 @@ MODEL = make_tar({"mnist/main.py": b"print('hello')\n", "mnist/elog.py": b"", "m
 
 
 class Console:
-    """The guest, and a user who is known to it.
+    """Sends requests to the plugin as a user.
 
     Args:
-        platform: in which it is.
+        platform: runs the plugin.
     """
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         for name in ("ann", "ben"):
             platform.store.accounts.set_password(name, PASSWORD, ADMIN, NOW)
-        # Who sets a password revokes all tokens.
+        # Setting a password revokes all tokens.
         for name in ("ann", "ben"):
             made = platform.store.tokens.create(name, "test", ADMIN, NOW, expires_at=NOW + 1e7)
             platform.secrets[name] = made.secret
@@ -65,7 +65,7 @@ class Console:
         return answer.json()
 
     def submit(self, args: str = MNIST, content: bytes = MODEL, *, who: str = "ann", **query: str) -> dict[str, Any]:
-        """Submit something and return its record."""
+        """Submit a job and return its record."""
         answer = self.send(args, [("mnist.modelDir.tar", content)], who=who, **query)
         assert answer.status_code == 200, answer.text
         record: dict[str, Any] = answer.json()
@@ -80,12 +80,12 @@ class Console:
         return self.ask("POST", "/execs", who=who, params=params, files=parts or None, data=data)
 
     def start(self, job: str, *slots: str) -> None:
-        """Let it run, as the control loop would."""
+        """Set a job running, as the control loop would."""
         self.platform.lead(max(len(slots), 4))
         self.platform.start(job, *(slots or ("node/0",)))
 
     def write(self, job: str, path: str, content: bytes | str) -> Path:
-        """Write a file as the job would; ``path`` from its directory on."""
+        """Write a file as the job would; ``path`` is relative to the job's directory."""
         file = self.platform.directory(job) / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -96,7 +96,7 @@ class Console:
 
 
 def check_error(answer: httpx.Response, status: int, told: str = "") -> str:
-    """Check that an answer is an error as their clients know it, and return its text."""
+    """Check that an answer is an error in the form of WMLA, and return its text."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text.startswith(f"Error {status}: "), answer.text

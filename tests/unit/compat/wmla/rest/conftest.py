@@ -1,4 +1,4 @@
-"""A running platform with the guest in it, and no control loop."""
+"""A running platform with the plugin, but without a control loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NewConsole = Callable[..., Console]
 
 @pytest.fixture(scope="session", autouse=True)
 def no_log() -> Iterator[None]:
-    """The server's log is not shown: its threads write when they like."""
+    """Hide the server's log, because its threads write at any time."""
     structlog.configure(
         processors=[structlog.processors.KeyValueRenderer()],
         logger_factory=structlog.ReturnLoggerFactory(),
@@ -35,7 +35,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def new_console(tmp_path: Path, template: Path) -> Iterator[NewConsole]:
-    """Makes running platforms with other settings."""
+    """Return a function that starts a platform with given settings."""
     with ExitStack() as stack:
 
         def make(**settings: object) -> Console:
@@ -52,7 +52,7 @@ def console(new_console: NewConsole) -> Console:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Console]:
-    """One for all tests of a module that only see requests refused."""
+    """One platform for all tests of a module in which every request is refused."""
     made = Platform(tmp_path_factory.mktemp("shared") / "home", template, plugins=find_plugins)
     with made.running():
         yield Console(made)

@@ -1,4 +1,4 @@
-"""Applications, as the scheduler, its engine and the Conductor have them; and what else there is, or is not."""
+"""Routes of applications in the scheduler, its engine and the Conductor; other routes, and unsupported ones."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_logs_of_the_driver_and_of_executors(console: Console) -> None:
     assert read("driver/logs/launcherlog") == "started\n"
     assert read("executor/2/logs/stdout") == "out of two\nlast\n"
     assert read("executor/1/logs/launcherlog") == "\x1b[1mall of worker 0\n"
-    # What the program printed is in its own logs, and in none twice.
+    # The program's output is only in its own logs.
     whole = "NCCL WARN\nout of one\nlast\n\nerr of one\nlast\n\rSegmentation fault"
     console.write(job, "logs/worker-0.log", whole)
     assert read("executor/1/logs/launcherlog") == "NCCL WARN\n\nlast\n\rSegmentation fault"
@@ -232,7 +232,7 @@ def test_instance_groups_are_queues(console: Console) -> None:
         check_error(console.ask("GET", path, base=CONDUCTOR), 404, "Instance group name x not found.")
 
 
-# ---------------------------------------------------------------- what else there is
+# ---------------------------------------------------------------- other routes
 
 
 def test_settings_and_status(console: Console) -> None:

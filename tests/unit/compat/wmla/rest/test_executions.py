@@ -1,4 +1,4 @@
-"""Executions once they are submitted: the list, the record, stop, delete, log, result, frameworks."""
+"""Routes of executions after their submission: list, record, stop, delete, log, result, frameworks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_list_has_one_s_own_and_an_admin_s_all(console: Console) -> None:
     assert [record["id"] for record in console.get("/execs", who="ben", params={"sort_by": "state"})] == [other]
     for who in ("admin", "eye"):
         assert {record["id"] for record in console.get("/execs", who=who)} == {mine, other}
-    # A user gets the jobs that the user may see by name, and among the applications.
+    # A user also gets other jobs that the user may see, by name and among the applications.
     assert console.get(f"/execs/{other}")["creator"] == "ben"
     assert len(console.get("/scheduler/applications")) == 2
 
@@ -187,7 +187,7 @@ def test_the_default_log_is_that_of_the_logger_and_nothing_else(console: Console
     assert console.get(f"/execs/{job}/log") == ""
     write_logs(console, job)
     assert console.get(f"/execs/{job}/log") == ELOG
-    # Notebooks read it as a table.
+    # Notebooks read the log as a table.
     assert console.get(f"/execs/{job}/log").replace(":", ",").split(",")[8].strip() == "1"
     for wanted in ("application/json", "*/*", "application/json, text/plain"):
         assert console.ask("GET", f"/execs/{job}/log", headers={"Accept": wanted}).json() == ELOG
@@ -217,7 +217,7 @@ def test_a_framework_without_a_logger_shows_what_its_program_printed(console: Co
     console.write(job, f"work/log/{executor_id(job, 1)}.node1/{OUT_FILE}", "printed\n")
     console.write(job, f"work/log/{executor_id(job, 12)}.node1/{OUT_FILE}", "printed by another\n")
     assert console.get(f"/execs/{job}/log") == "printed\n"
-    # Of an elastic one only its logger's file counts.
+    # The log of an elastic execution is only the file of its logger.
     other = console.submit()["id"]
     console.write(other, f"work/log/{executor_id(other, 1)}.node1/{OUT_FILE}", "printed\n")
     assert console.get(f"/execs/{other}/log") == ""
@@ -269,7 +269,7 @@ def test_the_result_is_the_model_directory_as_a_zip_file(console: Console) -> No
     console.write(job, "work/other.txt", b"not of the model")
     answer = console.ask("GET", f"/execs/{job}/result", headers={"Accept": "application/octet-stream"})
     said = answer.headers["content-disposition"]
-    # As their clients read it.
+    # As WMLA's clients parse it.
     (name,) = [item.strip().removeprefix("filename=") for item in said.split(";") if "filename=" in item]
     assert name.startswith("dlpd-model")
     assert name.endswith(".zip")
@@ -300,7 +300,7 @@ def test_a_result_that_is_not_there_or_not_one_s_own(console: Console) -> None:
 def test_the_length_is_known_before_whatever_the_library_writes(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if 100 bytes were more than a small number can say.
+    # As if a file of 100 bytes needed a zip64 field.
     monkeypatch.setattr(results, "LARGE_BYTES", 100)
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
     job = console.submit()["id"]
@@ -316,7 +316,7 @@ def test_the_length_is_known_before_whatever_the_library_writes(
 def test_the_bounds_are_those_of_the_library() -> None:
     assert (results.LARGE_BYTES, results.MANY_FILES) == (zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT)  # type: ignore[attr-defined]
     many = [ResultFile("", "n", 0, 0.0)] * 70_000
-    # Beyond so many there is one more record at the end.
+    # With more files there is another record at the end.
     assert count_bytes(many) - 70_000 * (50 + 24 + 46 + 2) - 22 == 76
 
 

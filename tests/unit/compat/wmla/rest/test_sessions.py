@@ -1,4 +1,4 @@
-"""Logging on and off, in all forms."""
+"""Routes to log on and off, in all forms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_password_gives_a_token_that_reads_like_a_jwt_and_lives_eight_hours(co
     assert secret.startswith("lgt_")
     for headers in ({"X-Auth-Token": token}, {"Authorization": f"Bearer {token}"}, {"X-Auth-Token": secret}):
         assert console.ask("GET", "/conf", who=None, headers=headers).status_code == 200
-    # It is a token of the platform: one, and it ends when it should.
+    # The platform has one such token, which expires in time.
     made = [one for one in console.platform.get("tokens")["items"] if one["name"] == "wmla" and not one["revoked_at"]]
     assert [one["expires_at"] for one in made] == [NOW + 8 * 3600]
     console.platform.now += 8 * 3600 + 1
@@ -62,7 +62,7 @@ def test_logging_off_revokes_the_token(console: Console) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     assert console.ask("POST", "/auth/v1/logoff", base="", who=None, headers=headers).status_code == 200
     check_error(console.ask("GET", "/execs", who=None, headers=headers), 401, "revoked")
-    # A logoff does not end a token without a logon.
+    # A logoff does not revoke a token that no logon created.
     assert console.ask("POST", "/auth/v1/logoff", base="").status_code == 200
     assert console.get("/execs") == []
 
@@ -98,7 +98,7 @@ def test_a_logoff_with_a_password_ends_the_session_of_its_cookie_and_nothing_els
         kept = {"X-Auth-Token": session.cookies["legato-wmla-token"].strip('"')}
         before = live_tokens(console)
         assert session.get(f"{CONDUCTOR}/auth/logoff").status_code == 200
-        # What stands for the password is that of all who send it.
+        # All clients that send this password share the token that is kept for it.
         assert len(before) - len(live_tokens(console)) == 1
         assert session.get(f"{DLI}/execs").status_code == 200
         assert session.get(f"{CONDUCTOR}/auth/logoff").status_code == 200
@@ -126,7 +126,7 @@ def test_a_password_with_every_request_logs_on_once(console: Console) -> None:
         assert console.ask("GET", "/execs", who=None, auth=("ann", PASSWORD)).json() == []
     names = [one["name"] for one in console.platform.get("tokens")["items"] if not one["revoked_at"]]
     assert names.count("wmla") == 1
-    # An old password lets no user in, whatever is cached.
+    # An old password does not work, even if a token is kept for it.
     console.platform.store.accounts.set_password("ann", "another one", ADMIN, NOW)
     console.platform.now += 2
     check_error(console.ask("GET", "/execs", who=None, auth=("ann", PASSWORD)), 401, "wrong")

@@ -1,4 +1,4 @@
-"""Submissions: what is sent, what it becomes, and what is refused before anything starts."""
+"""Submissions: the forms of a request, the job that it becomes, and refusals before the job starts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def num_jobs(console: Console) -> int:
     return len(console.get("/execs"))
 
 
-# ---------------------------------------------------------------- what it becomes
+# ---------------------------------------------------------------- the job
 
 
 def test_the_record_of_later_releases_is_flat(console: Console) -> None:
@@ -105,7 +105,7 @@ def test_the_record_of_1_2_releases(console: Console) -> None:
         assert record["submissionId"].startswith("driver-")
         assert job(console, record)["queue"] == "wml-ig-edt"
         assert spec(console, record)["environment"]["SPACE_ID"] == "wml-ig-edt"
-        # Those releases have no other word for it.
+        # Releases 1.2.x have no other name for this state.
         assert console.get(f"/execs/{record['id']}")["state"] == "SUBMITTED"
 
 
@@ -200,7 +200,7 @@ def test_the_same_files_are_kept_once_however_they_were_packed(console: Console)
 @pytest.mark.parametrize(
     ("files", "args", "want"),
     [
-        # One program.
+        # A single program.
         ([("train.py", b"")], "--model-main train.py", ["_submitted_code/train/train.py"]),
         ([("train.py", b"")], "", ["_submitted_code/train/train.py"]),
         # A program and its files.
@@ -209,13 +209,13 @@ def test_the_same_files_are_kept_once_however_they_were_packed(console: Console)
             "--model-main train.py --model-dir m",
             ["_submitted_code/m/elog.py", "_submitted_code/m/train.py"],
         ),
-        # A model directory without its folder on top, and a file besides.
+        # A model directory without its top folder, and another file.
         (
             [("extra.json", b""), ("net.modelDir.tar", make_tar({"a.py": b"", "./b/c.py": b""}))],
             "--model-main b/c.py",
             ["_submitted_code/net/a.py", "_submitted_code/net/b/c.py", "_submitted_code/net/extra.json"],
         ),
-        # One whose folder has another name than --model-dir says: as it lies.
+        # An archive whose folder has another name than --model-dir: the folder's name is used.
         (
             [("x.modelDir.tar", make_tar({"resnet/a.py": b""}, gzips=False))],
             "--model-main a.py --model-dir other",
@@ -223,13 +223,13 @@ def test_the_same_files_are_kept_once_however_they_were_packed(console: Console)
         ),
         # The main file with the folder's name before it.
         ([("x.tar.gz", make_tar({"r/a.py": b""}))], "--model-main r/a.py", ["_submitted_code/r/a.py"]),
-        # One that was packed on a Mac.
+        # An archive that was packed on a Mac.
         (
             [("m.modelDir.tar", make_tar({"._r": b"", "r/._a.py": b"", "r/a.py": b"", "__MACOSX/._r": b""}))],
             "--model-main a.py --model-dir r",
             [f"_submitted_code/{path}" for path in ("._r", "__MACOSX/._r", "r/._a.py", "r/a.py")],
         ),
-        # Names that clients make up.
+        # File names that clients invent.
         ([("C:\\my\\train.py", b"")], "--model-main train.py", ["_submitted_code/train/train.py"]),
     ],
 )
@@ -253,7 +253,7 @@ def test_the_form_field_data(console: Console) -> None:
     assert answer.status_code == 200, answer.text
     assert answer.json()["numWorker"] == 6
     assert "dataSource" in answer.headers["x-wmla-notice"]
-    # The query goes before it.
+    # The query has precedence over the form.
     both = console.send("--exec-start PyTorch --model-main main.py", [("m.tar", MODEL)], data={"data": data})
     assert both.json()["framework"] == "PyTorch"
     alone = console.ask("POST", "/execs", json={"args": "--exec-start PyTorch --model-main /a.py"})
@@ -331,7 +331,7 @@ def test_a_job_is_called_like_the_folder_of_its_program_however_it_came(console:
         record = console.submit(said)
         assert (job(console, record)["name"], record["appName"]) == ("mnist", "SingleNodePytorchTrain-ann")
     assert job(console, console.send(args, [("main.py", b"")]).json())["name"] == "main"
-    # As the command sends one file.
+    # As dlicmd.py sends a single file.
     assert job(console, console.send(f"{args} --model-dir m", [("main.py", b"")]).json())["name"] == "m"
     absolute = "--exec-start PyTorch --model-main /programs/train.py"
     assert job(console, console.send(absolute, []).json())["name"] == "train"
@@ -347,7 +347,7 @@ def test_missing_data_are_reported_but_a_program_may_make_them(console: Console)
     assert f"DATA_DIR={root / 'pytorch-mnist'} does not exist yet" in answer.headers["x-wmla-notice"]
     assert spec(console, answer.json())["data"] is None, "else its workers would be refused"
     assert num_jobs(console) == 1
-    # Without a path it is all data, wherever they lie; who sets DATA_DIR knows where they are.
+    # Legato does not check the root of all data, nor a DATA_DIR that the user has set.
     for said in (MNIST.replace(",data_path=pytorch-mnist", ""), MNIST + " --msd-env DATA_DIR=/elsewhere"):
         assert "does not exist" not in console.send(said, [("mnist.tar", MODEL)]).headers.get("x-wmla-notice", "")
     (root / "pytorch-mnist").mkdir(parents=True)
@@ -355,10 +355,10 @@ def test_missing_data_are_reported_but_a_program_may_make_them(console: Console)
     assert "does not exist" not in answer.headers.get("x-wmla-notice", "")
     found = spec(console, answer.json())
     assert found["data"] == found["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
-    # As theirs, what is absolute is below the root as well.
+    # As in WMLA, an absolute path is also relative to the root of all data.
     absolute = console.submit(MNIST.replace("=pytorch-mnist", "=/pytorch-mnist"))
     assert spec(console, absolute)["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
-    # What else is wrong is refused as before.
+    # Other errors are refused as before.
     check_error(console.send(MNIST + " --msd-env 1x=2", [("mnist.tar", MODEL)]), 400, "1x")
 
 
@@ -398,7 +398,7 @@ def test_whatever_is_said_is_taken_or_refused(shared: Console, text: str) -> Non
         check_error(answer, 400)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         (make_tar({"mnist/" + "n" * 300: b"", "mnist/main.py": b""}), "cannot be used for a file"),
         (make_tar({"mnist/main.py": b"", "mnist/MAIN.py": b""}), "MAIN.py"),
     ],
-    # Of bytes pytest makes a name; these have the time in them.
+    # Without ids, pytest would name the cases by these bytes, which contain the time.
     ids=["up", "absolute", "backslash", "symlink", "link", "pipe", "bomb", "empty", "cut", "text", "long", "case"],
 )
 def test_archives_that_mean_ill(shared: Console, content: bytes, told: str) -> None:
@@ -521,10 +521,10 @@ def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
 @pytest.mark.parametrize(
     "described",
     [
-        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list is as long as its content
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list of sparse parts is as long as its content
         {"GNU.sparse.map": "0,1"},
         {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
-        None,  # of GNU's own format: its list continues for as many blocks as say so
+        None,  # in GNU's format, the list continues as long as a block says that another one follows
     ],
 )
 def test_lists_of_holes_are_refused_before_they_are_read(shared: Console, described: dict[str, str] | None) -> None:
@@ -617,7 +617,7 @@ def test_hardware_that_cannot_be(shared: Console, nodes: Any) -> None:
 def test_who_may_not_submit(console: Console) -> None:
     console.add_queue("closed", is_open=False)
     check_error(console.send(MNIST, [("mnist.tar", MODEL)], who="eye"), 403)
-    # A queue that is not one's own is as if it were not there.
+    # For a user who is not a member, a queue does not exist.
     answer = console.send(MNIST + " --ig closed", [("mnist.tar", MODEL)])
     assert answer.text == "Error 400: Instance group name closed not found. You may use default."
     assert num_jobs(console) == 0
@@ -644,7 +644,7 @@ def test_a_large_model_directory_is_not_held_in_memory(console: Console, tmp_pat
 
 
 def stall(console: Console, who: str) -> socket.socket:
-    """Begin a submission, and send no more of it."""
+    """Begin a submission, and stop sending in the middle."""
     host, _, port = console.platform.url.partition("://")[2].partition(":")
     opened = socket.create_connection((host, int(port)), timeout=LIMIT_S)
     opened.sendall(
@@ -655,7 +655,7 @@ def stall(console: Console, who: str) -> socket.socket:
 
 
 def wait_for_refusal(console: Console, who: str, status: int) -> str:
-    """Wait until a submission is not taken: what stalls has come as far as the guest."""
+    """Wait until a submission is refused: then the plugin has received the stalled ones."""
     pause = threading.Event()
     for _ in range(600):
         answer = console.send("--exec-start nothing", [("main.py", b"")], who=who)

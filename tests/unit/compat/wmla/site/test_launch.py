@@ -1,4 +1,4 @@
-"""What a program finds when it runs as a job, and how it ends."""
+"""The environment of a program in a job, and the ways in which it ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps({
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of a job, in whose worker 2 this process is; everything is put back afterwards."""
+    """The directory of a job with this process as worker 2; everything is restored afterwards."""
     work = tmp_path / JOB / "work"
     (work / "_submitted_code/mnist/src").mkdir(parents=True)
     before, path, argv, modules = dict(os.environ), list(sys.path), list(sys.argv), set(sys.modules)
@@ -178,7 +178,7 @@ def test_a_tensorflow_program_that_trains_by_itself_may_draw_without_a_seed(
 ) -> None:
     monkeypatch.setenv("FABRIC_BACKEND", "tensorflow")
     monkeypatch.setenv(names.IS_ELASTIC, "false")
-    # With it, TensorFlow raises "Random ops require a seed".
+    # With this variable, TensorFlow raises "Random ops require a seed".
     assert "TF_DETERMINISTIC_OPS" not in play(TELL)["environment"]
 
 
@@ -192,7 +192,7 @@ DECLARES = (
     [
         (DECLARES, "", (), ["--numWorker", "2"]),
         (DECLARES, "", ("--epochs", "3"), ["--epochs", "3", "--numWorker", "2"]),
-        # What the user says behind the two dashes counts.
+        # The user's own arguments have precedence.
         (DECLARES, "", ("--numWorker", "7"), ["--numWorker", "7"]),
         (DECLARES, "", ("--numWorker=7",), ["--numWorker=7"]),
         (TELL, "", (), []),
@@ -342,7 +342,7 @@ def test_the_first_of_a_static_job_stands_in_for_the_driver(
     monkeypatch.setenv(names.IS_ELASTIC, "false")
     monkeypatch.setenv(names.FRAMEWORK, "PyTorch")
     environment = play(TELL)["environment"]
-    # It is not worker 0: it was tried before.
+    # Not worker 0: in a retried job, workers have higher numbers.
     assert (environment["TASK_ID"], environment["IS_TASK0"]) == ("0", "true")
     assert "RANK" not in environment and not (job / ".gangs").exists()
     assert json.loads((job / f"log/driver-{JOB}.{HOST}" / names.OUT_FILE).read_text())["environment"] == environment
@@ -376,7 +376,7 @@ def test_a_gang_meets_before_its_program_and_parts_after_it(
     host, _, port = seat.addresses[1].partition(":")
     assert host == "127.0.0.1"
     with socket.socket() as free:
-        free.bind(("127.0.0.1", int(port)))  # it was held no longer than the program
+        free.bind(("127.0.0.1", int(port)))  # the port was reserved only until the program ended
     want = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "4000", "TASK_ID": "1"}
     assert {name: environment[name] for name in want} == want
     assert environment["IS_TASK0"] == "false"
@@ -408,7 +408,7 @@ def test_a_log_of_the_driver_is_gone_on_with_on_another_machine(job: Path, play:
     assert [path.name for path in (job / "log").glob("driver-*")] == [f"driver-{JOB}.another"]
 
 
-# ---------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------- the end of a program
 
 
 LAUNCHER = """
@@ -420,7 +420,7 @@ runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"),
 
 
 def end_of(job: Path, text: str) -> tuple[int, wire.Message, str]:
-    """Run a program as a worker does; returns the exit code, the last word, and the copy of its error stream."""
+    """Run a program as a worker does; return the exit code, the last message, and the copy of its error stream."""
     (job / names.LAUNCHER).write_text(LAUNCHER)
     (job / "_submitted_code/mnist/main.py").write_text(text)
     (job / "_submitted_code/mnist/beside.py").write_text("def fail():\n    return 1 / 0\n")
