@@ -1126,7 +1126,7 @@ export interface paths {
         };
         /**
          * Get Session
-         * @description Return the user of the request's session or token, and the CSRF value that changes by cookie need.
+         * @description Return the user of the request's session or token, and the CSRF value that a browser sends with changes.
          */
         get: operations["get_session"];
         put?: never;

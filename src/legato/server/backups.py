@@ -418,7 +418,7 @@ def _export(database: Database, store: IO[bytes]) -> int:
     return num_jobs
 
 
-class _Summing:
+class _HashingFile:
     """A file that computes the SHA-256 of the bytes that are written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -433,7 +433,7 @@ class _Summing:
         return self._file.tell()
 
 
-class _Whole(io.RawIOBase):
+class _PartsReader(io.RawIOBase):
     """Reads given parts of a file in order. If the file was truncated meanwhile, the missing bytes are zeros."""
 
     def __init__(self, descriptor: int, stretches: list[tuple[int, int]], before: bytes, note: Callable[[int], None]):
@@ -459,7 +459,7 @@ class _Whole(io.RawIOBase):
 
 class _Writer:
     def __init__(self, file: BinaryIO, num_bytes: int, report: ReportProgress) -> None:
-        self._file = _Summing(file)
+        self._file = _HashingFile(file)
         self._tar = tarfile.TarFile(
             fileobj=cast("Any", self._file), mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES
         )
@@ -476,7 +476,7 @@ class _Writer:
     def add_store(self, store: IO[bytes]) -> None:
         found = tarfile.TarInfo(STORE)
         found.size, found.mode = os.fstat(store.fileno()).st_size, 0o600
-        self._tar.addfile(found, _Whole(store.fileno(), [(0, found.size)], b"", self._note))
+        self._tar.addfile(found, _PartsReader(store.fileno(), [(0, found.size)], b"", self._note))
 
     def add(self, entry: _Entry) -> None:
         """Add a file, a folder or a link. Skips pipes, sockets, devices and deleted entries."""
@@ -517,7 +517,7 @@ class _Writer:
                 stretches = list(_find_data(descriptor, about.st_size))
                 before = _make_sparse(found, about.st_size, stretches)
             found.size = len(before) + sum(length for _, length in stretches)
-            self._tar.addfile(found, _Whole(descriptor, stretches, before, self._note))
+            self._tar.addfile(found, _PartsReader(descriptor, stretches, before, self._note))
             self._num_files += 1
 
     def _note(self, num_bytes: int) -> None:

@@ -40,7 +40,7 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _can_be_kept(cls, given: Any) -> Any:
+    def _check_strings(cls, given: Any) -> Any:
         for text in _find_texts(given):
             if "\0" in text or _HALF.search(text) is not None:
                 # Databases and files cannot store such a string.
@@ -195,7 +195,7 @@ class Resize(Body):
     max_workers: Count | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Resize:
+    def _has_a_field(self) -> Resize:
         if self.min_workers is None and self.max_workers is None:
             raise ValueError("min_workers or max_workers is required")
         return self
@@ -229,7 +229,7 @@ class NewSession(Body):
     code: Annotated[str, StringConstraints(max_length=256)] | None = None
 
     @model_validator(mode="after")
-    def _is_one_way(self) -> NewSession:
+    def _has_one_way(self) -> NewSession:
         ways = [way is not None for way in (self.user, self.token, self.code)]
         if ways.count(True) != 1 or (self.user is None) != (self.password is None):
             raise ValueError("send exactly one of: user and password, token, or code")
@@ -257,7 +257,7 @@ class UserPatch(Body):
     is_disabled: bool | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> UserPatch:
+    def _has_a_field(self) -> UserPatch:
         if self.role is None and self.is_disabled is None:
             raise ValueError("role or is_disabled is required")
         return self

@@ -24,13 +24,13 @@ class CodeNames:
         self._max_kept = max_kept
         self._known: OrderedDict[str, tuple[int, tuple[str, ...]]] = OrderedDict()
         self._num_kept = 0
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def list(self, sha256: str) -> tuple[str, ...]:
         """Return the paths of the files of code, relative to its folder. Empty: the code is not stored."""
         top = self._path / sha256
         folder = _find_number(top)
-        with self._turn:
+        with self._lock:
             known = self._known.get(sha256)
             if known is not None and known[0] == folder:
                 self._known.move_to_end(sha256)
@@ -43,7 +43,7 @@ class CodeNames:
         return names
 
     def _keep(self, sha256: str, folder: int, names: tuple[str, ...]) -> None:
-        with self._turn:
+        with self._lock:
             self._drop(sha256)
             self._known[sha256] = (folder, names)
             self._num_kept += len(names)

@@ -16,7 +16,7 @@ from legato.policy.snapshot import Decision as PolicyDecision
 _NUM_LOST: Final = 20
 _NUM_NAMED: Final = 4
 
-_IS: Final = {
+_STAGE_TEXTS: Final = {
     Stage.QUEUED: "waits in its queue",
     Stage.STARTING: "is starting",
     Stage.RUNNING: "is running",
@@ -54,7 +54,7 @@ class Explainer:
 
         Args:
             job: a job that the asker may see.
-            latest: the policy's last decision on the job. None: another server made it.
+            latest: the policy's last decision on the job. None: this server made none.
             limit: maximum number of decisions in the answer.
         """
         decisions = self._store.jobs.read_decisions(job.id, limit=max(limit, _NUM_LOST))
@@ -79,7 +79,7 @@ class Explainer:
     def _write(
         self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...], freed: tuple[LostSlot, ...]
     ) -> tuple[str, ...]:
-        sentences = [f"{job.owner}/{job.name} {_IS[job.stage]}: {job.reason}."]
+        sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:

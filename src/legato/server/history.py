@@ -9,7 +9,7 @@ from typing import Final
 from legato.api.pool import HeldSlots, SlotMove, StepLine, Timeline
 from legato.control.roles import Asker
 from legato.control.store import Run, Store
-from legato.server.step_lines import Change, add_up, draw_held, thin
+from legato.server.step_lines import Change, add_up, downsample, draw_held
 
 _NO_PROJECT: Final = ("", "no project")
 
@@ -48,9 +48,9 @@ def draw_timeline(
     items = []
     # Ids are in order of submission. The line of the jobs that the asker may not see comes last.
     for (key, title), line in sorted(lines.items(), key=lambda item: (item[0][0] is None, item[0][0] or "")):
-        thinned = thin(line, since, until, num_points)
+        thinned = downsample(line, since, until, num_points)
         items.append(HeldSlots(key, title, thinned.times, thinned.values))
-    return Timeline(since, until, thin(_count_slots(store, since, until), since, until, num_points), tuple(items))
+    return Timeline(since, until, downsample(_count_slots(store, since, until), since, until, num_points), tuple(items))
 
 
 def list_moves(store: Store, asker: Asker, since: float, until: float, limit: int) -> tuple[SlotMove, ...]:

@@ -290,7 +290,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _TooMuch
 
     def _await_head(self) -> None:
-        self._timer = self.loop.call_later(self._limits.head_s, self._end_slow, "head", self._limits.head_s)
+        self._timer = self.loop.call_later(self._limits.head_s, self._refuse_slow, "head", self._limits.head_s)
 
     def _watch_body(self, num_before: int = 0) -> None:
         """Check after ``body_s`` seconds whether enough of the body has arrived. ``num_before``: bytes until now."""
@@ -303,7 +303,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.flow.read_paused or is_paused or self._num_body_bytes - num_before >= num_wanted:
                 self._watch_body(self._num_body_bytes)
             else:
-                self._end_slow("body", limit_s)
+                self._refuse_slow("body", limit_s)
 
         self._timer = self.loop.call_later(limit_s, look)
 
@@ -317,7 +317,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
-    def _end_slow(self, what: str, limit_s: float) -> None:
+    def _refuse_slow(self, what: str, limit_s: float) -> None:
         self._refuse(
             Problem(
                 "too-slow",

@@ -55,7 +55,7 @@ class Lines(Generic[T]):
         self._decoder = decoder_of(kind)
         self._number_of = number_of
         self._known: OrderedDict[Path, _Known] = OrderedDict()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def read(self, path: Path, after: int | None = None) -> Iterator[T]:
         """Yield the lines of a file in their order. Yields none if the file does not exist.
@@ -120,12 +120,12 @@ class Lines(Generic[T]):
     def _recall(self, path: Path, file: BinaryIO) -> _Known:
         about = os.fstat(file.fileno())
         this = (about.st_dev, about.st_ino)
-        with self._turn:
+        with self._lock:
             known = self._known.get(path)
         return known if known is not None and known.file == this and known.end <= about.st_size else _Known(this, ())
 
     def _remember(self, path: Path, known: _Known) -> None:
-        with self._turn:
+        with self._lock:
             self._known[path] = known
             self._known.move_to_end(path)
             if len(self._known) > _MAX_FILES:

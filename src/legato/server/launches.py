@@ -24,7 +24,7 @@ from legato.server.services import Services
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class RunChanges:
     """Changes to a training definition for one run. None: as in the definition.
 
     Args:
@@ -69,7 +69,7 @@ def check_definition(new: NewDefinition, framework: Framework, files: Collection
             "min_nodes", "A static definition has exactly max_nodes. Leave min_nodes out, or make it elastic."
         )
     check_parameters(new.parameters)
-    return make_run(new, framework, files, user, Wishes(priority=1))
+    return make_run(new, framework, files, user, RunChanges(priority=1))
 
 
 def make_run(
@@ -77,7 +77,7 @@ def make_run(
     framework: Framework,
     files: Collection[str] | None,
     user: str,
-    wishes: Wishes,
+    changes: RunChanges,
     *,
     queue: str = "default",
     experiment: Experiment | None = None,
@@ -89,7 +89,7 @@ def make_run(
         framework: the framework that the definition names.
         files: names of the files of its code. None: it has no uploaded code.
         user: the user who runs it.
-        wishes: changes for this run.
+        changes: changes for this run.
         queue: the queue of the project.
         experiment: the experiment that this is a run of. None: of no experiment.
 
@@ -97,7 +97,7 @@ def make_run(
         UsageError: the definition cannot be run with these changes.
     """
     name = name_run(None if experiment is None else experiment.name, definition.name)
-    min_nodes, max_nodes = _count_nodes(definition, wishes)
+    min_nodes, max_nodes = _count_nodes(definition, changes)
     data = None if experiment is None else experiment.data
     words = split_command(definition.command)
     if experiment is not None:
@@ -113,18 +113,18 @@ def make_run(
             data=data,
         )
     )
-    check_parameters(wishes.parameters)
+    check_parameters(changes.parameters)
     work = Work(
         program=prepared.program,
         directory=definition.directory,
         environment=definition.environment,
         data=data,
-        seed=definition.seed if wishes.seed is None else wishes.seed,
+        seed=definition.seed if changes.seed is None else changes.seed,
         num_threads=definition.num_threads,
         cpu_capability=definition.cpu_capability,
         checkpoint_every=definition.checkpoint_every,
         max_run_s=definition.max_run_s,
-        parameters={**definition.parameters, **wishes.parameters},
+        parameters={**definition.parameters, **changes.parameters},
         framework=framework.name,
         launcher=prepared.launcher,
     )
@@ -135,10 +135,10 @@ def make_run(
         min_workers=min_nodes,
         max_workers=max_nodes,
         queue=queue,
-        priority=wishes.priority,
+        priority=changes.priority,
         is_elastic=definition.distributed is Distributed.ELASTIC,
         max_retries=definition.max_retries,
-        labels={**prepared.labels, **wishes.labels},
+        labels={**prepared.labels, **changes.labels},
         code=definition.code,
         project=None if kept is None else kept.project,
         experiment=None if experiment is None else experiment.id,
@@ -214,7 +214,7 @@ def _find_why_not_limited(work: Work, here: Services) -> str | None:
     )
 
 
-def run_by(new: CheckedJob, framework: Framework, files: Collection[str] | None, user: str) -> CheckedJob:
+def prepare_job(new: CheckedJob, framework: Framework, files: Collection[str] | None, user: str) -> CheckedJob:
     """Return a job whose program is a command line for a framework, with the program and launcher of the framework.
 
     Args:
@@ -280,9 +280,9 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
     return here.code.names.list(sha256)
 
 
-def _count_nodes(definition: NewDefinition, wishes: Wishes) -> tuple[int, int]:
+def _count_nodes(definition: NewDefinition, changes: RunChanges) -> tuple[int, int]:
     """Return the minimum and the maximum number of nodes of a run."""
-    low, high = wishes.min_nodes, wishes.max_nodes
+    low, high = changes.min_nodes, changes.max_nodes
     if low is None and high is None:
         return definition.min_nodes, definition.max_nodes
     if definition.distributed is Distributed.SINGLE and {low, high} - {None, 1}:

@@ -22,7 +22,7 @@ class Limiter:
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def take(self, key: str, now: float) -> float | None:
         """Take one token out of the bucket of a key.
@@ -34,7 +34,7 @@ class Limiter:
         >>> [limiter.take("a", now) for now in (0.0, 0.0, 0.0, 1.0, 2.0)]
         [None, None, 2.0, 1.0, None]
         """
-        with self._turn:
+        with self._lock:
             left, at = self._buckets.pop(key, (self._burst, now))
             left = min(self._burst, left + max(now - at, 0.0) * self._rate_per_s)
             is_there = left >= 1
@@ -46,7 +46,7 @@ class Limiter:
 
     def give_back(self, key: str) -> None:
         """Put a token back for a request that does not count."""
-        with self._turn:
+        with self._lock:
             if key in self._buckets:
                 left, at = self._buckets[key]
                 self._buckets[key] = (min(self._burst, left + 1), at)

@@ -14,8 +14,8 @@ import structlog
 from legato.control.settings import Settings
 
 # Control characters, other line breaks, and characters that change the direction of the text.
-_OBEYED: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_OBEYED_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROLS_BUT_BREAKS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 # These loggers write a line for every connection, or repeat what other lines say.
 _QUIET: Final = (
@@ -70,7 +70,7 @@ def escape(text: str, *, keeps_lines: bool = False) -> str:
     >>> escape("\x1b]0;a\x07b\n")
     '\\x1b]0;a\\x07b\\x0a'
     """
-    return (_OBEYED_IN_LINES if keeps_lines else _OBEYED).sub(_write_out, text)
+    return (_CONTROLS_BUT_BREAKS if keeps_lines else _CONTROLS).sub(_write_out, text)
 
 
 def _write_out(found: re.Match[str]) -> str:

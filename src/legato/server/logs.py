@@ -98,7 +98,7 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
         file.seek(min(first, num_bytes))
         content = file.read(min(max_bytes, max(num_bytes - first, 0)))
         if first + len(content) < num_bytes:
-            content = _whole_letters(content)
+            content = _cut_incomplete_character(content)
         return Piece(content, first, first + len(content))
 
 
@@ -231,7 +231,7 @@ class Reader:
             return None
         lines = content[: content.rfind(b"\n") + 1]
         if not lines and len(content) == _CHUNK_BYTES:
-            lines = _whole_letters(content)
+            lines = _cut_incomplete_character(content)
         elif not lines and is_last:
             lines = content
         return Addition(log, lines.decode(errors="replace"), at + len(lines)) if lines else None
@@ -359,7 +359,7 @@ def shorten(root: Path, entry: Entry) -> Entry:
         return entry
 
 
-def _whole_letters(content: bytes) -> bytes:
+def _cut_incomplete_character(content: bytes) -> bytes:
     """Cut an incomplete UTF-8 character off the end, unless the content is nothing else."""
     for length in range(1, min(4, len(content)) + 1):
         byte = content[-length]

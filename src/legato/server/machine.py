@@ -17,7 +17,7 @@ from legato.engines.gpus import find_devices
 
 _ENGINE: Final = "local"
 _NAME_FILE: Final = "node"
-_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_INVALID: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME_LENGTH: Final = 63
 
 
@@ -49,7 +49,7 @@ def name_node(home: Path) -> str:
     file = home / _NAME_FILE
     if file.exists():
         return file.read_text().strip()
-    name = _ODD.sub("-", socket.gethostname().partition(".")[0]).strip("-")[:_MAX_NAME_LENGTH] or "here"
+    name = _INVALID.sub("-", socket.gethostname().partition(".")[0]).strip("-")[:_MAX_NAME_LENGTH] or "here"
     replace_file(file, f"{name}\n".encode())
     return name
 

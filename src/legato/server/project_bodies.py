@@ -49,7 +49,7 @@ class ProjectPatchBody(Body):
 
     def as_record(self) -> ProjectPatch:
         """Return the record of the change."""
-        return ProjectPatch(**_given(self))
+        return ProjectPatch(**_given_fields(self))
 
 
 class DefinitionBody(Body):
@@ -89,7 +89,7 @@ class NamingBody(Body):
 
     def as_record(self) -> Naming:
         """Return the record of the change."""
-        return Naming(**_given(self))
+        return Naming(**_given_fields(self))
 
 
 class ExperimentBody(Body):
@@ -117,7 +117,7 @@ class ExperimentPatchBody(Body):
 
     def as_record(self) -> ExperimentPatch:
         """Return the record of the change."""
-        return ExperimentPatch(**_given(self))
+        return ExperimentPatch(**_given_fields(self))
 
 
 class RunsBody(Body):
@@ -139,5 +139,5 @@ class RunsBody(Body):
     seed: Count | None = None
 
 
-def _given(body: Body) -> dict[str, Any]:
+def _given_fields(body: Body) -> dict[str, Any]:
     return {name: getattr(body, name) for name in body.model_fields_set}

@@ -42,7 +42,7 @@ class ServerMetrics:
             registry=self._registry,
         )
         self._registry.register(_Platform(store, stats, leads, num_followers))
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._rendered = b""
         self._rendered_at = -_KEPT_S
 
@@ -60,7 +60,7 @@ class ServerMetrics:
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus, at most two seconds old."""
-        with self._turn:
+        with self._lock:
             now = time.monotonic()
             if now - self._rendered_at >= _KEPT_S:
                 self._rendered, self._rendered_at = generate_latest(self._registry), now

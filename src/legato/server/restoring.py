@@ -122,7 +122,7 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
     finally:
         database.close()
     for job in jobs:
-        _fit(inside / JOBS / job.id, job)
+        _adapt_attempt(inside / JOBS / job.id, job)
     _give_to_owner(inside)
     _sync(inside)
     with contextlib.suppress(FileNotFoundError):
@@ -297,7 +297,7 @@ def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:
         yield line
 
 
-def _fit(directory: Path, job: _JobRow) -> None:
+def _adapt_attempt(directory: Path, job: _JobRow) -> None:
     """Change the number of an attempt that began after the store was read to the one that the restored store expects.
 
     Otherwise the server would take the driver's state for that of a future attempt, and the job would fail.

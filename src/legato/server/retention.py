@@ -1,4 +1,4 @@
-"""Deletes old jobs, uploads and idempotency keys on the deciding server, and kills leftover processes of jobs."""
+"""Deletes old jobs, uploads, tokens and other records on the deciding server, and kills leftover processes of jobs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ async def run_retention(services: Services, every_s: float = _EVERY_S) -> None:
 def delete_old_data(services: Services) -> None:
     """Delete data that are older than the settings allow, if this server is the one that decides.
 
+    Every server deletes the leftovers of interrupted uploads.
+
     Raises:
         FencedOut: another server decides now.
         StoreError: the store cannot be used.
@@ -62,7 +64,7 @@ def delete_old_data(services: Services) -> None:
     if lease is None:
         return
     while True:
-        with services.code.turn():
+        with services.code.lock():
             purged = services.store.retention.purge(
                 lease.fence,
                 now,

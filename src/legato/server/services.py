@@ -29,7 +29,7 @@ from legato.server.shared_answers import SharedAnswers, Turns
 from legato.server.uploads import CodeFolder, make_caps
 from legato.uploads.receiving import Arrivals
 
-PICTURES_S: Final = 1.0
+POOL_VIEWS_S: Final = 1.0
 _LISTS_S: Final = 1.0
 _PROBES_S: Final = 1.0
 JOBS: Final = "jobs"
@@ -97,8 +97,8 @@ class Services:
         upload_turn: limits how many uploads are unpacked or packed at once, because each may be large.
         arrivals: counts uploads that are being received.
         lists: lists of jobs, shared by equal requests.
-        pictures: timelines, shares and snapshots of the pool, which take long to compute; shared for a second unless an
-            event came since.
+        pool_views: timelines, shares and snapshots of the pool, which take long to compute; shared for a second, or
+            until the next event.
         probes: attempts to write, for ``/readyz``; shared for a second.
         plans: plans, shared by equal requests.
         turns: lets each user have one plan computed at a time.
@@ -118,9 +118,9 @@ class Services:
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
     lists: SharedAnswers = field(default_factory=lambda: SharedAnswers(_LISTS_S, 4))
-    pictures: SharedAnswers = field(default_factory=lambda: SharedAnswers(PICTURES_S, 2))
+    pool_views: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     probes: SharedAnswers = field(default_factory=lambda: SharedAnswers(_PROBES_S, 1))
-    plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(PICTURES_S, 2))
+    plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     turns: Turns = field(default_factory=Turns)
 
     def directory(self, job: Job) -> Path:
@@ -133,7 +133,7 @@ class Services:
         def read() -> Snapshot:
             return take_snapshot(self.store, self.works, self.now())
 
-        snapshot: Snapshot = await self.pictures.get("snapshot", self.feed.last, read)
+        snapshot: Snapshot = await self.pool_views.get("snapshot", self.feed.last, read)
         return snapshot
 
     async def plan(self, new: NewJob, asker: Asker) -> Plan:

@@ -25,7 +25,7 @@ _DEVICE_S: Final = 400 * 86_400  # as long as browsers keep any cookie
 _SAFE: Final = ("GET", "HEAD")
 _MAX_TOKEN_LENGTH: Final = 256
 _PURPOSE: Final = b"legato csrf"
-_HOW: Final = (
+_HINT: Final = (
     "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' makes one from a "
     "password."
 )
@@ -55,7 +55,7 @@ def read_token(scope: Any) -> SentToken:
     kind, _, secret = headers.get("authorization", "").partition(" ")
     secret = secret.strip()
     if not secret:
-        raise Unauthenticated(f"Cannot authenticate: the token is missing. {_HOW}")
+        raise Unauthenticated(f"Cannot authenticate: the token is missing. {_HINT}")
     if kind.lower() != "bearer":
         raise _no_token()
     return SentToken(_check_token(secret), by_cookie=False)
@@ -129,4 +129,4 @@ def _check_token(secret: str) -> str:
 
 
 def _no_token() -> Unauthenticated:
-    return Unauthenticated(f"Cannot authenticate: this is not a token. {_HOW}")
+    return Unauthenticated(f"Cannot authenticate: this is not a token. {_HINT}")

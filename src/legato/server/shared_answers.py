@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 T = TypeVar("T")
 
 
-class _Asked(NamedTuple):
+class _Computation(NamedTuple):
     version: Any
     task: asyncio.Task[Any]
 
@@ -31,7 +31,7 @@ class SharedAnswers:
     def __init__(self, keep_s: float, num_at_once: int) -> None:
         self._keep_s = keep_s
         self._turn = asyncio.Semaphore(num_at_once)
-        self._asked: dict[Hashable, _Asked] = {}
+        self._computations: dict[Hashable, _Computation] = {}
 
     async def get(self, key: Hashable, version: Any, compute: Callable[[], T]) -> T:
         """Return an answer, computed now or a moment ago. No two answers with one key are computed at once.
@@ -43,11 +43,11 @@ class SharedAnswers:
             compute: returns the answer; called in a thread. All requests that wait for the answer get its errors, later
                 requests do not.
         """
-        while (known := self._asked.get(key)) is not None and known.version < version and not known.task.done():
+        while (known := self._computations.get(key)) is not None and known.version < version and not known.task.done():
             await asyncio.wait([known.task])
         if known is None or known.version < version:
-            known = _Asked(version, asyncio.create_task(self._compute(compute)))
-            self._asked[key] = known
+            known = _Computation(version, asyncio.create_task(self._compute(compute)))
+            self._computations[key] = known
             known.task.add_done_callback(lambda _: self._keep(key, known))
         # If this request is cancelled, the computation continues for the others.
         answer: T = await asyncio.shield(known.task)
@@ -57,15 +57,15 @@ class SharedAnswers:
         async with self._turn:
             return await run_in_threadpool(compute)
 
-    def _keep(self, key: Hashable, asked: _Asked) -> None:
-        if asked.task.cancelled() or asked.task.exception() is not None:
-            self._drop(key, asked)
+    def _keep(self, key: Hashable, computation: _Computation) -> None:
+        if computation.task.cancelled() or computation.task.exception() is not None:
+            self._drop(key, computation)
         else:
-            asyncio.get_running_loop().call_later(self._keep_s, self._drop, key, asked)
+            asyncio.get_running_loop().call_later(self._keep_s, self._drop, key, computation)
 
-    def _drop(self, key: Hashable, asked: _Asked) -> None:
-        if self._asked.get(key) is asked:
-            del self._asked[key]
+    def _drop(self, key: Hashable, computation: _Computation) -> None:
+        if self._computations.get(key) is computation:
+            del self._computations[key]
 
 
 class Turns:

@@ -54,7 +54,7 @@ def add_up(changes: Iterable[Change], start: int = 0) -> StepLine:
     return StepLine(tuple(times[at] for at in kept), tuple(values[at] for at in kept))
 
 
-def thin(line: StepLine, since: float, until: float, most: int) -> StepLine:
+def downsample(line: StepLine, since: float, until: float, most: int) -> StepLine:
     """Return a line with at most ``most`` steps: the first, smallest, largest and last of each interval of time.
 
     Args:
@@ -70,7 +70,7 @@ def thin(line: StepLine, since: float, until: float, most: int) -> StepLine:
     kept: list[int] = []
     first = 0
     for at in range(1, len(line.times) + 1):
-        if at == len(line.times) or _find(line.times[at], since, length_s, num_stretches) != _find(
+        if at == len(line.times) or _find_interval(line.times[at], since, length_s, num_stretches) != _find_interval(
             line.times[first], since, length_s, num_stretches
         ):
             kept += _choose(line.values, first, at)
@@ -78,7 +78,7 @@ def thin(line: StepLine, since: float, until: float, most: int) -> StepLine:
     return StepLine(tuple(line.times[at] for at in kept), tuple(line.values[at] for at in kept))
 
 
-def _find(time: float, since: float, length_s: float, num_stretches: int) -> int:
+def _find_interval(time: float, since: float, length_s: float, num_stretches: int) -> int:
     return min(int((time - since) / length_s), num_stretches - 1) if length_s > 0 else 0
 
 

@@ -109,12 +109,12 @@ class Watch:
         self._job = job
         self.sees_only = asker.sees_only
         self._clock = asyncio.get_running_loop().time
-        self._asked_at = self._clock()
+        self._checked_at = self._clock()
 
     @property
     def left_s(self) -> float:
         """Seconds until the next check, and the next heartbeat."""
-        return max(self._asked_at + HEARTBEAT_S - self._clock(), 0.0)
+        return max(self._checked_at + HEARTBEAT_S - self._clock(), 0.0)
 
     @property
     def is_due(self) -> bool:
@@ -123,7 +123,7 @@ class Watch:
 
     async def is_admitted(self) -> bool:
         """Return whether the token is still valid, and its user may still see the job. Reads the store."""
-        self._asked_at = self._clock()
+        self._checked_at = self._clock()
         asker = await self._here.authenticator.recognize_again(self._secret)
         if asker is None:
             return False

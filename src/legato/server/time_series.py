@@ -53,12 +53,12 @@ def read_metrics(
         num_points: maximum number of points of each series.
         has_steps: read the ledger too. False: the columns of ``steps`` are empty.
     """
-    logged: dict[str, Thinned[tuple[_Logged, float | None]]] = {}
+    logged: dict[str, Downsampled[tuple[_Logged, float | None]]] = {}
     for line in _LOGGED.read(metrics_file, after_step):
         for name, value in line.values.items():
             if not names or name in names:
                 if name not in logged:
-                    logged[name] = Thinned(num_points)
+                    logged[name] = Downsampled(num_points)
                 logged[name].add((line, value), value)
     series = []
     for name in sorted(logged):
@@ -72,7 +72,7 @@ def read_metrics(
                 tuple(value for _, value in points),
             )
         )
-    committed: Thinned[_Committed] = Thinned(num_points)
+    committed: Downsampled[_Committed] = Downsampled(num_points)
     if has_steps:
         for step in _COMMITTED.read(ledger_file, after_step):
             committed.add(step, step.step)
@@ -88,13 +88,13 @@ def read_metrics(
     )
 
 
-class Thinned(Generic[T]):
+class Downsampled(Generic[T]):
     """A sequence of points that keeps a bounded number of them: the smallest and largest of each interval.
 
     Args:
         most: maximum number of points to keep, at least 2. Until there are more, it keeps all.
 
-    >>> thinned = Thinned(4)
+    >>> thinned = Downsampled(4)
     >>> for value in [0.0, 1.0, 0.0, 0.0, 9.0, 0.0, 0.0, -5.0]:
     ...     thinned.add(value, value)
     >>> thinned.points

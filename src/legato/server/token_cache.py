@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 KEPT_S: Final = 1.0
 _MAX_TOKENS: Final = 1_000
-_MAX_PROVEN: Final = 10_000
+_MAX_VALID: Final = 10_000
 
 
 class TokenCache(Generic[T]):
@@ -27,7 +27,7 @@ class TokenCache(Generic[T]):
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[T, float]] = OrderedDict()
         self._num_forgotten = 0
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def find(self, key: str, now: float) -> T | None:
         """Return the cached answer about a token. None: read the store.
@@ -36,7 +36,7 @@ class TokenCache(Generic[T]):
             key: hash of the token.
             now: seconds since 1970.
         """
-        with self._turn:
+        with self._lock:
             found, at = self._known.get(key, (None, now))
             # If the clock was set back, the answer is not used, so that it never lasts longer.
             return found if 0 <= now - at < KEPT_S else None
@@ -65,7 +65,7 @@ class TokenCache(Generic[T]):
         >>> known.find("a", 5.0) is None
         True
         """
-        with self._turn:
+        with self._lock:
             if begun != self._num_forgotten:
                 return
             self._known[key] = (found, now)
@@ -75,7 +75,7 @@ class TokenCache(Generic[T]):
 
     def forget(self) -> None:
         """Clear the cache, because a token, a user or a role has changed."""
-        with self._turn:
+        with self._lock:
             self._num_forgotten += 1
             self._known.clear()
 
@@ -97,7 +97,7 @@ class ValidTokens:
         """Note that a token is valid."""
         self._keys[key] = None
         self._keys.move_to_end(key)
-        if len(self._keys) > _MAX_PROVEN:
+        if len(self._keys) > _MAX_VALID:
             self._keys.popitem(last=False)
 
     def forget(self, key: str) -> None:

@@ -58,7 +58,7 @@ class CodeFolder:
         return (self.path / sha256).is_dir()
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder during the block, so that no other thread or process adds or deletes code."""
         descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -124,7 +124,7 @@ class CodeFolder:
         return target
 
     def put(self, unpacked: Path, sha256: str) -> None:
-        """Move unpacked code to its place, unless the code is already stored. The caller must hold the lock, `turn`."""
+        """Move unpacked code to its place, unless the code is already stored. The caller must hold the `lock`."""
         if self.has(sha256):
             return
         unpacked.rename(self.path / sha256)
@@ -135,7 +135,7 @@ class CodeFolder:
             os.close(descriptor)
 
     def delete_purged(self, purged: Purged) -> None:
-        """Delete code that was deleted from the store. The caller must hold the lock, `turn`."""
+        """Delete code that was deleted from the store. The caller must hold the `lock`."""
         for sha256 in purged.uploads:
             # Rename it first, so that no reader finds only a part of it.
             gone = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))

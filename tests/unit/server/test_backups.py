@@ -360,7 +360,7 @@ def test_attempts_that_began_after_the_store_was_read_fit_it(
 ) -> None:
     (tmp_path / "order.json").write_bytes(msgspec.json.encode({"order": {"attempt": known}}))
     (tmp_path / "journal.json").write_bytes(msgspec.json.encode({"attempt": known, "token": "t"}))
-    restoring._fit(tmp_path, restoring._JobRow("j", restoring.Stage(stage), attempt))
+    restoring._adapt_attempt(tmp_path, restoring._JobRow("j", restoring.Stage(stage), attempt))
     assert msgspec.json.decode((tmp_path / "order.json").read_bytes())["order"]["attempt"] == want
     assert msgspec.json.decode((tmp_path / "journal.json").read_bytes()) == {"attempt": want, "token": "t"}
 

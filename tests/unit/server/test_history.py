@@ -11,7 +11,7 @@ from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 from legato.api.pool import StepLine
 from legato.control.records import DeclaredSlot, Node, Queue, Verdict
 from legato.control.store import history
-from legato.server.step_lines import add_up, draw_held, thin
+from legato.server.step_lines import add_up, downsample, draw_held
 
 
 @pytest.fixture
@@ -133,15 +133,15 @@ def test_a_thinned_line_keeps_what_is_seen() -> None:
     changes = [(draw.uniform(0, 1000), draw.choice([-1, 1])) for _ in range(5000)]
     line = add_up([*changes, (500.0, 1000), (500.1, -1000)])
     for most in (4, 40, 100):
-        thinned = thin(line, 0, 1000, most)
+        thinned = downsample(line, 0, 1000, most)
         assert len(thinned.times) <= most
         assert thinned.times == tuple(sorted(thinned.times))
         assert max(thinned.values) == max(line.values) and min(thinned.values) == min(line.values)
         assert (thinned.times[0], thinned.values[0]) == (line.times[0], line.values[0])
         assert (thinned.times[-1], thinned.values[-1]) == (line.times[-1], line.values[-1])
         assert set(zip(thinned.times, thinned.values, strict=True)) <= set(zip(line.times, line.values, strict=True))
-    assert thin(line, 0, 1000, 10_000) is line
-    assert len(thin(StepLine((1, 2, 3, 4, 5), (1, 2, 3, 4, 5)), 1, 1, 4).times) <= 4, "no time at all"
+    assert downsample(line, 0, 1000, 10_000) is line
+    assert len(downsample(StepLine((1, 2, 3, 4, 5), (1, 2, 3, 4, 5)), 1, 1, 4).times) <= 4, "no time at all"
 
 
 def test_a_line_is_the_sum_of_its_spans() -> None:

@@ -17,7 +17,7 @@ from tests.unit.server.platform import NOW, Platform, check_problem
 from legato.control.stages import Stage
 from legato.server import json_lines as lines_module
 from legato.server.json_lines import Lines
-from legato.server.time_series import Thinned
+from legato.server.time_series import Downsampled
 
 
 def write_lines(file: Path, *lines: Any, cut_off: str = "") -> None:
@@ -108,7 +108,7 @@ def test_what_a_program_puts_in_the_place_of_a_record_is_not_read(platform: Plat
 
 
 def thin_out(values: Sequence[float | None], most: int) -> list[tuple[int, float | None]]:
-    thinned: Thinned[tuple[int, float | None]] = Thinned(most)
+    thinned: Downsampled[tuple[int, float | None]] = Downsampled(most)
     for place, value in enumerate(values):
         thinned.add((place, value), value)
     return thinned.points

@@ -55,7 +55,7 @@ def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() ->
         asking[0].cancel()
         work.may_end.set()
         assert await asyncio.gather(*asking[1:]) == [1] * 19, "who goes away ends nothing"
-        await wait_until(lambda: not shared._asked)
+        await wait_until(lambda: not shared._computations)
         assert await shared.get("a", 1, work.compute) == 2
         kept = SharedAnswers(keep_s=LIMIT_S, num_at_once=9)
         assert [await kept.get("a", 1, work.compute) for _ in range(3)] == [3, 3, 3]
@@ -108,7 +108,7 @@ def test_waiting_users_get_an_error_and_it_is_not_kept() -> None:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was drawn: for whom."""
-    monkeypatch.setattr(services, "PICTURES_S", LIMIT_S)
+    monkeypatch.setattr(services, "POOL_VIEWS_S", LIMIT_S)
     found: list[Any] = []
     draw = pool.draw_timeline
 
@@ -149,7 +149,7 @@ def test_after_an_event_the_picture_is_a_new_one(drawn: list[Any], platform: Pla
 
 def test_shares_are_counted_once_for_all(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
-    monkeypatch.setattr(platform.services.pictures, "_keep_s", LIMIT_S)
+    monkeypatch.setattr(platform.services.pool_views, "_keep_s", LIMIT_S)
     with platform.stream("events?after=now", who="admin") as messages:
         platform.submit()
         next(messages)

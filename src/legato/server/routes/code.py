@@ -89,7 +89,7 @@ def _keep(here: Services, archive: Path, sha256: str, asker: Submitter) -> Respo
     _check_room(here, sha256, num_bytes, asker)
     is_there = here.code.has(sha256)
     unpacked = archive if is_there else here.code.unpack(archive)
-    with here.code.turn():
+    with here.code.lock():
         # Check again: meanwhile another upload may have stored the code, or the server may have deleted it.
         is_there = here.code.has(sha256)
         if not is_there:

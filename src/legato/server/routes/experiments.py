@@ -17,7 +17,7 @@ from legato.core.errors import BadField
 from legato.server.answers import Answer, Listed, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
-from legato.server.launches import Wishes, check_places_here, make_run
+from legato.server.launches import RunChanges, check_places_here, make_run
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
 from legato.server.services import Here, Services
@@ -91,7 +91,7 @@ def run_experiment(
     found = here.store.experiments.find(experiment, asker)
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run experiment '{found.name}'", project, asker)
-    wishes = Wishes(
+    changes = RunChanges(
         priority=here.settings.default_priority if given.priority is None else given.priority,
         min_nodes=given.min_nodes,
         max_nodes=given.max_nodes,
@@ -100,7 +100,7 @@ def run_experiment(
         seed=given.seed,
     )
     new = [
-        _make(definition, found, project.queue, wishes, here, asker, frameworks)
+        _make(definition, found, project.queue, changes, here, asker, frameworks)
         for definition in _choose(found, given.definitions, here, asker)
     ]
     most = here.settings.max_queued_jobs
@@ -129,7 +129,7 @@ def _make(
     definition: Definition,
     experiment: Experiment,
     queue: str,
-    wishes: Wishes,
+    changes: RunChanges,
     here: Services,
     asker: Asker,
     frameworks: OfferedFrameworks,
@@ -138,7 +138,7 @@ def _make(
     if definition.code is not None and not here.code.has(definition.code):
         raise missing_code(definition.code)
     files = None if definition.code is None else here.code.names.list(definition.code)
-    new = make_run(definition, framework, files, asker.name, wishes, queue=queue, experiment=experiment)
+    new = make_run(definition, framework, files, asker.name, changes, queue=queue, experiment=experiment)
     check_places_here(here, f"Cannot run training definition '{definition.name}'", new, asker.name)
     return new
 

@@ -34,7 +34,7 @@ _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
 def explain(job: str, here: Here, asker: CurrentUser, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """Explain why a job is in its stage, and why it has its number of slots."""
     found = here.store.jobs.find(job, asker)
-    return Answer(Explainer(here.store, asker, here.now()).explain(found, _latest(here, found.id), limit))
+    return Answer(Explainer(here.store, asker, here.now()).explain(found, _find_last_decision(here, found.id), limit))
 
 
 @router.get("/jobs/{job}/attempts", **responses(Listed[Attempt], errors=(404,)))
@@ -90,7 +90,7 @@ def get_metrics(
     return Answer(metrics)
 
 
-def _latest(here: Services, job: str) -> Decision | None:
+def _find_last_decision(here: Services, job: str) -> Decision | None:
     """Return the last decision of this server for a job. None: it made none."""
     decisions = here.loop.decisions
     if decisions is None:

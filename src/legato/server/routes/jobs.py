@@ -25,7 +25,7 @@ from legato.server.authentication import CurrentUser
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.etags import answer_unchanged, is_known, make_tag
 from legato.server.frameworks import Frameworks
-from legato.server.launches import check_places_here, find_files, run_by, warn_of_limits
+from legato.server.launches import check_places_here, find_files, prepare_job, warn_of_limits
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
@@ -347,7 +347,7 @@ def _make_checked(
         if new.code is not None:
             check_sha256(new.code)
     else:
-        new = run_by(new, framework, find_files(new.code, here, asker), asker.name)
+        new = prepare_job(new, framework, find_files(new.code, here, asker), asker.name)
     work = read_work(new.spec)
     check_work(
         work, name=new.name, min_workers=new.min_workers, max_workers=new.max_workers, has_code=new.code is not None

@@ -122,7 +122,7 @@ async def get_timeline(
 
     # The times as the request gives them. An omitted end means the present, which differs with every request.
     key = ("timeline", asker.sees_only, by, since, until, points, these)
-    return Encoded(await here.pictures.get(key, here.feed.last, draw))
+    return Encoded(await here.pool_views.get(key, here.feed.last, draw))
 
 
 @router.get("/moves", **responses(Listed[SlotMove]))

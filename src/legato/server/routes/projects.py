@@ -19,7 +19,7 @@ from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
-from legato.server.launches import Wishes, check_definition, check_places_here, find_files, make_run
+from legato.server.launches import RunChanges, check_definition, check_places_here, find_files, make_run
 from legato.server.planning import check_queue
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
@@ -162,8 +162,8 @@ def _make_planned(definition: str, here: Services, asker: Asker, frameworks: Off
     check_may_add(f"run training definition '{found.name}'", project, asker)
     framework = frameworks.find_again(found.framework, found.name)
     files = None if found.code is None else here.code.names.list(found.code)
-    wishes = Wishes(priority=here.settings.default_priority)
-    new = make_run(found, framework, files, asker.name, wishes, queue=project.queue)
+    changes = RunChanges(priority=here.settings.default_priority)
+    new = make_run(found, framework, files, asker.name, changes, queue=project.queue)
     check_queue(here.store, new.queue, asker)
     return new
 

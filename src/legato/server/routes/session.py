@@ -75,7 +75,7 @@ async def begin_session(body: NewSession, request: Request, here: Here) -> Respo
 
 @router.get("/session", **responses(Session))
 def get_session(here: Here, asker: CurrentUser, given: CurrentToken) -> Response:
-    """Return the user of the request's session or token, and the CSRF value that changes by cookie need."""
+    """Return the user of the request's session or token, and the CSRF value that a browser sends with changes."""
     token = here.store.tokens.find(given.secret)
     return Answer(Session(asker.name, asker.role, make_csrf(given.secret), token.expires_at))
 

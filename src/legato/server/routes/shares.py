@@ -43,7 +43,7 @@ async def list_shares(here: Here, asker: CurrentUser) -> Response:
         return _describe(here, snapshot, make_rules(here.settings))
 
     # Computed for all queues at once; each asker gets the queues that it may see.
-    parts = await here.pictures.get("shares", here.feed.last, describe)
+    parts = await here.pool_views.get("shares", here.feed.last, describe)
     seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
 
