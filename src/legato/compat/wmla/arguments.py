@@ -55,7 +55,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         main: the main file, relative to the model directory, or an absolute path on the machines.
         model_directory: the name of the model directory.
         arguments: of the program.
-        num_nodes: ``--numWorker``: how many workers, as WMLA counts them.
+        num_nodes: ``--numWorker``: the number of WMLA's workers.
         num_devices: ``--workerDeviceNum`` or ``--gpuPerWorker``: GPUs of each of these workers.
         max_workers: ``--edt-options maxWorkers=``.
         group: the instance group or consumer; None: the default one.

@@ -96,7 +96,7 @@ class CopiedStream(io.TextIOBase):
         return self._stream.fileno()
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]  # the base class has none, but a place for one
+    def encoding(self) -> str:  # type: ignore[override]  # the base class declares it as an attribute
         """The encoding of the copied stream."""
         return self._stream.encoding
 

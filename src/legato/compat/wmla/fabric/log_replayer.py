@@ -76,7 +76,7 @@ class LogReplayer:
         (self._home / names.HISTORY_FILE).unlink(missing_ok=True)
 
     def pass_on(self, log: TrainingLog) -> None:
-        """Pass on the entries since the last call; the first call passes on all entries of the job.
+        """Pass on the entries since the last call; the first call begins with the first entry of the job.
 
         A long history is passed on in parts. Each call passes on at least one entry more than the log has new ones, so
         the replay ends.

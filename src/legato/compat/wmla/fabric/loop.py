@@ -69,7 +69,10 @@ class Engine(Protocol):
     def evaluate(
         self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
     ) -> dict[str, float]:
-        """Return the metrics over a data set, the same on every worker; ``on_batch`` receives those of own batches."""
+        """Return the metrics over a data set, the same on every worker.
+
+        ``on_batch`` receives the metrics of each batch that this worker computes.
+        """
 
     def save(self, directory: Path, label: int | str) -> None:
         """Write the model and its optimizer's state to ``model_epoch_LABEL…``, each file completely or not at all."""

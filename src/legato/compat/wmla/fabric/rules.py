@@ -42,8 +42,8 @@ class TrainArguments(NamedTuple):
 
         Args:
             num_cores: of this machine.
-            num_slots: number of workers that may share the machine. Each has its part of the cores, and computes on one
-                of them.
+            num_slots: number of workers that may share the machine. Each gets an equal part of the cores, and needs one
+                of them itself.
 
         >>> plan = TrainArguments(1, 1, 1, 1, 1, num_dataloader_threads=4)
         >>> plan.num_loaders(32, 4), plan.num_loaders(12, 4), plan.num_loaders(2, 4)

@@ -42,8 +42,8 @@ class Together:
         """Run an action. Every worker must call this at the same place of its loop.
 
         Args:
-            act: called without gradients; the random generators are restored afterwards. It may check whether its
-                worker is rank 0.
+            act: called on every worker, without gradients; the random generators are restored afterwards. It may check
+                whether its worker is rank 0.
 
         Returns:
             The result of one worker, the same on all workers.

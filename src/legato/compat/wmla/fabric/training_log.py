@@ -27,7 +27,7 @@ class TrainingLog:
         num_engines: number of micro-batches in a step, which is also the maximum number of workers that compute.
     """
 
-    # The name with which stored checkpoints say what belongs to their training; see `TrainingState.fingerprint`.
+    # The class's former name, which is part of the fingerprint in stored checkpoints; see `TrainingState.fingerprint`.
     __qualname__ = "Diary"
 
     def __init__(self, num_samples: int, batch_size: int, num_engines: int) -> None:

@@ -1,6 +1,6 @@
 """Finds out from its source whether a program has an option ``--numWorker``. Reads source files; runs nothing.
 
-WMLA's command reads the ``--numWorker`` of a submission itself. A program with an option of this name would train with
+The platform reads the ``--numWorker`` of a submission itself. A program with an option of this name would train with
 its own default, and so with steps of another size, if the launcher did not pass the number on.
 """
 
