@@ -19,12 +19,13 @@ from legato.compat.elasticdl.flags import FLAGS, POSITIONAL, REMOVED, Flag
 from legato.core.errors import UsageError
 
 _ON: Final = frozenset({"true", "yes", "t", "y"})
+_EFFECTS: Final = {"used": "", "accepted": "no effect: ", "refused": "not supported: "}
 _DESCRIPTIONS: Final = {
     "train": "Submit a training job.",
-    "evaluate": "Evaluate a model (not supported; says what to use).",
-    "predict": "Predict with a model (not supported; says what to use).",
-    "zoo": "Make an image of a model zoo.",
-    "zoo init": "Write ./Dockerfile.",
+    "evaluate": "Not supported: print what to use instead to evaluate a model.",
+    "predict": "Not supported: print what to use instead to predict with a model.",
+    "zoo": "Make a Docker image with the programs of a model zoo.",
+    "zoo init": "Write a Dockerfile into the current folder.",
     "zoo build": "Build the image with Docker.",
     "zoo push": "Push the image with Docker.",
     "pods": "List masters and workers of jobs, as 'kubectl get pods' would.",
@@ -115,7 +116,7 @@ def explain_unknown(asked: ParsedCommand) -> list[str]:
             if not sentences:
                 sentences.append(f"'{word}' belongs to no flag and is ignored.")
         elif name in REMOVED:
-            sentences.append(f"--{name} is of an early release and is ignored.")
+            sentences.append(f"--{name} is a flag of an early release of ElasticDL and is ignored.")
         else:
             near = difflib.get_close_matches(name, names, n=1)
             sentences.append(f"{word.partition('=')[0]} is unknown and is ignored." + _suggest(near))
@@ -186,7 +187,7 @@ class _Parser(argparse.ArgumentParser):
         options: dict[str, Any] = {
             "default": argparse.SUPPRESS,
             "required": flag.is_required,
-            "help": flag.why.replace("%", "%%"),
+            "help": (_EFFECTS[flag.effect] + flag.why).replace("%", "%%"),
         }
         if flag.choices:
             options["choices"] = flag.choices

@@ -48,50 +48,62 @@ def _text(name: str, effect: Effect, why: str, default: str = "") -> Flag:
 
 _JOB_SERVICE: Final = "for programs of the Keras job service, which are not supported"
 _PARAMETER_SERVER: Final = "for parameter servers, which Legato does not use"
-_IMAGE: Final = "jobs of the local engine run without a container; it is written into the manifest"
-_SLOT: Final = "checked; a worker has one slot: one GPU, or its share of the CPU"
+_IMAGE: Final = "Legato runs jobs without a container; only the manifest of --yaml contains it"
+_REPLACED: Final = "Legato always replaces a worker that dies or hangs"
+_SLOT: Final = "Legato only checks the value; a worker has one slot: one GPU, or its share of the CPU"
 
 _COMMON: Final = (
     Flag("job_name", "text", None, "used", "name of the job", is_required=True),
     _text("image_name", "accepted", _IMAGE),
     _text("worker_image", "accepted", _IMAGE),
-    _text("namespace", "accepted", "there is no cluster; it is written into the manifest", "default"),
-    _text("job_command", "used", "what each worker runs"),
-    Flag("distribution_strategy", "text", "ParameterServerStrategy", "used", "AllreduceStrategy only", STRATEGIES),
-    _text("envs", "used", "variables of the workers"),
-    _text("populate_env_names", "accepted", "there is no master whose variables could be copied"),
-    _text("volume", "used", "folders by host_path"),
+    _text("namespace", "accepted", "Legato uses no cluster; only the manifest of --yaml contains it", "default"),
+    _text("job_command", "used", "the command that each worker runs"),
+    Flag(
+        "distribution_strategy",
+        "text",
+        "ParameterServerStrategy",
+        "used",
+        "only AllreduceStrategy is supported",
+        STRATEGIES,
+    ),
+    _text("envs", "used", "environment variables of the workers: NAME=VALUE,NAME=VALUE"),
+    _text("populate_env_names", "accepted", "Legato has no master process to copy variables from; use --envs"),
+    _text("volume", "used", "folders of this machine, each with host_path and mount_path"),
     Flag("image_pull_policy", "text", "Always", "accepted", _IMAGE, ("Never", "IfNotPresent", "Always")),
-    Flag("restart_policy", "text", "Never", "accepted", "dead workers are replaced", ("Never", "OnFailure", "Always")),
-    _text("cluster_spec", "accepted", "there is no cluster whose pods it could change"),
-    _text("cluster_spec_json", "accepted", "there is no cluster whose pods it could change"),
-    _text("yaml", "used", "the file into which the manifest is written; nothing is submitted"),
-    Flag("force_use_kube_config_file", "switch", False, "accepted", "there is no cluster"),
-    _text("log_file_path", "accepted", "logs are kept: legato logs"),
-    Flag("log_level", "level", "INFO", "accepted", "there is no master that writes its own log", LEVELS),
-    _text("aux_params", "used", "exact_num_workers=True, min_workers=N; others are ignored"),
-    _text("extra_pypi_index", "accepted", "nothing is installed for a job"),
-    Flag("num_workers", "count", 2, "used", "workers at most"),
+    Flag("restart_policy", "text", "Never", "accepted", _REPLACED, ("Never", "OnFailure", "Always")),
+    _text("cluster_spec", "accepted", "Legato uses no cluster and has no pods to change"),
+    _text("cluster_spec_json", "accepted", "Legato uses no cluster and has no pods to change"),
+    _text("yaml", "used", "write the manifest into this file, and submit nothing"),
+    Flag("force_use_kube_config_file", "switch", False, "accepted", "Legato uses no cluster"),
+    _text("log_file_path", "accepted", "Legato keeps the logs itself; show them with 'legato logs'"),
+    Flag("log_level", "level", "INFO", "accepted", "Legato has no master process with a log", LEVELS),
+    _text(
+        "aux_params",
+        "used",
+        "exact_num_workers=True and min_workers=N set the number of workers; other names have no effect",
+    ),
+    _text("extra_pypi_index", "accepted", "Legato installs nothing for a job"),
+    Flag("num_workers", "count", 2, "used", "maximum number of workers"),
     Flag("num_ps_pods", "count", 0, "refused", _PARAMETER_SERVER),
-    Flag("num_minibatches_per_task", "count", 8, "used", "mini-batches of a task"),
+    Flag("num_minibatches_per_task", "count", 8, "used", "mini-batches per task, if the program does not set them"),
     Flag("minibatch_size", "count", 64, "accepted", _JOB_SERVICE),
     Flag("num_epochs", "count", 1, "accepted", _JOB_SERVICE),
     Flag("max_step", "count", 0, "accepted", _JOB_SERVICE),
     _text("master_resource_request", "accepted", _SLOT, "cpu=0.1,memory=1024Mi"),
     _text("master_resource_limit", "accepted", _SLOT),
     _text("worker_resource_request", "accepted", _SLOT, "cpu=1,memory=4096Mi"),
-    _text("worker_resource_limit", "used", "memory and CPU of each worker at most"),
+    _text("worker_resource_limit", "used", "memory and CPU limit of each worker"),
     _text("ps_resource_request", "accepted", _PARAMETER_SERVER, "cpu=1,memory=4096Mi"),
     _text("ps_resource_limit", "accepted", _PARAMETER_SERVER),
-    _text("master_pod_priority", "accepted", "there is no master that could wait for a place"),
+    _text("master_pod_priority", "accepted", "Legato has no master process that needs a slot"),
     _text("worker_pod_priority", "used", "the job's priority"),
     _text("ps_pod_priority", "accepted", _PARAMETER_SERVER),
-    Flag("need_pod_manager", "switch", True, "accepted", "always so"),
-    Flag("need_task_manager", "switch", True, "accepted", "always so"),
-    Flag("task_fault_tolerance", "switch", True, "accepted", "always so"),
-    Flag("relaunch_timeout_worker", "switch", False, "accepted", "silent workers are replaced within seconds"),
-    Flag("need_tf_config", "switch", False, "refused", "for TensorFlow's own strategies, which are not supported"),
-    Flag("relaunch_on_worker_failure", "count", 1, "accepted", "dead workers are replaced"),
+    Flag("need_pod_manager", "switch", True, "accepted", "it is always on"),
+    Flag("need_task_manager", "switch", True, "accepted", "it is always on"),
+    Flag("task_fault_tolerance", "switch", True, "accepted", "it is always on"),
+    Flag("relaunch_timeout_worker", "switch", False, "accepted", _REPLACED),
+    Flag("need_tf_config", "switch", False, "refused", "Legato does not train with TensorFlow's own strategies"),
+    Flag("relaunch_on_worker_failure", "count", 1, "accepted", _REPLACED),
     _text("model_zoo", "accepted", _JOB_SERVICE),
     _text("model_def", "accepted", _JOB_SERVICE),
     _text("feed", "accepted", _JOB_SERVICE, "feed"),
@@ -117,7 +129,7 @@ _COMMON: Final = (
     Flag("get_model_steps", "count", 1, "accepted", _PARAMETER_SERVER),
 )
 
-_CHIEF: Final = "there is no chief and no evaluator under AllreduceStrategy"
+_CHIEF: Final = "AllreduceStrategy uses no chief and no evaluator"
 
 _LATE: Final = tuple(
     flag._replace(is_late=True)
@@ -129,17 +141,17 @@ _LATE: Final = tuple(
         _text("evaluator_resource_request", "accepted", _CHIEF, "cpu=1,memory=4096Mi"),
         _text("evaluator_resource_limit", "accepted", _CHIEF),
         _text("evaluator_pod_priority", "accepted", _CHIEF),
-        Flag("num_evaluators", "count", 0, "refused", _CHIEF),
+        Flag("num_evaluators", "count", 0, "accepted", _CHIEF),
         Flag("ps_is_critical", "switch", True, "accepted", _PARAMETER_SERVER),
-        _text("critical_worker_index", "accepted", "no worker is critical: all may join and leave", "default"),
+        _text("critical_worker_index", "accepted", "no worker is critical: each may join and leave", "default"),
         Flag("ps_relaunch_max_num", "count", 1, "accepted", _PARAMETER_SERVER),
         _text("launch_worker_after_ps_running", "accepted", _PARAMETER_SERVER, "default"),
-        Flag("enable_automate_memory", "switch", True, "accepted", "--worker_resource_limit sets the limit of memory"),
+        Flag("enable_automate_memory", "switch", True, "accepted", "set a memory limit with --worker_resource_limit"),
     )
 )
 
 _SERVICE: Final = Flag(
-    "need_elasticdl_job_service", "switch", False, "refused", "programs of the Keras job service are not supported"
+    "need_elasticdl_job_service", "switch", False, "refused", "Legato does not run programs of the Keras job service"
 )
 
 
@@ -156,17 +168,17 @@ FLAGS: Final[dict[str, tuple[Flag, ...]]] = {
         _text("prediction_outputs_processor", "accepted", _JOB_SERVICE, "PredictionOutputsProcessor"),
     ),
     "zoo init": (
-        _text("base_image", "used", "base of the image; with Python 3.11 or later", "python:3.11"),
-        _text("extra_pypi_index", "used", "a second index of packages"),
-        _text("cluster_spec", "used", "copied into the image"),
-        _text("local_pkg_dir", "used", "packages that are installed from a folder"),
+        _text("base_image", "used", "base image; it must have Python 3.11 or later", "python:3.11"),
+        _text("extra_pypi_index", "used", "URL of a second package index"),
+        _text("cluster_spec", "used", "a file that is copied into the image"),
+        _text("local_pkg_dir", "used", "a folder whose packages are installed in the image"),
         _text("model_zoo", "used", "the folder with the programs", "."),
     ),
     "zoo build": (Flag("image", "text", None, "used", "name of the image", is_required=True),),
     "zoo push": (),
     "pods": (
-        _text("job_name", "used", "only this job"),
-        Flag("all", "switch", False, "used", "also jobs that have ended"),
+        _text("job_name", "used", "list only this job"),
+        Flag("all", "switch", False, "used", "also list jobs that have ended"),
     ),
 }
 """The flags of each command. The command `pods` exists only in Legato."""

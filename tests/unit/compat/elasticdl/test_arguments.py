@@ -113,9 +113,9 @@ def test_unknown_flags_are_ignored_and_reported() -> None:
     asked = read_arguments([*TRAIN, "--use_go_ps=true", "--num_workres", "3", "--tensorboard_log_dir", "/x", "-v"])
     assert asked.unknown == ("--use_go_ps=true", "--num_workres", "3", "--tensorboard_log_dir", "/x", "-v")
     assert explain_unknown(asked) == [
-        "--use_go_ps is of an early release and is ignored.",
+        "--use_go_ps is a flag of an early release of ElasticDL and is ignored.",
         "--num_workres is unknown and is ignored. Did you mean --num_workers?",
-        "--tensorboard_log_dir is of an early release and is ignored.",
+        "--tensorboard_log_dir is a flag of an early release of ElasticDL and is ignored.",
         "-v is unknown and is ignored.",
     ]
     assert asked.values["num_workers"] == 2

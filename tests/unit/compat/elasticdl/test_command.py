@@ -52,7 +52,7 @@ def test_a_job_is_submitted(here: Path, platform: Platform, capsys: pytest.Captu
     told = capsys.readouterr()
     assert told.out == ""
     lines = told.err.splitlines()
-    assert lines[0] == "elasticdl: notice: --use_go_ps is of an early release and is ignored."
+    assert lines[0] == "elasticdl: notice: --use_go_ps is a flag of an early release of ElasticDL and is ignored."
     assert "Master launched." in lines
     assert "ElasticDL job mnist was successfully submitted. The master pod is: elasticdl-mnist-master." in lines, (
         "scripts look for it"

@@ -51,7 +51,7 @@ def test_the_command_of_the_tutorial(here: Path) -> None:
     }
     mounted, accepted = found.notices
     assert f"/data is {here}/data" in mounted
-    assert accepted.startswith("Without effect: --image_name (jobs of the local engine run without a container")
+    assert accepted.startswith("Without effect: --image_name (Legato runs jobs without a container")
 
 
 def test_the_command_of_elasticdls_readme_gets_an_error_about_keras(here: Path) -> None:
