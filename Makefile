@@ -15,7 +15,7 @@ CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -pr
 
 .PHONY: demo console test soak test-console test-tensorflow test-torch lint lint-console bench clean
 
-# The demo needs no console; who goes on to `legato up` has it.
+# The demo itself needs no console. It is built for users who start `legato up` afterwards.
 demo: $(READY)
 	-@$(MAKE) --no-print-directory console
 	$(BIN)/python examples/demo.py

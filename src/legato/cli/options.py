@@ -154,7 +154,7 @@ HeartbeatLimit = Annotated[
     typer.Option(
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Seconds of silence after which Legato replaces a worker whose process does not compute.",
+        help="Replace a worker that sends no heartbeat for this many seconds, unless its process computes or waits.",
     ),
 ]
 CollectiveLimit = Annotated[
@@ -162,13 +162,15 @@ CollectiveLimit = Annotated[
     typer.Option(
         parser=read_seconds("the collective limit", 1800),
         metavar="SECONDS",
-        help="Seconds without any progress after which Legato replaces a worker that hangs.",
+        help="Replace a worker that neither computes nor makes progress for this many seconds.",
     ),
 ]
 GuestOption = Annotated[
     str | None,
     typer.Option(
-        "--guest", metavar="MODULE:FUNCTION", help="A plugin that runs in the driver's process, with its options."
+        "--guest",
+        metavar="MODULE:FUNCTION",
+        help="A plugin that runs in the driver's process. Its options follow: 'MODULE:FUNCTION NAME=VALUE'.",
     ),
 ]
 StartOption = Annotated[

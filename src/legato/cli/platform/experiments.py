@@ -12,13 +12,13 @@ from legato.cli.entry import Entry, enter, make_group
 from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import (
     DataOption,
-    LabelOption,
     OutputOption,
     ParameterOption,
     PriorityOption,
-    ProjectOption,
     SeedOption,
     ServerOption,
+    label_option,
+    project_option,
 )
 from legato.cli.platform.project_options import (
     ArgumentsOption,
@@ -30,6 +30,7 @@ from legato.cli.platform.project_options import (
     NodesOption,
     Title,
     check_said,
+    definitions_option,
 )
 from legato.cli.terminal.columns import EXPERIMENT_COLUMNS
 from legato.cli.terminal.formatting import read_label, read_parameter
@@ -47,7 +48,7 @@ experiments = make_group("experiments", "List, create and run experiments.", "le
 @experiments.callback(invoke_without_command=True)
 def list_experiments(
     context: typer.Context,
-    project: ProjectOption = None,
+    project: Annotated[str | None, project_option("Only experiments of this project.")] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
@@ -112,7 +113,9 @@ def change_experiment(
     experiment: ExperimentRef,
     name: NewName = None,
     definition: DefinitionsOption = None,
-    data: Annotated[str | None, typer.Option(metavar="PATH|none", help="Data directory on the nodes.")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="PATH|none", help="Data directory on the nodes; none: no directory.")
+    ] = None,
     arguments: ArgumentsOption = None,
     description: DescriptionOption = None,
     server: ServerOption = None,
@@ -140,12 +143,14 @@ def delete_experiment(experiment: ExperimentRef, server: ServerOption = None) ->
 
 def run_experiment(
     experiment: ExperimentRef,
-    definition: DefinitionsOption = None,
+    definition: Annotated[
+        list[str] | None, definitions_option("Run only this training definition. Repeatable. [default: all]")
+    ] = None,
     nodes: NodesOption = None,
     parameter: ParameterOption = None,
     seed: SeedOption = None,
     priority: PriorityOption = None,
-    label: LabelOption = None,
+    label: Annotated[list[str] | None, label_option("Label of each job. Repeatable.")] = None,
     key: Annotated[
         str | None,
         typer.Option(

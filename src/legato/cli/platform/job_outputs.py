@@ -157,7 +157,12 @@ def metrics(
     after_step: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="Only values after this step.")] = None,
     points: Annotated[
         int,
-        typer.Option(min=2, max=10_000, metavar="NUMBER", help="Maximum number of points per line. Extremes are kept."),
+        typer.Option(
+            min=2,
+            max=10_000,
+            metavar="NUMBER",
+            help="Maximum number of points per metric. Highest and lowest values are kept.",
+        ),
     ] = 1000,
     output: OutputOption = Output.table,
     server: ServerOption = None,

@@ -12,19 +12,20 @@ from legato.cli.entry import Entry
 from legato.cli.platform.completion import complete_definitions, complete_experiments, complete_stages
 from legato.cli.platform.connecting import find_job, open_client
 from legato.cli.platform.options import (
-    LabelOption,
+    ChangedPriorityOption,
+    ChangedQueueOption,
+    ChangedWorkersOption,
     LimitOption,
     MaxWorkersOption,
     MinWorkersOption,
     OutputOption,
     PlatformJob,
-    PriorityOption,
-    ProjectOption,
-    QueueOption,
     ServerOption,
     WaitOption,
     WatchOption,
-    WorkersOption,
+    label_option,
+    project_option,
+    queue_option,
 )
 from legato.cli.terminal.formatting import clean, count_slots, read_duration, read_label, tell_when
 from legato.cli.terminal.output import Output, make_table, watch, write
@@ -55,16 +56,16 @@ def ps(
         ),
     ] = None,
     owner: Annotated[str | None, typer.Option(metavar="USER", help="Only jobs of this user.")] = None,
-    queue: QueueOption = None,
-    label: LabelOption = None,
+    queue: Annotated[str | None, queue_option("Only jobs of this queue.")] = None,
+    label: Annotated[list[str] | None, label_option("Only jobs with this label. Repeatable.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", "-n", metavar="NAME", help="Only jobs whose name begins with this.")
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Only jobs whose name begins with this text.")
     ] = None,
     search: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Only jobs with this text in their name or id; case does not matter."),
     ] = None,
-    project: ProjectOption = None,
+    project: Annotated[str | None, project_option("Only jobs of this project.")] = None,
     experiment: Annotated[
         str | None,
         typer.Option(metavar="EXPERIMENT", help="Only jobs of this experiment.", autocompletion=complete_experiments),
@@ -78,7 +79,7 @@ def ps(
     again: WatchOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List jobs, with the number of GPUs that each has, and the reason."""
+    """List jobs that have not ended (--all: all jobs), how many GPUs each has, and why."""
     stages = _read_stages(stage) or (None if every else _GOES_ON)
     labels = dict(_read_labels(label, example="team=vision"))
     client = open_client(server, is_watching=again)
@@ -142,12 +143,12 @@ def _find_losses(job: Job, count: int) -> list[TrainingEvent]:
 
 def change(
     job: PlatformJob,
-    workers: WorkersOption = None,
+    workers: ChangedWorkersOption = None,
     min_workers: MinWorkersOption = None,
     max_workers: MaxWorkersOption = None,
-    priority: PriorityOption = None,
-    queue: QueueOption = None,
-    label: LabelOption = None,
+    priority: ChangedPriorityOption = None,
+    queue: ChangedQueueOption = None,
+    label: Annotated[list[str] | None, label_option("Label to set; KEY= removes it. Repeatable.")] = None,
     if_version: Annotated[
         int | None,
         typer.Option(
@@ -156,7 +157,7 @@ def change(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Change a job's priority, queue, bounds or labels, also while it trains. KEY= removes a label."""
+    """Change a job's priority, queue, number of workers or labels, also while it trains."""
     found = find_job(job, server)
     low, high = read_bounds(workers, min_workers, max_workers)
     said: dict[str, Any] = {"min_workers": low, "max_workers": high, "priority": priority, "queue": queue}

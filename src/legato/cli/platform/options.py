@@ -70,14 +70,53 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", "--force", help="R
 
 # ---------------------------------------------------------------- fields of a job
 
-NameOption = Annotated[
-    str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job. [default: the script's name]")
-]
+
+def name_option(text: str) -> Any:
+    """Return the option ``--name`` with a help text."""
+    return typer.Option("--name", "-n", metavar="NAME", help=text)
+
+
+def workers_option(text: str) -> Any:
+    """Return the option ``--workers`` with a help text."""
+    return typer.Option("--workers", metavar="[MIN..]MAX", help=text)
+
+
+def queue_option(text: str) -> Any:
+    """Return the option ``--queue`` with a help text."""
+    return typer.Option("--queue", "-q", metavar="NAME", help=text, autocompletion=complete_queues)
+
+
+def project_option(text: str) -> Any:
+    """Return the option ``--project`` with a help text."""
+    return typer.Option("--project", metavar="PROJECT", help=text, autocompletion=complete_projects)
+
+
+def priority_option(text: str) -> Any:
+    """Return the option ``--priority`` with a help text."""
+    return typer.Option("--priority", "-p", parser=read_whole("the priority", 7000), metavar="1..10000", help=text)
+
+
+def label_option(text: str) -> Any:
+    """Return the option ``--label`` with a help text."""
+    return typer.Option("--label", "-l", metavar="KEY=VALUE", help=text)
+
+
+def retries_option(text: str) -> Any:
+    """Return the option ``--retries`` with a help text."""
+    return typer.Option("--retries", parser=read_whole("the retries", 2), metavar="NUMBER", help=text)
+
+
+def threads_option(text: str) -> Any:
+    """Return the option ``--threads`` with a help text."""
+    return typer.Option("--threads", parser=read_whole("the number of threads", 1), metavar="NUMBER", help=text)
+
+
+NameOption = Annotated[str | None, name_option("Name of the job. [default: the script's name]")]
 WorkersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--workers", metavar="[MIN..]MAX", help="Number of workers: a maximum such as 4, or a range 1..4. [default: 1]"
-    ),
+    str | None, workers_option("Number of workers: a maximum such as 4, or a range 1..4. [default: 1]")
+]
+ChangedWorkersOption = Annotated[
+    str | None, workers_option("New number of workers: a maximum such as 4, or a range 1..4.")
 ]
 MinWorkersOption = Annotated[
     int | None,
@@ -93,25 +132,11 @@ MaxWorkersOption = Annotated[
 StaticOption = Annotated[
     bool, typer.Option("--static", help="Not elastic: always exactly the maximum number of workers.")
 ]
-QueueOption = Annotated[
-    str | None,
-    typer.Option("--queue", "-q", metavar="NAME", help="Queue of the job.", autocompletion=complete_queues),
-]
-ProjectOption = Annotated[
-    str | None,
-    typer.Option("--project", metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects),
-]
-PriorityOption = Annotated[
-    int | None,
-    typer.Option(
-        "--priority",
-        "-p",
-        parser=read_whole("the priority", 7000),
-        metavar="1..10000",
-        help="Priority; a higher one gets a larger share. [default: 5000]",
-    ),
-]
-LabelOption = Annotated[list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label. Repeatable.")]
+QueueOption = Annotated[str | None, queue_option("Queue of the job. [default: default]")]
+ChangedQueueOption = Annotated[str | None, queue_option("New queue of the job.")]
+PriorityOption = Annotated[int | None, priority_option("Priority; a higher one gets a larger share. [default: 5000]")]
+ChangedPriorityOption = Annotated[int | None, priority_option("New priority; a higher one gets a larger share.")]
+LabelOption = Annotated[list[str] | None, label_option("Label of the job. Repeatable.")]
 EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable of the workers. Repeatable."),
@@ -147,15 +172,7 @@ SeedOption = Annotated[
         "--seed", parser=read_whole("the seed", 0), metavar="NUMBER", help="Seed; replaces the one in the program."
     ),
 ]
-RetriesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--retries",
-        parser=read_whole("the retries", 2),
-        metavar="NUMBER",
-        help="Number of retries after a failure. [default: 0]",
-    ),
-]
+RetriesOption = Annotated[int | None, retries_option("Number of retries after a failure. [default: 0]")]
 MaxTimeOption = Annotated[
     str | None,
     typer.Option(
@@ -164,22 +181,14 @@ MaxTimeOption = Annotated[
         help="Stop the job, with a checkpoint, after this running time: 90s, 30m, 12h, 7d.",
     ),
 ]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        parser=read_whole("the number of threads", 1),
-        metavar="NUMBER",
-        help="Threads of each worker. Results depend on it. [default: 1]",
-    ),
-]
+ThreadsOption = Annotated[int | None, threads_option("Threads of each worker. Results depend on it. [default: 1]")]
 MicroBatchesOption = Annotated[
     int | None,
     typer.Option(
         "--micro-batches",
         parser=read_whole("the number of micro-batches", 16),
         metavar="NUMBER",
-        help="Micro-batches per step, if known. Legato then assigns no slots that cannot speed the job up.",
+        help="Micro-batches per step, if you know it. Legato then assigns no slots that cannot speed the job up.",
     ),
 ]
 CheckpointEveryOption = Annotated[
@@ -201,7 +210,7 @@ HeartbeatOption = Annotated[
         "--heartbeat-limit",
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Seconds of silence after which Legato replaces a worker whose process does not compute.",
+        help="Replace a worker that sends no heartbeat for this many seconds, unless its process computes or waits.",
     ),
 ]
 CollectiveOption = Annotated[
@@ -210,7 +219,7 @@ CollectiveOption = Annotated[
         "--collective-limit",
         parser=read_seconds("the collective limit", 1800),
         metavar="SECONDS",
-        help="Seconds without any progress after which Legato replaces a worker that hangs.",
+        help="Replace a worker that neither computes nor makes progress for this many seconds.",
     ),
 ]
 

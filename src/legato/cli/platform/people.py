@@ -122,13 +122,20 @@ def add_token(
     user: Annotated[
         str | None, typer.Option(metavar="USER", help="Owner of the token; for admins. [default: you]")
     ] = None,
-    role: RoleOption = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role", metavar="[admin|user|viewer]", help="Role of the token. [default: the highest that you can give]"
+        ),
+    ] = None,
     days: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Days until it expires. [default: set by the server]")
     ] = None,
     password: Annotated[
         bool,
-        typer.Option("--password", help="Ask for your password; needed for a token that outlives your present login."),
+        typer.Option(
+            "--password", help="Ask for your password. Needed for a token that expires after your current login."
+        ),
     ] = False,
     password_stdin: PasswordOption = False,
     output: OutputOption = Output.table,

@@ -141,7 +141,7 @@ def list_queues(
     again: WatchOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List queues: their weight, their slots, the jobs that wait. To change them: set, plan, delete."""
+    """List queues: their weight, their slots, and the number of jobs that wait. To change them: set, plan, delete."""
     if context.invoked_subcommand is not None:
         return
     client = open_client(server, is_watching=again)
@@ -160,18 +160,24 @@ def set_queue(
     queue: QueueName,
     weight: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Weight: the share in proportion to other queues. [default: 1]"),
+        typer.Option(
+            metavar="NUMBER",
+            help="Weight: the queue's share in proportion to other queues. [default for a new queue: 1]",
+        ),
     ] = None,
     floor: Annotated[
         int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that the queue can always claim.")
     ] = None,
-    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs.")] = None,
+    ceiling: Annotated[
+        str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs; none: no limit.")
+    ] = None,
     is_open: Annotated[
-        bool | None, typer.Option("--open/--closed", help="Let all users submit, or only members.")
+        bool | None,
+        typer.Option("--open/--closed", help="Let all users submit jobs to the queue, or only its members."),
     ] = None,
     member: Annotated[
         list[str] | None,
-        typer.Option(metavar="USER", help="A member. Repeat it for each; the list replaces the old one."),
+        typer.Option(metavar="USER", help="A member; repeatable. The new list replaces the old one."),
     ] = None,
     no_members: Annotated[bool, typer.Option("--no-members", help="Remove all members.")] = False,
     output: OutputOption = Output.table,
@@ -201,12 +207,17 @@ def plan_queue(
     queue: QueueName,
     weight: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Weight: the share in proportion to other queues. [default: 1]"),
+        typer.Option(
+            metavar="NUMBER",
+            help="Weight: the queue's share in proportion to other queues. [default for a new queue: 1]",
+        ),
     ] = None,
     floor: Annotated[
         int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that the queue can always claim.")
     ] = None,
-    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs.")] = None,
+    ceiling: Annotated[
+        str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs; none: no limit.")
+    ] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,26 +24,24 @@ ExperimentRef = Annotated[
 ]
 InProject = Annotated[
     str,
-    typer.Option("--project", metavar="PROJECT", help="Project.", autocompletion=complete_projects),
+    typer.Option("--project", metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects),
 ]
 NewName = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="New name.")]
 DescriptionOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Description.")]
 MemberOption = Annotated[
     list[str] | None,
-    typer.Option("--member", metavar="USER", help="A member. Repeat it for each; the list replaces the old one."),
+    typer.Option("--member", metavar="USER", help="A member; repeatable. The new list replaces the old one."),
 ]
-DefinitionsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--definition",
-        "-d",
-        metavar="DEFINITION",
-        help="A training definition of the experiment. Repeatable.",
-        autocompletion=complete_definitions,
-    ),
-]
+
+
+def definitions_option(text: str) -> Any:
+    """Return the option ``--definition`` with a help text."""
+    return typer.Option("--definition", "-d", metavar="DEFINITION", help=text, autocompletion=complete_definitions)
+
+
+DefinitionsOption = Annotated[list[str] | None, definitions_option("A training definition. Repeatable.")]
 ArgumentsOption = Annotated[
-    str | None, typer.Option(metavar="LINE", help="Arguments that are appended to those of each program.")
+    str | None, typer.Option(metavar="LINE", help="Arguments to append to those of each program.")
 ]
 NodesOption = Annotated[
     str | None,

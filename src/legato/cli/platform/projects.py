@@ -18,13 +18,13 @@ from legato.cli.platform.options import (
     OutputOption,
     OverwriteOption,
     ParameterOption,
-    ProjectOption,
-    QueueOption,
     RetriesOption,
     SeedOption,
     ServerOption,
     ThreadsOption,
     naming_overwrite,
+    project_option,
+    queue_option,
 )
 from legato.cli.platform.project_options import (
     DefinitionRef,
@@ -67,8 +67,8 @@ def list_projects(context: typer.Context, output: OutputOption = Output.table, s
 def create_project(
     name: Title,
     description: DescriptionOption = None,
-    queue: QueueOption = None,
-    member: MemberOption = None,
+    queue: Annotated[str | None, queue_option("Queue of the project's jobs. [default: default]")] = None,
+    member: Annotated[list[str] | None, typer.Option("--member", metavar="USER", help="A member. Repeatable.")] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
@@ -100,7 +100,7 @@ def change_project(
     project: ProjectRef,
     name: NewName = None,
     description: DescriptionOption = None,
-    queue: QueueOption = None,
+    queue: Annotated[str | None, queue_option("New queue of the project's jobs.")] = None,
     member: MemberOption = None,
     no_members: Annotated[bool, typer.Option("--no-members", help="Remove all members but the owner.")] = False,
     server: ServerOption = None,
@@ -140,7 +140,7 @@ definitions = make_group("definitions", "List and create training definitions.",
 @definitions.callback(invoke_without_command=True)
 def list_definitions(
     context: typer.Context,
-    project: ProjectOption = None,
+    project: Annotated[str | None, project_option("Only definitions of this project.")] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:

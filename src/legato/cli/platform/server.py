@@ -31,14 +31,17 @@ FileOption = Annotated[
     ),
 ]
 HomeOption = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Home directory of the platform, with all its files.")
+    str | None,
+    typer.Option(metavar="FOLDER", help="Directory with all files of the platform. [default: ~/.local/share/legato]"),
 ]
 HostOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: this machine only]")
 ]
 PortOption = Annotated[str | None, typer.Option(metavar="PORT", help="Port to listen on; 0 for any free port.")]
 SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="Number of GPUs, or CPU slots, in the pool.")]
-PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="Policy that divides the pool.")]
+PolicyOption = Annotated[
+    str | None, typer.Option(metavar="[fair|priority|fifo]", help="How to divide the GPUs among jobs. [default: fair]")
+]
 CompatOption = Annotated[
     str | None,
     typer.Option(
@@ -255,6 +258,11 @@ enter(
 # ---------------------------------------------------------------- settings
 
 config = make_group("config", "Show settings and known platforms.", "legato config show")
+
+
+@config.callback()
+def describe_config() -> None:
+    """Show the settings of a server, list the platforms that you are logged in to, or choose the current one."""
 
 
 def show_config(

@@ -73,14 +73,19 @@ def timeline(
         typer.Option(
             parser=read_one_of("what one line stands for", By),
             metavar="[job|owner|queue|project]",
-            help="What one line stands for.",
+            help="Show one line for each of these.",
         ),
     ] = By.JOB,
     since: SinceOption = None,
     until: UntilOption = None,
     points: Annotated[
         int,
-        typer.Option(min=4, max=10_000, metavar="NUMBER", help="Maximum number of points per line. Extremes are kept."),
+        typer.Option(
+            min=4,
+            max=10_000,
+            metavar="NUMBER",
+            help="Maximum number of points per line. Highest and lowest values are kept.",
+        ),
     ] = 500,
     output: OutputOption = Output.table,
     server: ServerOption = None,

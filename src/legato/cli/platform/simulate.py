@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 _MAX_SLOTS: Final = 100_000
 _MAX_JOBS: Final = 100_000
+_OFF: Final = "[default: off]"
 _QUEUE: Final = re.compile(r"(?P<name>[^:]+):(?P<facts>[^:]+)")
 
 
-def _quantity(what: str, unit: str, example: float, *, metavar: str) -> Any:
-    """Return an option that reads a number, 0 or more."""
+def _quantity(what: str, unit: str, example: float, *, metavar: str, default: str = "") -> Any:
+    """Return an option that reads a number, 0 or more; ``default`` says what happens without it."""
 
     def read(text: str) -> float:
         try:
@@ -45,11 +46,11 @@ def _quantity(what: str, unit: str, example: float, *, metavar: str) -> Any:
             raise typer.BadParameter(f"Cannot read {what}, '{text}'. Write {unit}, 0 or more, such as {example:g}.")
         return value
 
-    return typer.Option(parser=read, metavar=metavar, help=f"{what[0].upper()}{what[1:]}.")
+    return typer.Option(parser=read, metavar=metavar, help=f"{what[0].upper()}{what[1:]}. {default}".strip())
 
 
-def _seconds(what: str, example: float) -> Any:
-    return _quantity(what, "seconds", example, metavar="SECONDS")
+def _seconds(what: str, example: float, default: str = "") -> Any:
+    return _quantity(what, "seconds", example, metavar="SECONDS", default=default)
 
 
 def _number(what: str, example: int, highest: int) -> Any:
@@ -62,7 +63,7 @@ def simulate(
         Path | None,
         typer.Argument(
             metavar="[WORKLOAD.csv]",
-            help="CSV file with one job per line. Alternatively, draw random jobs with --random.",
+            help="CSV file with one job per line. Without it, --random makes random jobs.",
         ),
     ] = None,
     policy: Annotated[
@@ -76,7 +77,9 @@ def simulate(
     slots_per_node: Annotated[int, _number("the number of slots of a node", 8, _MAX_SLOTS)] = 8,
     queue: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue. Repeatable."),
+        typer.Option(
+            metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue with its weight, floor and ceiling. Repeatable."
+        ),
     ] = None,
     stability: Annotated[float, _seconds("the time that a larger share must last before a job grows", 3)] = 3.0,
     cooldown: Annotated[
@@ -88,33 +91,40 @@ def simulate(
             metavar="NUMBER",
         ),
     ] = 20.0,
-    gather: Annotated[float, _seconds("the time that a job waits for all of its share", 10)] = 10.0,
+    gather: Annotated[
+        float, _seconds("the time that a job waits for its whole share before it takes fewer slots", 10)
+    ] = 10.0,
     reserve_after: Annotated[
-        float | None, _seconds("the waiting time of a job after which later jobs no longer start before it", 600)
+        float | None, _seconds("the waiting time of a job after which no later job starts before it", 600, _OFF)
     ] = None,
     ageing: Annotated[
-        float | None, _seconds("the waiting time that counts as much as 5000 points of priority", 600)
+        float | None, _seconds("the waiting time that counts as much as 5000 points of priority", 600, _OFF)
     ] = None,
     fair_finish: Annotated[
-        float | None, _seconds("the time below its fair share after which a job comes first", 60)
+        float | None,
+        _seconds("the time that a job has less than its fair share before it goes before others", 60, _OFF),
     ] = None,
-    worker_start: Annotated[float, _seconds("the time until a new worker takes part", 3)] = 3.0,
-    resize_pause: Annotated[float, _seconds("the pause of all workers at a resize", 0.1)] = 0.1,
-    drain: Annotated[float, _seconds("the time until a dismissed worker is gone", 0.3)] = 0.3,
-    until: Annotated[float | None, _seconds("the end of the simulation", 3600)] = None,
-    random: Annotated[int | None, _number("the number of jobs to draw at random", 200, _MAX_JOBS)] = None,
-    seed: Annotated[int, _number("the seed of drawn jobs", 1, 2**32)] = 1,
-    mean_gap: Annotated[float, _seconds("the mean time between two drawn submissions", 60)] = 60.0,
+    worker_start: Annotated[float, _seconds("the time from the start of a worker until it takes part", 3)] = 3.0,
+    resize_pause: Annotated[
+        float, _seconds("the time that all workers of a job pause when their number changes", 0.1)
+    ] = 0.1,
+    drain: Annotated[float, _seconds("the time from the request to leave until a worker is gone", 0.3)] = 0.3,
+    until: Annotated[
+        float | None, _seconds("the time at which the simulation ends", 3600, "[default: when all jobs have ended]")
+    ] = None,
+    random: Annotated[int | None, _number("the number of random jobs", 200, _MAX_JOBS)] = None,
+    seed: Annotated[int, _number("the seed of the random jobs", 1, 2**32)] = 1,
+    mean_gap: Annotated[float, _seconds("the mean time between two random submissions", 60)] = 60.0,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Save the drawn jobs as a workload file.")
+        Path | None, typer.Option(metavar="FILE.csv", help="Save the random jobs as a workload file.")
     ] = None,
     draw: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the slots of each job over time.")
     ] = None,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Show each job too.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Also show each job.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Simulate a workload under the real policies in virtual time: completion, waiting, use of the pool."""
+    """Simulate a workload under the real policies in virtual time, and report completion, waiting and use of slots."""
     import msgspec
 
     from legato.drawing.files import check_path

@@ -12,6 +12,9 @@ from legato.cli.options import CpuCapability, CpusOption, MemoryOption
 from legato.cli.platform.connecting import find_job, open_client
 from legato.cli.platform.job_specs import is_file, naming_file, read_flags, read_wanted
 from legato.cli.platform.options import (
+    ChangedPriorityOption,
+    ChangedQueueOption,
+    ChangedWorkersOption,
     CheckpointEveryOption,
     CollectiveOption,
     DataOption,
@@ -36,6 +39,10 @@ from legato.cli.platform.options import (
     StaticOption,
     ThreadsOption,
     WorkersOption,
+    label_option,
+    name_option,
+    retries_option,
+    threads_option,
 )
 from legato.cli.terminal.formatting import count_slots, render_bytes
 from legato.cli.terminal.output import Output, write
@@ -230,7 +237,7 @@ def plan(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show what would happen if you submitted such a job now: its GPUs, and the jobs that would give some up."""
+    """Show how many GPUs a job with these options would get now, and which jobs would give some up. Submits nothing."""
     said: dict[str, Any] = read_flags(
         name=name,
         workers=workers,
@@ -256,24 +263,24 @@ def plan(
 
 def clone(
     job: PlatformJob,
-    name: NameOption = None,
+    name: Annotated[str | None, name_option("Name of the copy. [default: the name of JOB]")] = None,
     parameter: ParameterOption = None,
-    workers: WorkersOption = None,
+    workers: ChangedWorkersOption = None,
     min_workers: MinWorkersOption = None,
     max_workers: MaxWorkersOption = None,
-    queue: QueueOption = None,
-    priority: PriorityOption = None,
-    label: LabelOption = None,
+    queue: ChangedQueueOption = None,
+    priority: ChangedPriorityOption = None,
+    label: Annotated[list[str] | None, label_option("Label to add or replace. Repeatable.")] = None,
     data: DataOption = None,
     seed: SeedOption = None,
-    retries: RetriesOption = None,
+    retries: Annotated[int | None, retries_option("Number of retries after a failure.")] = None,
     max_time: MaxTimeOption = None,
-    threads: ThreadsOption = None,
+    threads: Annotated[int | None, threads_option("Threads of each worker. Results depend on it.")] = None,
     checkpoint_every: CheckpointEveryOption = None,
     keep: KeepOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Submit a copy of a job, with the changes given as options. It starts from scratch."""
+    """Submit a copy of a job. The copy starts from scratch; options replace its fields."""
     said = read_flags(
         name=name,
         parameter=parameter,
