@@ -87,15 +87,15 @@ def wait_for_driver(
         tell: called once if it has to wait.
         home: home with the jobs. None: the default.
         clock: monotonic seconds.
-        sleep: waits so many seconds.
+        sleep: waits for the given number of seconds.
     """
     directory = JobDirectory.of(name, home)
     until = clock() + _START_LIMIT_S
-    has_told = False
+    has_called = False
     while directory.is_locked() and directory.read_driver_file() is None and clock() < until:
-        if not has_told:
+        if not has_called:
             tell()
-            has_told = True
+            has_called = True
         sleep(_LOOK_EVERY_S)
 
 

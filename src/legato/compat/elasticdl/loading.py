@@ -180,10 +180,10 @@ def _watch_ended() -> None:
     """Start the thread that releases the iterators of ended loops."""
     if _watching != [os.getpid()]:
         _watching[:] = [os.getpid()]
-        threading.Thread(target=_let_go_forever, name="legato-ended-loops", daemon=True).start()
+        threading.Thread(target=_release_forever, name="legato-ended-loops", daemon=True).start()
 
 
-def _let_go_forever() -> None:
+def _release_forever() -> None:
     while True:
         _kept.pop(_ended.get(), None)
 

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError
+from legato.core.version import __version__
 
 _LOCATION: Final = "legato.control.store:migrations"
 _LOCK: Final = 0x1E6A70  # Legato's lock number; servers that start together upgrade one after another
@@ -36,7 +37,7 @@ def upgrade(database: Database) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            raise _newer(database) from error
+            raise _newer(database, MigrationContext.configure(connection).get_current_revision()) from error
 
 
 def downgrade(database: Database, revision: str | None) -> tuple[str, str]:
@@ -82,14 +83,17 @@ def check(database: Database) -> None:
         return
     known = {script.revision for script in scripts.walk_revisions()}
     if found is not None and found not in known:
-        raise _newer(database)
+        raise _newer(database, found)
     what = "it has no tables" if found is None else f"its tables are of an older version, {found}"
     raise StoreError(f"Cannot use the store {database.name}: {what}. Upgrade it with 'legato server upgrade'.")
 
 
-def _newer(database: Database) -> StoreError:
+def _newer(database: Database, revision: str | None) -> StoreError:
+    """Return the error about tables of an unknown revision. The store does not say which release created them."""
     return StoreError(
-        f"Cannot use the store {database.name}: its tables were made by a newer version of Legato. Install it."
+        f"Cannot use the store {database.name}: a newer version of Legato created its tables (revision {revision}; "
+        f"this is Legato {__version__}, with revision {find_revisions()[0]}). Install the newer version, or run "
+        "'legato server downgrade' with it."
     )
 
 

@@ -150,10 +150,10 @@ class Cursor(msgspec.Struct):
 
     # ------------------------------------------------------------ messages to the driver
 
-    def past(self, num_told: int, *, num_samples: int, resumed: bool = False) -> wire.Progress:
-        """Return a report of all steps after the first ``num_told``: the driver's ledger must have every step."""
+    def past(self, num_reported: int, *, num_samples: int, resumed: bool = False) -> wire.Progress:
+        """Return a report of all steps after the first ``num_reported``, so that the driver's ledger has every step."""
         return wire.Progress(
-            first_step=num_told + 1,
+            first_step=num_reported + 1,
             last_step=self.step,
             epoch=self.last_epoch,
             loss=self.loss,
