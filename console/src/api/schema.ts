@@ -1317,7 +1317,7 @@ export interface components {
         By: "job" | "owner" | "queue" | "project";
         /**
          * DefinitionBody
-         * @description A training definition to create.
+         * @description A training definition to create. ``docs/rest.md`` describes the fields.
          */
         DefinitionBody: {
             /** Name */
@@ -1381,6 +1381,13 @@ export interface components {
         /**
          * ExperimentBody
          * @description An experiment to create.
+         *
+         *     Args:
+         *         name: of the experiment.
+         *         description: for people.
+         *         definitions: ids of the training definitions to run.
+         *         data: an absolute data directory on the nodes. Null: none.
+         *         arguments: one line, appended to the arguments of each program.
          */
         ExperimentBody: {
             /** Name */
@@ -1439,6 +1446,8 @@ export interface components {
         /**
          * JobFields
          * @description The fields of a submission, all optional. A missing field has the value of the job that is cloned.
+         *
+         *     ``docs/rest.md`` describes the fields.
          */
         JobFields: {
             /** Name */
@@ -1668,6 +1677,12 @@ export interface components {
         /**
          * ProjectBody
          * @description A project to create.
+         *
+         *     Args:
+         *         name: of the project.
+         *         description: for people.
+         *         queue: the queue to which jobs of experiments go.
+         *         members: users besides the owner.
          */
         ProjectBody: {
             /** Name */
@@ -1717,6 +1732,13 @@ export interface components {
         /**
          * QueueBody
          * @description The settings of a queue, without its name.
+         *
+         *     Args:
+         *         weight: queues share the pool in proportion to their weights.
+         *         floor: slots that the queue gets back whenever it wants them.
+         *         ceiling: maximum number of slots. Null: the whole pool.
+         *         is_open: all users may submit to the queue.
+         *         members: users who may submit to it and see its jobs.
          */
         QueueBody: {
             /**
@@ -1809,7 +1831,7 @@ export interface components {
         };
         /**
          * Submission
-         * @description A job to submit.
+         * @description A job to submit. ``docs/rest.md`` describes the fields.
          */
         Submission: {
             /** Name */
@@ -1875,7 +1897,7 @@ export interface components {
         };
         /**
          * UserPatch
-         * @description Changes of a user.
+         * @description Changes of a user. Missing fields stay as they are.
          */
         UserPatch: {
             /** Role */
@@ -2913,7 +2935,10 @@ export interface components {
             shares: components["schemas"]["QueuePart"][];
             reason: string;
         };
-        /** Problem */
+        /**
+         * Problem
+         * @description An error (RFC 9457). ``type`` never changes; ``detail`` says in a sentence what to do.
+         */
         Problem: {
             /** @enum {unknown} */
             type: "urn:legato:problem:bad-request" | "urn:legato:problem:unauthenticated" | "urn:legato:problem:forbidden" | "urn:legato:problem:wrong-origin" | "urn:legato:problem:not-found" | "urn:legato:problem:method-not-allowed" | "urn:legato:problem:too-slow" | "urn:legato:problem:conflict" | "urn:legato:problem:in-flight" | "urn:legato:problem:stale-version" | "urn:legato:problem:too-large" | "urn:legato:problem:unsupported-media-type" | "urn:legato:problem:range-not-satisfiable" | "urn:legato:problem:wrong-host" | "urn:legato:problem:invalid" | "urn:legato:problem:key-reused" | "urn:legato:problem:too-many-requests" | "urn:legato:problem:head-too-large" | "urn:legato:problem:internal" | "urn:legato:problem:unavailable" | "urn:legato:problem:no-space";

@@ -143,7 +143,7 @@ def publish(app: FastAPI, version: str) -> dict[str, Any]:
     document = get_openapi(
         title="Legato",
         version=version,
-        description="Many jobs share one pool. In words: docs/rest.md.",
+        description="Many jobs of elastic training share one pool of slots. docs/rest.md explains this interface.",
         routes=app.routes,
     )
     refs, schemas = _rename(msgspec.json.schema_components(_kinds.values(), ref_template=_REF))
@@ -160,6 +160,7 @@ def publish(app: FastAPI, version: str) -> dict[str, Any]:
 
 _PROBLEM: Final[Mapping[str, Any]] = {
     "title": "Problem",
+    "description": "An error (RFC 9457). ``type`` never changes; ``detail`` says in a sentence what to do.",
     "type": "object",
     "required": ["type", "title", "status", "detail", "request_id"],
     "properties": {

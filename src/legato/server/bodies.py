@@ -85,7 +85,10 @@ Parameters = Annotated[dict[str, Value], Field(max_length=_MAX_PARAMETERS)]
 
 
 class JobFields(Body):
-    """The fields of a submission, all optional. A missing field has the value of the job that is cloned."""
+    """The fields of a submission, all optional. A missing field has the value of the job that is cloned.
+
+    ``docs/rest.md`` describes the fields.
+    """
 
     name: Name | None = None
     program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)] | None = None
@@ -116,7 +119,7 @@ class JobFields(Body):
 
 
 class Submission(JobFields):
-    """A job to submit."""
+    """A job to submit. ``docs/rest.md`` describes the fields."""
 
     name: Name
     program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)]
@@ -251,7 +254,7 @@ class NewUser(Body):
 
 
 class UserPatch(Body):
-    """Changes of a user."""
+    """Changes of a user. Missing fields stay as they are."""
 
     role: GivenRole | None = None
     is_disabled: bool | None = None
@@ -288,7 +291,15 @@ class NewTokenBody(Body):
 
 
 class QueueBody(Body):
-    """The settings of a queue, without its name."""
+    """The settings of a queue, without its name.
+
+    Args:
+        weight: queues share the pool in proportion to their weights.
+        floor: slots that the queue gets back whenever it wants them.
+        ceiling: maximum number of slots. Null: the whole pool.
+        is_open: all users may submit to the queue.
+        members: users who may submit to it and see its jobs.
+    """
 
     weight: Seconds = 1.0
     floor: Annotated[int, Field(ge=-_MAX_INT, le=2**31 - 1)] = 0

@@ -27,7 +27,14 @@ Ids = Annotated[Texts, Field(max_length=_MANY)]
 
 
 class ProjectBody(Body):
-    """A project to create."""
+    """A project to create.
+
+    Args:
+        name: of the project.
+        description: for people.
+        queue: the queue to which jobs of experiments go.
+        members: users besides the owner.
+    """
 
     name: Name
     description: Description = ""
@@ -53,7 +60,7 @@ class ProjectPatchBody(Body):
 
 
 class DefinitionBody(Body):
-    """A training definition to create."""
+    """A training definition to create. ``docs/rest.md`` describes the fields."""
 
     name: Name
     description: Description = ""
@@ -93,7 +100,15 @@ class NamingBody(Body):
 
 
 class ExperimentBody(Body):
-    """An experiment to create."""
+    """An experiment to create.
+
+    Args:
+        name: of the experiment.
+        description: for people.
+        definitions: ids of the training definitions to run.
+        data: an absolute data directory on the nodes. Null: none.
+        arguments: one line, appended to the arguments of each program.
+    """
 
     name: Name
     description: Description = ""
