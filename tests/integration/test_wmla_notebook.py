@@ -160,7 +160,7 @@ def resize(admin: Asker, running: subprocess.Popen[str]) -> None:
         )
 
 
-def test_the_notebook_is_kept_without_what_it_printed() -> None:
+def test_the_notebook_is_stored_without_outputs() -> None:
     notebook = json.loads(NOTEBOOK.read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []

@@ -159,7 +159,7 @@ def test_a_frozen_network_of_one_step_per_epoch_survives_its_first_worker(stage:
 
 
 @pytest.mark.soak
-def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -> None:
+def test_fn_step_train_continues_after_a_pause(stage: Stage, tmp_path: Path) -> None:
     job = Job(stage, "custom", tmp_path)
     stopped = job.run(workers=(1, 3, 3), plan=[Act(both(at_step(9), with_members(3)), stop, "stop")])
     assert stopped.outcome.outcome == "stopped", stopped.story()
@@ -176,7 +176,7 @@ def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -
 
 
 @pytest.mark.soak
-def test_a_worker_whose_weights_are_not_ready_in_time_stops_and_the_job_goes_on(stage: Stage, tmp_path: Path) -> None:
+def test_a_worker_with_late_weights_stops_and_the_job_continues(stage: Stage, tmp_path: Path) -> None:
     os.environ["EDT_PULL_WEIGHT_TIME_OUT"], os.environ["EDT_PULL_FAILED_LIMITS"] = "0.01", "0"
     job = Job(stage, "custom", tmp_path)
     plan = [

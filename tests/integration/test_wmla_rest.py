@@ -109,7 +109,7 @@ def test_the_workers_of_a_gang_find_one_another(server: Server) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.soak
-def test_a_gang_that_loses_one_fails_as_a_whole_and_is_tried_again_as_a_whole(server: Server) -> None:
+def test_a_gang_that_loses_a_worker_fails_and_is_retried_as_a_whole(server: Server) -> None:
     notebook, admin = Notebook(server), Asker(server)
     args = "--exec-start distPyTorch --cs-datastore-meta type=fs,data_path=mine --model-main main.py --numWorker 2"
     lost = notebook.submit(f"{args} --dies", GANG)["id"]

@@ -104,7 +104,7 @@ def test_logging_on_and_off(do: Do, console: Console) -> None:
     assert do("--exec-get-all").code == 0
 
 
-def test_a_submission_arrives_as_it_was_meant(do: Do, console: Console) -> None:
+def test_a_submission_arrives_unchanged(do: Do, console: Console) -> None:
     odd = ["--title", 'it\'s  a "test"\n', "", "$HOME;ls *", "--", "\\", "--numWorker", "9"]
     words = ["--numWorker", "2", "--workerDeviceNum=2", "--msd-env", "KEY=a b", "--msd-priority", "77"]
     job = submit(

@@ -60,7 +60,7 @@ def test_words(text: str, want: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["'", '"', "it's", 'a "b', '"a\\"', "a\0b", "x" * 70_000])
-def test_what_cannot_be_split_is_reported(text: str) -> None:
+def test_a_string_that_cannot_be_split_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match=r"\.$|Leave it out"):
         split_words(text)
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_split_is_reported(text: str) -> None:
 @given(
     some.lists(some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8)
 )
-def test_quoted_words_come_back(words: list[str]) -> None:
+def test_quoted_words_are_split_unchanged(words: list[str]) -> None:
     doubled = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
     assert split_words("  ".join(doubled)) == words
     assert split_words("\n".join(f"'{word.replace(chr(39), '')}'" for word in words)) == [
@@ -176,7 +176,7 @@ def test_near_misses_are_passed_to_the_program_and_reported(text: str, want: tup
     assert read(f"-- {text}").near_misses == ()
 
 
-def test_what_programs_call_their_own_is_no_near_miss() -> None:
+def test_options_of_common_programs_are_not_near_misses() -> None:
     own = "-v --epochs --lr --batch-size --data-dir --train_dir --model_path --model-name --workers --no-cuda --seed"
     own += " --gpus --log-interval --save-model --test-batch-size --gamma --dry-run --arch --momentum --weight-decay"
     own += " numWoker"
@@ -209,7 +209,7 @@ def test_what_programs_call_their_own_is_no_near_miss() -> None:
         ("--exec-start PyTorch --pbmodel-name x", "not supported"),
     ],
 )
-def test_what_cannot_be_done_is_reported(text: str, told: str) -> None:
+def test_unusable_arguments_are_reported(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
         read_arguments(text)
 

@@ -196,7 +196,7 @@ def test_it_needs_the_standard_library_only_and_python_3_8() -> None:
     assert [name for name in later if name in PROGRAM.read_text()] == []
 
 
-def test_it_runs_as_a_file_of_its_own_anywhere(tmp_path: Path, fake: Fake) -> None:
+def test_it_runs_as_a_single_file(tmp_path: Path, fake: Fake) -> None:
     alone = shutil.copy(PROGRAM, tmp_path / "dlicmd.py")
     fake.answer("GET", "/execs/j-1", Answer(RECORD))
     words = ["--exec-get", "j-1", "--rest-host", "127.0.0.1", "--rest-port", str(fake.port)]
@@ -231,7 +231,7 @@ def test_its_table_of_options_is_that_of_the_server() -> None:
 
 
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)))
-def test_the_server_reads_the_very_words_that_were_written(words: list[str]) -> None:
+def test_the_server_reads_exactly_the_words_of_the_command_line(words: list[str]) -> None:
     assert arguments.split_words(dlicmd.join_arguments(words)) == words
 
 
@@ -330,7 +330,7 @@ def test_logging_off_ends_the_token_there_and_here(fake: Fake, do: Callable[...,
     assert len(fake.asked) == 1
 
 
-def test_who_is_known_by_what(
+def test_the_precedence_of_tokens_and_passwords(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answer("GET", "/status", Answer({}))
@@ -348,7 +348,7 @@ def test_who_is_known_by_what(
 # ---------------------------------------------------------------- finding the server
 
 
-def test_host_and_port_come_from_variables_too(
+def test_host_and_port_are_also_read_from_variables(
     fake: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answer("GET", "/status", Answer({"status": "ok"}))
@@ -369,7 +369,7 @@ def test_https_is_tried_before_http_and_kept_places_before_all() -> None:
     ]
 
 
-def test_a_certificate_of_their_own_making_is_taken_unless_authorities_are_named(
+def test_a_self_signed_certificate_is_accepted_unless_authorities_are_named(
     fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = tmp_path / "both.pem"
@@ -444,7 +444,7 @@ def test_a_redirect_is_reported_and_not_followed(fake: Fake, do: Callable[..., t
         Answer("down", 503),
     ],
 )
-def test_what_is_not_wmla_is_not_taken_for_it(
+def test_another_program_is_not_mistaken_for_the_server(
     fake: Fake, do: Callable[..., tuple[int, str, str]], answer: Answer
 ) -> None:
     fake.answers[f"GET {API}/conf"] = answer
@@ -453,7 +453,7 @@ def test_what_is_not_wmla_is_not_taken_for_it(
     assert err.startswith("Error: Cannot find the server.") and err.count("\n") == 1
 
 
-def test_where_nothing_listens_it_says_so(do: Callable[..., tuple[int, str, str]], fake: Fake) -> None:
+def test_a_port_without_a_server_is_reported(do: Callable[..., tuple[int, str, str]], fake: Fake) -> None:
     fake.stop()
     code, out, err = do("--exec-get-all")
     assert (code, out) == (dlicmd.NOT_REACHED, "")
@@ -547,7 +547,7 @@ def test_any_host_is_read_or_refused(host: str, port: int) -> None:
 # ---------------------------------------------------------------- submit
 
 
-def test_a_submission_prints_what_scripts_cut_it_out_of(
+def test_a_submission_prints_the_json_that_scripts_cut_out(
     fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     make_model(tmp_path)
@@ -612,9 +612,7 @@ def test_options_without_effect_are_reported_in_one_line_each(
     assert read.ignored == tuple(names) and read.arguments == ("--numPs", "1")
 
 
-def test_what_else_the_server_says_of_a_submission_is_passed_on(
-    fake: Fake, do: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_other_notices_of_the_server_are_printed(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     notice = "Accepted, but without effect here: --numPs, more than one worker."
     fake.answer("POST", "/execs/", Answer({**RECORD, "notice": notice}))
     assert f"Notice: {notice}\n" in do("--exec-start", "PyTorch", "--numPs", "1")[2]
@@ -656,7 +654,7 @@ def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..
 
 
 @pytest.mark.parametrize("option", ["--user-cmd", "--pbmodel-name", "--pbmodel-cmd"])
-def test_what_is_not_supported_is_refused_with_what_to_use(
+def test_unsupported_options_are_refused_with_advice(
     option: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, out, err = do("--exec-start", "PyTorch", option, "x")
@@ -665,7 +663,7 @@ def test_what_is_not_supported_is_refused_with_what_to_use(
 
 
 @pytest.mark.parametrize("command", [name for name, rule in dlicmd.COMMANDS.items() if rule.run is dlicmd.refuse])
-def test_tuning_and_inference_are_refused_with_what_to_use(
+def test_tuning_and_inference_are_refused_with_advice(
     command: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     code, out, err = do(command, "a", "--model-dir")
@@ -673,9 +671,7 @@ def test_tuning_and_inference_are_refused_with_what_to_use(
     assert err.startswith(f"Error: {command} is not supported: ") and "--exec-" in err
 
 
-def test_links_are_sent_as_what_they_lead_to(
-    fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_the_targets_of_links_are_sent(fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     model = make_model(tmp_path)
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/common.py").write_text("shared\n")
@@ -731,7 +727,7 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
         (["--model-main", "folder"], "folder"),
     ],
 )
-def test_what_cannot_be_sent_is_reported_before_anything_is_sent(
+def test_a_model_that_cannot_be_sent_is_reported_before_the_upload(
     words: list[str], told: str, fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     make_model(tmp_path)
@@ -858,7 +854,9 @@ def test_tables_as_json_and_with_other_columns(fake: Fake, do: Callable[..., tup
     assert do("--exec-get-all")[1].split()[:2] == ["id", "submit_user"]
 
 
-def test_stopping_and_deleting_print_what_scripts_expect(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_stopping_and_deleting_print_the_lines_that_scripts_expect(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
     fake.answer("POST", "/execs/j-1/stop", Answer("", 204))
     fake.answer("DELETE", "/execs/j-1", Answer("", 204))
     fake.answer("DELETE", "/execs", Answer("", 204))
@@ -870,14 +868,14 @@ def test_stopping_and_deleting_print_what_scripts_expect(fake: Fake, do: Callabl
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 500, 501])
-def test_what_is_refused_has_an_exit_code(status: int, fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_refusals_have_exit_codes(status: int, fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/j-1/stop", Answer({"detail": "There is no such job."}, status))
     code, out, err = do("--exec-stop", "j-1")
     assert (code, out) == (dlicmd.NOT_SUPPORTED if status == 501 else dlicmd.REFUSED, "")
     assert err == f"Error {status}: There is no such job.\n"
 
 
-def test_what_one_may_not_do_is_no_matter_of_logging_on(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_missing_permission_differs_from_a_missing_login(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("DELETE", "/execs/j-1", Answer("Error 403: Cannot delete job 'x': it belongs to 'ben'.", 403))
     assert do("--exec-delete", "j-1") == (
         dlicmd.REFUSED,
@@ -888,7 +886,7 @@ def test_what_one_may_not_do_is_no_matter_of_logging_on(fake: Fake, do: Callable
     assert do("--exec-delete", "j-1")[0] == dlicmd.NOT_LOGGED_ON
 
 
-def test_a_busy_server_is_asked_again_where_that_does_no_harm(
+def test_get_requests_to_a_busy_server_are_repeated(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -906,7 +904,7 @@ def test_a_busy_server_is_asked_again_where_that_does_no_harm(
     ("command", "kind"),
     [("--exec-trainlogs", "outerrlog"), ("--exec-trainoutlogs", "outlog"), ("--exec-trainerrlogs", "errlog")],
 )
-def test_logs_of_the_program_come_as_they_are(
+def test_logs_of_the_program_are_printed_unchanged(
     command: str, kind: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     text = "Test loss: 0.1\nTest accuracy: 0.9 ü\nno end"
@@ -950,7 +948,7 @@ def test_the_result_is_saved_by_the_name_of_the_server(fake: Fake, do: Callable[
         ("", "dlpd-model-j-1-result.zip"),
     ],
 )
-def test_a_result_never_leaves_this_directory_nor_replaces_what_is_no_result(
+def test_a_result_is_a_zip_file_in_the_working_directory(
     name: str, want: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     Path("train.py").write_text("mine")
@@ -1144,7 +1142,7 @@ def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(
     assert do("--app-stop-all")[:2] == (0, "Stop app j-2 succeed. HTTP:204 \n")
 
 
-def test_the_analysis_counts_what_was_submitted_lately(
+def test_the_analysis_counts_recent_submissions(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dlicmd.time, "time", lambda: 1767225600.0 + 7100)
@@ -1200,7 +1198,7 @@ def test_logs_of_processes_come_from_the_driver_and_each_executor(
         (["--k8s-obj-get", "pod", "p-1"], "/scheduler/kubernetesobjects?type=pod&name=p-1"),
     ],
 )
-def test_what_lies_at_a_path_is_printed(
+def test_the_answer_of_a_path_is_printed(
     words: list[str], path: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     fake.answer("GET", path.partition("?")[0], Answer({"a": 1}))
@@ -1235,7 +1233,7 @@ def test_options_of_a_submission_at_another_command_are_reported(
         (["--app-analyze", "--app-search-length", "3"], None),
     ],
 )
-def test_options_of_what_is_printed_are_used_or_told(
+def test_options_of_the_output_are_used_or_reported(
     words: list[str], ignored: str | None, fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     fake.answer("GET", "/execs/j-1", Answer(RECORD))
@@ -1247,7 +1245,7 @@ def test_options_of_what_is_printed_are_used_or_told(
     assert err == ("" if ignored is None else f"Notice: {ignored} is ignored: {words[0]} does not use it.\n")
 
 
-def test_slips_are_asked_about(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+def test_misspelled_words_get_a_suggestion(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     assert do("--exec-gt", "j-1")[2].startswith(
         "Error: '--exec-gt' is not a command. Did you mean --exec-get? The first"
     )
@@ -1262,7 +1260,7 @@ def test_debugging_shows_requests_and_no_secrets(fake: Fake, do: Callable[..., t
     assert json.loads(out)["execId"] == "j-1"
 
 
-def test_who_closes_the_pipe_hears_no_story(fake: Fake) -> None:
+def test_a_closed_pipe_is_not_an_error(fake: Fake) -> None:
     fake.answer("GET", "/execs", Answer([{**RECORD, "id": f"j-{number}"} for number in range(20000)]))
     command = f"{sys.executable} {PROGRAM} --exec-get-all --rest-host {fake.url} | head -n 1"
     done = subprocess.run(["bash", "-c", command], env=os.environ, capture_output=True, text=True, timeout=60)

@@ -27,7 +27,7 @@ def test_the_loops_of_users_end_when_the_job_has_ended(stage: Stage) -> None:
     assert ("FINISHED" in state.now or "ERROR" in state.now) == (stage in ENDED - {Stage.STOPPED})
 
 
-def test_a_query_for_a_state_finds_what_shows_it() -> None:
+def test_a_query_for_a_state_finds_the_jobs_that_show_it() -> None:
     for stage, state in STATES.items():
         assert stage in STAGES_OF_STATES[state.now]
         assert stage in STAGES_OF_STATES[state.old]

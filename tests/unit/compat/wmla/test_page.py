@@ -83,7 +83,7 @@ def test_every_request_is_documented_and_no_other() -> None:
     assert requests <= known | {f"{method} {path}" for method, path in found}
 
 
-def test_what_is_not_supported_is_documented() -> None:
+def test_unsupported_paths_are_documented() -> None:
     told = statuses("### Not supported")
     assert set(told) >= {path.removeprefix(DEEP_LEARNING) for path in UNSUPPORTED}
 

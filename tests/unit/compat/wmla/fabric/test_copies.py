@@ -38,7 +38,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
         stream.close()
 
 
-def test_who_speaks_for_the_driver_has_all_its_words_there(places: tuple[Path, Path]) -> None:
+def test_rank_0_copies_all_its_output_to_the_driver(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     print("before")
@@ -59,7 +59,7 @@ def test_who_speaks_for_the_driver_has_all_its_words_there(places: tuple[Path, P
     assert (own / ERR_FILE).read_text() == "a warning\n"
 
 
-def test_who_speaks_again_says_all_of_it_again_in_the_new_file_only(places: tuple[Path, Path]) -> None:
+def test_another_directory_of_the_driver_gets_all_output_too(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     print("one")
@@ -71,7 +71,7 @@ def test_who_speaks_again_says_all_of_it_again_in_the_new_file_only(places: tupl
     assert (driver / "next" / OUT_FILE).read_text() == "one\ntwo\n"
 
 
-def test_of_very_much_the_end_is_kept(places: tuple[Path, Path]) -> None:
+def test_the_end_of_long_output_is_kept(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     line = "x" * 1023
@@ -85,7 +85,7 @@ def test_of_very_much_the_end_is_kept(places: tuple[Path, Path]) -> None:
     assert (own / OUT_FILE).read_text().startswith("first\n")
 
 
-def test_a_failure_is_reported_once_with_what_came_before_it(places: tuple[Path, Path]) -> None:
+def test_a_failure_is_reported_once_with_the_output_before_it(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     print("a warning", file=sys.stderr)
@@ -98,7 +98,7 @@ def test_a_failure_is_reported_once_with_what_came_before_it(places: tuple[Path,
     assert not (driver / OUT_FILE).exists()
 
 
-def test_the_speaker_s_own_failure_stands_behind_its_words_once(places: tuple[Path, Path]) -> None:
+def test_the_failure_of_rank_0_follows_its_output_once(places: tuple[Path, Path]) -> None:
     own, driver = places
     copy_streams(own)
     print("a warning", file=sys.stderr)
@@ -110,7 +110,7 @@ def test_the_speaker_s_own_failure_stands_behind_its_words_once(places: tuple[Pa
     assert (driver / ERR_FILE).read_text() == "a warning\nError of another\nError of mine\n"
 
 
-def test_many_that_fail_alike_at_once_are_one(tmp_path: Path) -> None:
+def test_processes_that_fail_alike_at_once_are_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "err"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: add_once(path, "Error: alike\n", before=f"{number}\n"), range(64)))

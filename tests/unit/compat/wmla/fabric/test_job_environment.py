@@ -14,7 +14,7 @@ from legato.core.errors import UsageError
 from legato.core.exits import EXIT_LOST_LINK
 
 
-def test_what_is_around() -> None:
+def test_the_environment_is_read() -> None:
     around = read_environment(
         {"RESULT_DIR": "/r", "LEGATO_WORKER": "3", "WMLA_MAX_WORKERS": "4", "EDT_LOSS_SCALE": "batch"}
     )
@@ -49,12 +49,12 @@ def test_limits_of_pulling(said: dict[str, str], want: Pulling) -> None:
         ("EDT_LOSS_SCALE", "sum"),
     ],
 )
-def test_what_cannot_be_understood(name: str, value: str) -> None:
+def test_unusable_variables_are_refused(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"{name}={value}"):
         read_environment({name: value})
 
 
-def test_weights_that_do_not_come_stop_the_worker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_do_not_arrive_stop_the_worker(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[int] = []
     PullWatch(Pulling(0.001, 2), stop=ended.append).join()
     assert ended == [EXIT_LOST_LINK]
@@ -67,14 +67,14 @@ def test_weights_that_do_not_come_stop_the_worker(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_weights_that_come_end_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_arrive_end_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
     watch = PullWatch(Pulling(60.0, 0), stop=lambda _: pytest.fail("they came"))
     watch.arrived()
     watch.join()
     assert capsys.readouterr().out == ""
 
 
-def test_a_copy_has_what_the_stream_has(tmp_path: Path) -> None:
+def test_a_copy_has_the_text_of_the_stream(tmp_path: Path) -> None:
     stream = io.StringIO()
     copied = CopiedStream(stream, tmp_path / "copy")
     print("one", file=copied)
@@ -86,7 +86,7 @@ def test_a_copy_has_what_the_stream_has(tmp_path: Path) -> None:
     copied.close()
 
 
-def test_a_copied_stream_is_what_libraries_expect(tmp_path: Path) -> None:
+def test_a_copied_stream_has_the_interface_that_libraries_expect(tmp_path: Path) -> None:
     with (tmp_path / "stream").open("w", encoding="utf-8") as stream:
         copied = CopiedStream(stream, tmp_path / "copy")
         assert (copied.encoding, copied.errors, copied.fileno()) == ("utf-8", "strict", stream.fileno())

@@ -37,7 +37,7 @@ def test_an_iterator_becomes_samples_that_draw_from_the_seeded_generator() -> No
     assert as_samples(Flow(shuffle=False))[1] is False
 
 
-def test_samples_stay_what_they_are() -> None:
+def test_samples_are_not_changed() -> None:
     data = [(1, 2), (3, 4)]
     assert as_samples(data) == (data, True)
 

@@ -42,7 +42,7 @@ def test_a_program_without_tensorflow_is_none(tmp_path: Path) -> None:
     assert find_keras_2(tmp_path / "missing.py") is None
 
 
-def test_it_runs_with_keras_2_where_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_with_keras_2_if_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = write(tmp_path, IMPORT + "tf.keras.optimizers.Adam(lr=0.1)")
     monkeypatch.setattr(keras_generation, "_is_installed", lambda package: package == "tf_keras")
     variables, notice = choose_keras(program, {})

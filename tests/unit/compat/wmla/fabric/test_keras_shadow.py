@@ -56,7 +56,7 @@ def test_a_step_of_an_elastic_run_has_the_mean_gradient() -> None:
                 assert shadow.others[0].unique().tolist() == [want] and run.loss == want
 
 
-def test_what_did_not_move_is_not_touched() -> None:
+def test_unchanged_weights_are_not_copied() -> None:
     shadow = make_shadow()
     mean, count = shadow.others
     versions = [mean._version, count._version]

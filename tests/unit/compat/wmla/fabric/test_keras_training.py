@@ -33,7 +33,7 @@ def make_parts(**changes: Any) -> KerasParts:
 @pytest.mark.parametrize(
     "changes", [{}, {"optimizer": "adam"}, {"loss": lambda y, x: 0}, {"custom_objects": {"mine": 1}}]
 )
-def test_what_keras_knows_is_taken(changes: dict[str, Any]) -> None:
+def test_arguments_that_keras_accepts_are_accepted(changes: dict[str, Any]) -> None:
     make_parts(**changes).check(fn_step_train=None, fn_test=None)
 
 
@@ -46,7 +46,7 @@ def test_what_keras_knows_is_taken(changes: dict[str, Any]) -> None:
         ({"model": OwnStep()}, r"OwnStep defines train_step\(\), but FabricModel does not call it"),
     ],
 )
-def test_what_it_does_not_know_is_refused(changes: dict[str, Any], text: str) -> None:
+def test_other_arguments_are_refused(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         make_parts(**changes).check()
 

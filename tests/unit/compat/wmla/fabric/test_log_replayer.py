@@ -149,9 +149,7 @@ def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, spe
 
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
-def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
-    home: Path, speaker_of: Make, num_ahead: int
-) -> None:
+def test_a_new_rank_0_replays_everything_into_complete_files(home: Path, speaker_of: Make, num_ahead: int) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(5):
@@ -254,7 +252,7 @@ def long_told(home: Path, speaker_of: Make) -> TrainingLog:
     return log
 
 
-def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
+def test_a_long_replay_does_not_stop_the_training_and_completes_the_files(
     home: Path, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
     log, before = long_told, list(range(1, 81))
@@ -304,7 +302,7 @@ def test_workers_are_free_in_the_middle_of_a_long_replay(
     assert listener.began_at == 7.0
 
 
-def test_a_worker_that_leaves_logs_what_it_can_within_seconds(
+def test_a_worker_that_leaves_passes_on_entries_for_some_seconds(
     home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
     slow, hasty = slow_speaker

@@ -156,7 +156,7 @@ def test_a_failing_logger_is_reported_and_called_again(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_who_leaves_is_not_held(kind: type[BaseException]) -> None:
+def test_the_guard_does_not_catch_exits(kind: type[BaseException]) -> None:
     with pytest.raises(kind), Guard().call("anything"):
         raise kind
 
@@ -173,7 +173,7 @@ def test_generations() -> None:
     assert generation_of(MetricsLogger()) == 2
 
 
-def test_what_is_no_logger() -> None:
+def test_an_object_without_a_loggers_methods_is_refused() -> None:
     with pytest.raises(UsageError, match=r"driver_logger=First is a class. Give an instance: First\(\)\."):
         check_logger("driver_logger", First)
     with pytest.raises(
@@ -202,7 +202,7 @@ def test_the_default_loggers_write_both_files(monkeypatch: pytest.MonkeyPatch, t
         assert ['"grouplabel": "train"' in line for line in metrics] == [True, True, False]
 
 
-def test_what_the_driver_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_lines_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DATA_DIR", "/data")
     monkeypatch.setenv("RESULT_DIR", "/results")
     lines = DriverLines(lambda: tmp_path, 10, clock=lambda: 112.5)
@@ -222,7 +222,7 @@ def test_what_the_driver_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     )
 
 
-def test_what_an_executor_prints() -> None:
+def test_the_lines_of_an_executor() -> None:
     told: list[str] = []
     lines = ExecutorLines(told.append, clock=lambda: 1700000000.4567)
     lines.batch(4, 0.25)

@@ -122,7 +122,7 @@ def test_a_loss_that_counts_its_calls_is_reported_and_still_trains(capsys: pytes
     assert capsys.readouterr().err == ""
 
 
-def test_what_callbacks_and_losses_remember_is_in_the_care_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_callbacks_and_losses_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[Any] = []
     original = Run.prepare
     monkeypatch.setattr(Run, "prepare", lambda run, *things: (prepared.extend(things), original(run, *things))[1])
@@ -194,7 +194,7 @@ def test_files_of_models_can_be_loaded(results: Path) -> None:
     optimizer.load_state_dict(torch.load(directory / "model_epoch_final_optimizer_state.pth"))
 
 
-def test_what_was_trained_is_packed_where_it_is_wanted(
+def test_trained_models_are_packed_into_the_given_folder(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLI_EXECID", "j-1")
@@ -261,7 +261,7 @@ def own_step(model: Any, data: Any, eva: Any, train_loader: Any, fn_args: Any) -
     return eva(outputs, labels), loss
 
 
-def test_a_step_of_the_programs_own_comes_to_the_same() -> None:
+def test_fn_step_train_gives_the_same_result() -> None:
     own, plain = Logger(), Logger()
     fabric, model = make(fn_step_train=own_step, driver_logger=own)
     fabric.train(3, 4, 2)
@@ -273,7 +273,7 @@ def test_a_step_of_the_programs_own_comes_to_the_same() -> None:
         assert mine[0] == pytest.approx(theirs[0])
 
 
-def test_a_schedule_in_a_step_of_the_programs_own_acts_once_per_step() -> None:
+def test_a_schedule_in_fn_step_train_acts_once_per_step() -> None:
     def step(model: Any, data: Any, eva: Any, train_loader: Any, fn_args: Any) -> Any:
         loss = model.get_loss_function()(model(data[0]), data[1])
         loss.backward()
@@ -396,7 +396,7 @@ def test_texts_are_understood_as_truth_values(said: Any, want: bool) -> None:
     assert make(save_to_onnx=said)[0]._extras.exports_onnx is want
 
 
-def test_a_second_training_in_a_job_is_refused_in_words_of_wmla(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_training_in_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric, _ = make()
     place = Place(None, None, "cpu", 1)
     place.taken = True
@@ -410,7 +410,7 @@ def test_a_second_training_in_a_job_is_refused_in_words_of_wmla(monkeypatch: pyt
 # ---------------------------------------------------------------- callbacks
 
 
-def test_a_test_of_the_programs_own_leaves_the_model_as_it_was() -> None:
+def test_fn_test_leaves_the_model_unchanged() -> None:
     def test(model: Any, batches: Any, fn_args: Any) -> float:
         model.train()
         return sum(float(model(inputs).sum()) for inputs, _ in batches)
@@ -550,7 +550,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "told"), WRONG)
-def test_what_cannot_be_made(given: dict[str, Any], told: str) -> None:
+def test_wrong_arguments_of_the_model_are_refused(given: dict[str, Any], told: str) -> None:
     model = net()
     parts = {
         "model": model,

@@ -57,7 +57,7 @@ def hand_over(old: Memory, new: Memory) -> None:
     new.load_state_dict(travel(old.state_dict()))
 
 
-def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_callback_gets_the_state_of_the_other_workers(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, new, other = pair()
     assert remembered.state_dict()["values"] == remembered.state_dict()["left"] == {}
     old.best, old.waited, old.score = 0.25, 3, numpy.float32(0.75)
@@ -67,7 +67,7 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
     old.stopper.best = 0.5
     old.stopper.inner.seen.extend([1.0, 2.0, 3.0])
     torch.nn.init.constant_(old.average.weight, 7.0)
-    new.seen.append(7)  # sent to the other worker
+    new.seen.append(7)  # before the state arrives
     own = new.average, new.file
     hand_over(remembered, other)
     assert (new.best, new.waited, new.rates, float(new.score)) == (0.25, 3, [0.1, 0.2], 0.75)
@@ -80,7 +80,7 @@ def test_a_callback_remembers_what_the_others_do(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "", "there is nothing to tell"
 
 
-def test_what_cannot_be_transferred_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_that_cannot_be_transferred_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, new, other = pair()
     old.mixed[0], old.share, old.late = 2, fractions.Fraction(1, 3), Stopper()
     old.file, old.folder = io.StringIO(), Path("x")  # each worker has its own
@@ -121,12 +121,12 @@ class Scheduling(Callback):
         self.schedule.step()
 
 
-def test_a_scheduler_that_a_callback_makes_goes_on_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scheduler_of_a_callback_continues_in_another_worker(capsys: pytest.CaptureFixture[str]) -> None:
     old, remembered, new, other = pair(Scheduling)
     for epoch in range(3):
         old.on_epoch_begin(epoch)
         old.on_epoch_end(epoch)
-    new.on_epoch_begin(3)  # on the way
+    new.on_epoch_begin(3)  # before the state arrives
     hand_over(remembered, other)
     new.on_epoch_end(3)
     assert new.optimizer.param_groups[0]["lr"] == 0.5**4
@@ -149,7 +149,7 @@ def test_an_object_without_attributes() -> None:
 
 
 @pytest.mark.parametrize("name", ["model", "schedule"])
-def test_what_travels_otherwise_travels_once(name: str) -> None:
+def test_state_that_the_run_sends_is_not_sent_twice(name: str) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     kept = {"model": torch.nn.Linear(2, 2), "schedule": lr_scheduler.StepLR(optimizer, 2)}[name]
     callback = Callback()
@@ -186,7 +186,7 @@ def test_a_loss_that_a_callback_changes_is_the_same_everywhere(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-def test_what_changes_while_micro_batches_are_computed_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_that_a_micro_batch_changes_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     def metric(*_: Any) -> float:
         metric.calls = getattr(metric, "calls", 0) + 1  # type: ignore[attr-defined]
         return 0.0

@@ -97,7 +97,7 @@ def test_an_empty_sub_id_is_none(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("val_dict_list.json"))
 
 
-def test_where_they_go_without_a_log_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_files_without_a_log_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOG_DIR")
     monkeypatch.setenv("JOB_STATE_DIR", str(tmp_path / "state"))
     with ELog.open() as log, EMetrics.open() as metrics:

@@ -31,7 +31,7 @@ def optimizer() -> torch.optim.Optimizer:
         ),
     ],
 )
-def test_a_schedule_goes_on_elsewhere(make: Callable[[Any], Any]) -> None:
+def test_a_schedule_continues_in_another_worker(make: Callable[[Any], Any]) -> None:
     def step(scheduler: Any, number: int) -> float:
         scheduler.optimizer.step()
         scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))

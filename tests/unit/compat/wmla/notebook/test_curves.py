@@ -71,7 +71,7 @@ def test_the_last_step_is_drawn_at_the_end() -> None:
     assert not Curves().finish([])
 
 
-def test_a_validation_stands_where_its_epoch_ended_also_if_it_comes_alone() -> None:
+def test_a_validation_is_drawn_at_the_end_of_its_epoch() -> None:
     curves = Curves()
     assert curves.after_test is None
     # Before and after the record of its step is read.

@@ -68,7 +68,7 @@ def test_a_specification_by_name_is_reported() -> None:
         {"hardware_spec": {"nodes": {"num_nodes": 10**9}}},
     ],
 )
-def test_what_is_no_number_is_refused(said: dict[str, Any]) -> None:
+def test_a_value_that_is_not_a_number_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="Cannot train with"):
         read_hardware(**said)
 

@@ -245,9 +245,7 @@ def test_the_job_is_one_of_wmla(platform: Theirs, tmp_path: Path, monkeypatch: p
     assert list(sent.given) == ["model", "datasets_function", "loss_function", "optimizer"]
 
 
-def test_where_the_data_are_can_be_said_and_need_not_be_known(
-    platform: Theirs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_directory_is_passed_on_if_it_is_known(platform: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
     finish(platform)
     platform.data_root = ""
     make()[0].train(1, 8)

@@ -63,7 +63,7 @@ def test_the_optimizer_there_has_the_parameters_of_the_model_there(tmp_path: Pat
     assert found.asked == {"epoch_number": 2}
 
 
-def test_a_job_trains_what_a_program_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_trains_as_a_program_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"epoch_number": 2, "batch_size": 4, "engines_number": 3, "num_dataloader_threads": 0}
     directory = send(make_given(), tmp_path / "sent", **asked)
     for name in [name for name in os.environ if name.startswith("LEGATO_")]:
@@ -119,7 +119,7 @@ def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
     assert "needs the module 'nets_of_mine', which is not installed on the platform" in done.stderr
 
 
-def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
+def test_an_object_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
     given = make_given() | {"driver_logger": threading.Lock(), "fn_test": threading.Lock()}
     with pytest.raises(UsageError) as caught:
         send(given, tmp_path)

@@ -76,7 +76,7 @@ def test_the_picture_has_two_axes_with_the_titles_and_all_points(monkeypatch: py
     assert list(lower.get_lines()[1].get_ydata()) == [1, 2, 0]
 
 
-def test_a_chart_of_what_is_not_known_can_be_drawn() -> None:
+def test_a_chart_with_unknown_values_can_be_drawn() -> None:
     curves = Curves()
     curves.points = [Point(1, math.nan, math.nan, 0)]
     assert screens.draw(curves).startswith(b"\x89PNG")

@@ -38,7 +38,7 @@ def names(job: str, numbers: Iterable[int]) -> list[str]:
 # ---------------------------------------------------------------- the scheduler
 
 
-def test_an_application_shows_its_executors_as_they_come_and_go(console: Console) -> None:
+def test_an_application_shows_its_present_executors(console: Console) -> None:
     job = console.submit()["id"]
 
     def look() -> Any:
@@ -153,7 +153,7 @@ def test_stopping_an_application(console: Console) -> None:
 # ---------------------------------------------------------------- the Conductor
 
 
-def test_who_is_pending_holds_no_slot(console: Console) -> None:
+def test_a_pending_application_shows_no_slots(console: Console) -> None:
     record = console.submit(MNIST)
     job, path = record["id"], "/instances/default/applications"
     console.platform.lead(4)
@@ -278,7 +278,7 @@ def test_jobs_and_slots_as_objects(console: Console) -> None:
 
 
 @pytest.mark.parametrize("beginning", list(UNSUPPORTED))
-def test_what_is_not_supported_says_what_to_use(shared: Console, beginning: str) -> None:
+def test_unsupported_paths_say_what_to_use(shared: Console, beginning: str) -> None:
     for method in ("GET", "POST", "PUT", "DELETE"):
         for path in (beginning, f"{beginning}/x/y"):
             told = check_error(shared.ask(method, path, base="", who=None), 501)

@@ -47,14 +47,14 @@ def test_the_list_with_its_query(console: Console) -> None:
         check_error(console.ask("GET", "/execs", params=query), 400)
 
 
-def test_jobs_that_came_otherwise_are_not_theirs_to_list(console: Console) -> None:
+def test_jobs_of_other_interfaces_are_not_listed(console: Console) -> None:
     other = console.platform.submit()
     mine = console.submit()["id"]
     assert [record["id"] for record in console.get("/execs")] == [mine]
     assert console.get(f"/execs/{other}")["framework"] == ""
 
 
-def test_the_list_has_one_s_own_and_an_admin_s_all(console: Console) -> None:
+def test_users_list_their_own_executions_and_admins_all(console: Console) -> None:
     mine, other = console.submit()["id"], console.submit(who="ben")["id"]
     assert [one for one, _ in states(console)] == [mine]
     assert [record["id"] for record in console.get("/execs", who="ben", params={"sort_by": "state"})] == [other]
@@ -65,7 +65,7 @@ def test_the_list_has_one_s_own_and_an_admin_s_all(console: Console) -> None:
     assert len(console.get("/scheduler/applications")) == 2
 
 
-def test_what_one_may_not_see_is_not_there(console: Console) -> None:
+def test_an_execution_that_a_user_may_not_see_does_not_exist(console: Console) -> None:
     console.add_queue("secret", is_open=False, members=("ann",))
     record = console.submit(MNIST + " --ig secret")
     assert console.get("/execs", who="ben") == []
@@ -131,7 +131,7 @@ def test_no_user_stops_or_deletes_the_jobs_of_others(console: Console) -> None:
     assert console.get(f"/execs/{job}")["state"] == "PENDING_CRD_SCHEDULER"
 
 
-def test_who_may_not_delete_hears_of_that(console: Console) -> None:
+def test_a_refusal_to_delete_speaks_of_deleting(console: Console) -> None:
     waiting, ended = (console.submit()["id"] for _ in range(2))
     console.start(ended)
     console.platform.end(ended)
@@ -212,7 +212,7 @@ def test_the_other_logs_of_an_execution(console: Console) -> None:
     check_error(console.ask("GET", f"/execs/{job}/log", who="eye"), 403)
 
 
-def test_a_framework_without_a_logger_shows_what_its_program_printed(console: Console) -> None:
+def test_a_framework_without_a_logger_shows_its_programs_output(console: Console) -> None:
     job = console.submit("--exec-start PyTorch --model-main main.py")["id"]
     console.write(job, f"work/log/{executor_id(job, 1)}.node1/{OUT_FILE}", "printed\n")
     console.write(job, f"work/log/{executor_id(job, 12)}.node1/{OUT_FILE}", "printed by another\n")
@@ -237,7 +237,7 @@ def test_a_program_that_never_began_shows_why(console: Console) -> None:
     assert answer.text == "SyntaxError: invalid syntax\n"
 
 
-def test_links_of_a_program_lead_nowhere(console: Console) -> None:
+def test_links_that_a_program_made_are_not_followed(console: Console) -> None:
     job = console.submit()["id"]
     secret = console.platform.home / "legato.db"
     folder = console.write(job, f"work/log/{driver_id(job)}.node1/x", "").parent
@@ -290,16 +290,14 @@ def test_the_head_of_a_result_reads_no_file(console: Console, monkeypatch: pytes
         assert answer.headers[name] == want[name]
 
 
-def test_a_result_that_is_not_there_or_not_one_s_own(console: Console) -> None:
+def test_a_result_that_is_missing_or_belongs_to_another_user(console: Console) -> None:
     job = console.submit()["id"]
     check_error(console.ask("GET", f"/execs/{job}/result"), 404, "has no result")
     console.write(job, "work/model/a", b"a")
     check_error(console.ask("GET", f"/execs/{job}/result", who="eye"), 403)
 
 
-def test_the_length_is_known_before_whatever_the_library_writes(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_length_is_known_also_with_zip64_fields(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     # As if a file of 100 bytes needed a zip64 field.
     monkeypatch.setattr(results, "LARGE_BYTES", 100)
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
@@ -373,6 +371,6 @@ def test_frameworks(console: Console) -> None:
     assert {"desc", "description", "frameworkVersion", "execMode", "appName", "maxWorkers", "backend"} <= set(told[0])
 
 
-def test_only_what_is_there_answers(console: Console) -> None:
+def test_unknown_paths_and_methods_are_refused(console: Console) -> None:
     check_error(console.ask("GET", "/nothing"), 404, "no such path")
     check_error(console.ask("PATCH", "/execs"), 405, "does not support this method")

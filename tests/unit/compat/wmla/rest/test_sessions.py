@@ -72,7 +72,7 @@ def live_tokens(console: Console, user: str = "ann") -> list[str]:
     return [one["id"] for one in found if one["name"] == "wmla" and not one["revoked_at"]]
 
 
-def test_each_logon_has_a_token_of_its_own_for_eight_hours(console: Console) -> None:
+def test_each_logon_creates_another_token_for_eight_hours(console: Console) -> None:
     first = log_on(console).json()
     console.platform.now += 5 * 3600
     second, third = log_on(console).json(), log_on(console, LOGONS[1]).json()
@@ -135,7 +135,7 @@ def test_a_password_with_every_request_logs_on_once(console: Console) -> None:
     assert console.ask("GET", "/execs", who=None, auth=("ann", "another one")).status_code == 200
 
 
-def test_who_is_not_let_in(console: Console) -> None:
+def test_wrong_credentials_are_refused(console: Console) -> None:
     check_error(log_on(console, password="wrong"), 401, "wrong")
     check_error(log_on(console, user="nobody"), 401, "wrong")
     check_error(log_on(console, user="admin", password=""), 401)

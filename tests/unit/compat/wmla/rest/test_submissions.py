@@ -170,7 +170,7 @@ from os import system as import_all
 @pytest.mark.parametrize(
     ("framework", "want"), [("edtPyTorch", ["os", "scipy.stats", "sklearn.datasets"]), ("tensorflow", [])]
 )
-def test_the_launcher_names_what_the_program_imports(console: Console, framework: str, want: list[str]) -> None:
+def test_the_launcher_names_the_programs_imports(console: Console, framework: str, want: list[str]) -> None:
     sent = {"mnist/main.py": IMPORTS, "mnist/net.py": b"import pandas\n", "mnist/lib/data/__init__.py": b""}
     args = f"--exec-start {framework} --model-main main.py --model-dir mnist"
     tree = ast.parse(code(console, console.submit(args, make_tar(sent)))[LAUNCHER])
@@ -184,13 +184,13 @@ def test_the_launcher_names_what_the_program_imports(console: Console, framework
     assert ("import scipy.stats\n" in text) == bool(want)
 
 
-def test_the_platform_finds_in_a_launcher_what_the_program_imports(tmp_path: Path) -> None:
+def test_the_platform_finds_the_programs_imports_in_the_launcher(tmp_path: Path) -> None:
     (tmp_path / LAUNCHER).write_bytes(make_launcher(find_imports("import msgspec, os\nfrom httpx import Client\n")))
     assert set(imported_packages(tmp_path / LAUNCHER)) >= {"msgspec", "httpx"}
     assert "os" not in imported_packages(tmp_path / LAUNCHER)
 
 
-def test_the_same_files_are_kept_once_however_they_were_packed(console: Console) -> None:
+def test_the_same_files_are_stored_once_with_and_without_gzip(console: Console) -> None:
     files = {"mnist/main.py": b"a = 1\n"}
     first = console.submit(content=make_tar(files))
     second = console.submit(content=make_tar(files, gzips=False))
@@ -268,7 +268,7 @@ def test_slashes_and_blanks_do_not_matter(console: Console) -> None:
     assert spec(console, answer.json())["program"][2:] == ["a b"]
 
 
-def test_what_means_nothing_is_said_in_one_line(console: Console) -> None:
+def test_options_without_effect_are_named_in_one_line(console: Console) -> None:
     answer = console.send(MNIST + " --workerMemory 4G --exclusive --edt-options \u00e4=1", [("mnist.tar", MODEL)])
     notice = answer.headers["x-wmla-notice"]
     assert notice.startswith("Accepted, but without effect here: --workerMemory, --exclusive, --edt-options ")
@@ -325,7 +325,7 @@ def test_a_guessed_program_is_reported(console: Console) -> None:
     assert console.send(f"{args} --model-main train.py", [("train.py", b"")]).json()["notice"] == ""
 
 
-def test_a_job_is_called_like_the_folder_of_its_program_however_it_came(console: Console) -> None:
+def test_a_job_has_the_name_of_its_programs_folder(console: Console) -> None:
     args = "--exec-start PyTorch --model-main main.py"
     for said in (args, f"{args} --model-dir mnist", f"{args} --model-dir ../other"):
         record = console.submit(said)
@@ -372,7 +372,7 @@ def test_variables_are_shown_to_no_other_user(console: Console) -> None:
         assert "hunter2" not in console.platform.ask("GET", f"jobs/{record['id']}", who=who).text
 
 
-def test_a_long_argument_string_comes_back_whole(console: Console) -> None:
+def test_a_long_argument_string_is_returned_completely(console: Console) -> None:
     args = MNIST + " " + " ".join(f"--option-{number} value" for number in range(100))
     assert console.submit(args)["args"] == args
 
@@ -383,7 +383,7 @@ def test_a_long_argument_string_comes_back_whole(console: Console) -> None:
 @example("\ud800")
 @example("--msd-env A=\x0b")
 @given(some.text(max_size=30) | some.lists(some.sampled_from(WORDS), max_size=6).map(" ".join))
-def test_whatever_is_said_is_taken_or_refused(shared: Console, text: str) -> None:
+def test_any_argument_string_is_accepted_or_refused(shared: Console, text: str) -> None:
     said = f"--exec-start PyTorch --model-main /programs/a.py {text}"
     answer = shared.ask("POST", "/execs", content=json.dumps({"args": said}), headers=JSON)
     assert answer.status_code in (200, 400), answer.text
@@ -474,7 +474,7 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     # Without ids, pytest would name the cases by these bytes, which contain the time.
     ids=["up", "absolute", "backslash", "symlink", "link", "pipe", "bomb", "empty", "cut", "text", "long", "case"],
 )
-def test_archives_that_mean_ill(shared: Console, content: bytes, told: str) -> None:
+def test_malicious_archives_are_refused(shared: Console, content: bytes, told: str) -> None:
     before = set((shared.platform.home / "code").iterdir())
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, told)
     assert num_jobs(shared) == 0
@@ -499,7 +499,7 @@ def make_zip() -> bytes:
     ],
     ids=["zip", "zip called tar", "bzip2", "xz", "7z"],
 )
-def test_what_is_packed_otherwise_is_named(shared: Console, name: str, content: bytes, told: str) -> None:
+def test_other_kinds_of_archives_are_named(shared: Console, name: str, content: bytes, told: str) -> None:
     for args in (MNIST, "--exec-start PyTorch"):
         text = check_error(shared.send(args, [(name, content)]), 400, told)
         assert "tar -czf NAME.modelDir.tar FOLDER" in text
@@ -511,7 +511,7 @@ def test_packed_files_beside_a_program_are_its_own(console: Console) -> None:
     assert "_submitted_code/main/data.zip" in code(console, record)
 
 
-def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
+def test_a_tar_header_that_would_fill_the_memory_is_refused(shared: Console) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 200_000
     content = header.tobuf() + b"n" * 200_000 + b"\0" * 10_000
@@ -614,7 +614,7 @@ def test_hardware_that_cannot_be(shared: Console, nodes: Any) -> None:
     check_error(shared.send(MNIST, [("mnist.tar", MODEL)], data=data), 400, "hardwareSpec")
 
 
-def test_who_may_not_submit(console: Console) -> None:
+def test_users_without_permission_cannot_submit(console: Console) -> None:
     console.add_queue("closed", is_open=False)
     check_error(console.send(MNIST, [("mnist.tar", MODEL)], who="eye"), 403)
     # For a user who is not a member, a queue does not exist.

@@ -99,7 +99,7 @@ def play(job: Path, capsys: pytest.CaptureFixture[str]) -> Play:
     return run
 
 
-def test_what_a_program_finds(job: Path, play: Play) -> None:
+def test_the_environment_of_a_program(job: Path, play: Play) -> None:
     found = play(TELL, "--epochs", "3", "a b")
     model_dir = job / "_submitted_code/mnist"
     main = model_dir / "src/main.py"
@@ -165,7 +165,7 @@ def test_the_numbers_drawn_before_training_are_alike_in_all_workers(
     assert set(play(TELL)["drawn"]).isdisjoint(first["drawn"])
 
 
-def test_what_the_submission_says_counts(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_submission_are_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABRIC_BACKEND", "keras")
     monkeypatch.setenv("DLI_SUBMIT_USERNAME", "ada")
     environment = play(TELL)["environment"]
@@ -237,7 +237,7 @@ def test_a_program_that_is_not_elastic_and_makes_no_model_directory_has_an_empty
     assert list((job / "model").iterdir()) == []
 
 
-def test_the_arguments_that_wmla_1_2_1_added_are_added_where_it_is_asked_for(
+def test_the_arguments_of_wmla_1_2_1_are_added_on_request(
     job: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(play(TELL)["argv"]) == 1
@@ -317,7 +317,7 @@ def test_a_module_of_settings_may_stand_last_on_the_path(play: Play, tmp_path: P
     assert Path(found["file"]).resolve() == own
 
 
-def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_static_program_gets_no_directory_on_its_path(play: Play, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(names.IS_ELASTIC, "false")
     found = play(TELL)
     assert str(Path(launch.__file__).parent) not in found["path"]
@@ -326,7 +326,7 @@ def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, mon
 
 
 @pytest.mark.parametrize("is_elastic", [False, True])
-def test_what_is_not_elastic_is_not_told_of_as_if_it_should_be(
+def test_a_static_program_is_not_expected_to_train(
     play: Play, monkeypatch: pytest.MonkeyPatch, is_elastic: bool
 ) -> None:
     place = Place(None, None, "cpu", 1)
@@ -336,7 +336,7 @@ def test_what_is_not_elastic_is_not_told_of_as_if_it_should_be(
     assert place.is_independent is not is_elastic
 
 
-def test_the_first_of_a_static_job_stands_in_for_the_driver(
+def test_the_worker_of_a_static_job_writes_the_drivers_files(
     play: Play, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(names.IS_ELASTIC, "false")
@@ -444,9 +444,7 @@ def test_a_traceback_begins_at_the_program(job: Path) -> None:
     assert (job / f"log/driver-{JOB}.{HOST}" / names.ERR_FILE).read_text() == told
 
 
-def test_who_comes_in_the_place_of_a_lost_one_of_a_gang_ends_the_job(
-    job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_replaces_a_lost_one_of_a_gang_ends_the_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job.parent / "driver.json").write_text('{"token": "secret"}')
     for name, value in ((names.IS_ELASTIC, "false"), (names.FRAMEWORK, "distPyTorch"), (names.NUM_NODES, "2")):
         monkeypatch.setenv(name, value)
