@@ -55,9 +55,11 @@ def _tell(found: dict[str, Any], num_consoles: int, num_events: int, *, asks: bo
     delays_s = sorted(found["delays_s"])
     late_s = delays_s[min(int(0.99 * len(delays_s)), len(delays_s) - 1)]
     what = f"{num_consoles} consoles" + (", each asks for 100 jobs after an event" if asks else "")
-    pace = f"{num_events} submissions, one each {_SUBMIT_EVERY_S:g} s"
+    pace = f"{num_events} submissions, one every {_SUBMIT_EVERY_S:g} s"
     until = (
-        f"the answer is there, {1e3 * _GATHER_S:g} ms of which it gathers events" if asks else "a console has its event"
+        f"a console has its answer, after it has gathered events for {1e3 * _GATHER_S:g} ms"
+        if asks
+        else "a console has its event"
     )
     yield make_row(
         f"{what}: delay", 1e3 * statistics.median(delays_s), "ms", ".0f", None, more_is_better=False,
@@ -66,12 +68,13 @@ def _tell(found: dict[str, Any], num_consoles: int, num_events: int, *, asks: bo
     )  # fmt: skip
     yield make_row(
         f"{what}: processor", 100 * found["busy"], "%", ".0f", None, more_is_better=False,
-        told=f"of one core, the server's part while that goes on; {100 * found['idle']:.1f} % while nothing happens",
+        told="CPU time of the server, of one core, during the submissions; "
+        f"{100 * found['idle']:.1f} % without submissions",
     )  # fmt: skip
     if not asks:
         yield make_row(
             f"{what}: memory", found["grown_bytes"] / num_consoles / 1024, "KiB", ".0f", None, more_is_better=False,
-            told=f"by which the server has grown, for each; it has {found['bytes'] / _MIB:.0f} MiB in all",
+            told=f"additional memory of the server for each console; it has {found['bytes'] / _MIB:.0f} MiB in total",
         )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ ORIGINAL: Final = {
     "pause": Original("none was seen"),
     "kill": Original("30.2, 31.2, 32.3 and 30.3 s, where it recovered", 30.2),
     "collapse": Original("3 of 7"),
-    "forming": Original("2 lost, 1 hung, 1 went on with fresh weights, of 4"),
+    "forming": Original("2 lost, 1 hung, 1 continued with new initial weights, of 4"),
 }
 
 

@@ -185,11 +185,11 @@ def _reach(row: dict[str, Any]) -> str:
 
 def _elasticdl(rows: Sequence[dict[str, Any]]) -> list[str]:
     told = {
-        "end": "end of the job: from its last step until all is over",
+        "end": "end of the job: from its last step until all processes have ended",
         "join": "2 → 3 workers: from the request to the newcomer's first step",
-        "pause": "2 → 3 workers: what the longest step of the others took longer than usual",
+        "pause": "2 → 3 workers: extra time of the longest step of the others",
         "kill": "SIGKILL of one of 3: until the others' next step",
-        "collapse": "SIGKILL of one of 3: jobs that came to nothing",
+        "collapse": "SIGKILL of one of 3: jobs that failed",
         "forming": "SIGKILL while a new world forms: jobs that failed, or restarted from scratch",
     }
     table = [
