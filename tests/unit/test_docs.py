@@ -258,6 +258,19 @@ def test_no_page_names_a_place_on_one_machine(page: Path) -> None:
     assert re.findall(r"(?<![\w.$~/}])/(?:home|root|work|tmp|opt|Users|mnt|var)/\S*", page.read_text()) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"`((?:\w[\w.-]*/)+\w+\.py)`", text)
+    named += [
+        f"{name.replace('.', '/')}.py" for name in re.findall(r"python -m (legato\.(?:control|driver)[\w.]+)", text)
+    ]
+    # A path may start at any folder, such as src/legato.
+    folders = (ROOT / folder for folder in ("src", "tests", "benchmarks", "docs", "examples"))
+    modules = [str(module) for folder in folders for module in folder.rglob("*.py")] if named else []
+    assert [name for name in named if not any(module.endswith(f"/{name}") for module in modules)] == []
+
+
 def code_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
