@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 def draw_chart(
     sizes: Sequence[int], num_steps: int, max_workers: int, marks: Mapping[int, str] | None = None, width: int = 64
 ) -> list[str]:
-    r"""Return the lines of a picture: a row per worker, the axis of steps, and a mark where something was done.
+    r"""Return the lines of a picture: a row per worker, the axis of steps, and marks at steps.
 
     Args:
         sizes: number of workers at step 1, 2, ... as far as the training has come.

@@ -1,4 +1,4 @@
-"""The main job: train one network twice, disturbed and undisturbed, and compare every bit.
+"""Train one network twice, with and without disturbances, and compare the weights bit for bit.
 
 The first training starts with 1 worker, grows to 4, shrinks to 2, has a worker killed, grows again and finishes. The
 second runs undisturbed on 1 worker. Exits with 1 if the weights differ.

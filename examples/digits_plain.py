@@ -1,6 +1,6 @@
 """A small network learns to read handwritten digits.
 
-There are two of this program, a plain one and an elastic one. All that it takes to get from one to the other:
+This program exists twice: without Legato (`digits_plain.py`) and with it (`digits_elastic.py`). All differences:
 
     diff examples/digits_plain.py examples/digits_elastic.py
 """

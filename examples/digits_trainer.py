@@ -1,4 +1,4 @@
-"""A small network learns to read handwritten digits, without a loop of its own.
+"""A small network learns to read handwritten digits, without a training loop in the program.
 
 Alone:  python examples/digits_trainer.py    With workers:  legato run --workers 1..4 examples/digits_trainer.py
 """

@@ -1,4 +1,4 @@
-"""A small convolutional network learns to read handwritten digits; `demo.py` disturbs it while it does.
+"""A small convolutional network learns to read handwritten digits. `demo.py` disturbs this training.
 
 Alone:              python examples/mnist_elastic.py
 With four workers:  legato run --workers 4 examples/mnist_elastic.py
@@ -18,7 +18,7 @@ import legato
 
 
 def load_digits() -> tuple[TensorDataset, TensorDataset]:
-    """Return 4,000 images of MNIST to learn from and 1,000 others to be examined on."""
+    """Return 4,000 images of MNIST for training and 1,000 others for testing."""
     table = torch.from_numpy(np.loadtxt(DATA_PATH, delimiter=",", dtype=np.float32))
     table = table[torch.randperm(len(table), generator=torch.Generator().manual_seed(0))]
     images, digits = table[:, :-1].reshape(-1, 1, 28, 28) / 255, table[:, -1].long()
@@ -26,7 +26,7 @@ def load_digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def make_model() -> nn.Sequential:
-    """Batch-norm and dropout on purpose: elsewhere both give other results with another number of workers."""
+    """Return a network with batch-norm and dropout, whose results usually depend on the number of workers."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, stride=2, padding=1),
         nn.BatchNorm2d(16),
