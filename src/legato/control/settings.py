@@ -61,7 +61,7 @@ class Settings(BaseSettings):
         " in `home`, which needs no other service. Several servers need PostgreSQL",
     )
 
-    # ------------------------------------------------------------ the door
+    # ------------------------------------------------------------ connections and requests
 
     host: str = Field(
         default="127.0.0.1",

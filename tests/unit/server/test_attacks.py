@@ -1,6 +1,6 @@
-"""Strangers, and users who mean ill, use a bounded part of the server; `/healthz` answers all along.
+"""Attackers, with or without an account, can use only a bounded part of the server, and `/healthz` always answers.
 
-Nothing is timed: what is counted is the CPU time of the thread of the event loop, connections, and computations.
+The tests measure no time: they count connections, computations, and CPU time of the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backup file: what is in it, and which ones are refused."""
+"""Backup files: their content, and the files that a restore refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploaded code: by its SHA-256, once, within limits, and nothing in it that could do harm."""
+"""Uploaded code: stored once by its SHA-256, within limits, without dangerous entries."""
 
 from __future__ import annotations
 

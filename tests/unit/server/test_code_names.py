@@ -1,4 +1,4 @@
-"""Names of the files of uploaded code, remembered."""
+"""The cache of the names of uploaded files."""
 
 from __future__ import annotations
 

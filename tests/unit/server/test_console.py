@@ -1,4 +1,4 @@
-"""The console's files: what is sent how, what is not sent, and what is said where they are missing."""
+"""The files of the console: headers and compression, refused paths, and the page that explains a missing build."""
 
 from __future__ import annotations
 

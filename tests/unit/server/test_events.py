@@ -1,4 +1,4 @@
-"""What happened: as pages, with waiting, and as streams that go on where they were cut off."""
+"""Events: as pages, with waiting, and as streams that continue after an interruption."""
 
 from __future__ import annotations
 

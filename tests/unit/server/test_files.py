@@ -1,4 +1,4 @@
-"""What a job leaves behind: who may see it, which of it is shown, and ranges of it. Every trick with a path fails."""
+"""Files of a job: who may see them, which are shown, and ranges of bytes. Tricks with paths fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was on the pool: who held how many slots when, who gave them up to whom; and what of it is hidden from whom."""
+"""The history of the pool: slots held over time, moves of slots, and what each user may see of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As whom jobs run: what is refused before a server starts or a job is taken, and what a home shows to jobs."""
+"""The system users of jobs: refusals at the start of a server and at submission, and the modes of the home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs through the API: submit, list, look at, change, pause, resume, stop, clone; who may, when, and how it fails."""
+"""Jobs over REST: submit, list, read, change, pause, resume, stop, clone; permissions, stages and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of jobs that are asked for again and again."""
+"""Lists of jobs that clients poll."""
 
 from __future__ import annotations
 

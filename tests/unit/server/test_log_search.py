@@ -1,4 +1,4 @@
-"""Lines of a log, found by text, level and time."""
+"""Finding lines of a log by text, level and time."""
 
 from __future__ import annotations
 

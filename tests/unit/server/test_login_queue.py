@@ -1,4 +1,4 @@
-"""The order of password hashes, counted in hashes: a real log-in waits for few of those of others."""
+"""The order of password hashes: a log-in waits only for a few hashes of other attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs: which there are, pieces of them by byte and by line, and following them while they are written."""
+"""Logs: their list, parts of them by byte and by line, and following them while they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one job besides itself: attempts, slots, what its driver wrote down, its series."""
+"""Details of one job: attempts, slots, events of its driver, time series."""
 
 from __future__ import annotations
 

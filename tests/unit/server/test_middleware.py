@@ -1,4 +1,4 @@
-"""What holds for every request: who asks, for which host, from which page, how large, how often, and how it fails."""
+"""Checks of every request: authentication, host, origin, size, rate, and the form of errors."""
 
 from __future__ import annotations
 

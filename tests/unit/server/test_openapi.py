@@ -1,4 +1,4 @@
-"""The published description is the truth: what fits it, and what does not, is answered as it says."""
+"""The server answers valid and invalid requests as the OpenAPI document says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For operators: the audit log, the settings, the open pages and their figures, and what goes when it is old."""
+"""For operators: the audit log, the settings, the open pages and their metrics, and the deletion of old data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People: logging in, users, passwords and tokens; no user gets more rights."""
+"""Users: logging in, users, passwords and tokens. No request gives a user more rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins of the server: what the door does for them, what it leaves to them, and how they ask the platform."""
+"""Plugins of the server: what the middleware does for them, what they do themselves, and how they use REST."""
 
 from __future__ import annotations
 

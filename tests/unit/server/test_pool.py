@@ -1,4 +1,4 @@
-"""The pool: nodes, slots, queues, who has what and who had how much; and what of it is hidden from whom."""
+"""The pool: nodes, slots, queues, allocations and usage, and what each user may see of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that come again with their idempotency key, after what they named is gone."""
+"""Requests that are repeated with their idempotency key after the objects that they name were deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sets of the policy is what it decides by."""
+"""The policy decides by the settings of the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a server starts: its directory, port, slots and store; each error says what to do, and nothing was begun."""
+"""The start of a server: its directory, port, slots and store. Each error says what to do, and nothing was started."""
 
 from __future__ import annotations
 

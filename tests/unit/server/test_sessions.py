@@ -1,4 +1,4 @@
-"""Sessions of browsers: who gets one, what the cookie is good for, and that no foreign page can use it."""
+"""Sessions of browsers: log-in, permissions of the cookie, and protection from pages of other sites."""
 
 from __future__ import annotations
 

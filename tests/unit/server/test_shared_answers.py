@@ -1,4 +1,4 @@
-"""Answers that many ask for at once."""
+"""Answers that are shared by equal requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each queue's part of the pool, and what other queues would mean."""
+"""The share of each queue, and plans with other queues."""
 
 from __future__ import annotations
 

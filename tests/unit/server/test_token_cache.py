@@ -1,4 +1,4 @@
-"""Tokens that were good a moment ago: the store is asked once a second, and what is taken away holds at once."""
+"""The cache of tokens: the store is read once a second, and a revoked token is refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job has what it has, and what would happen if one were submitted."""
+"""Explanations of jobs, and plans."""
 
 from __future__ import annotations
 
