@@ -90,25 +90,25 @@ class Settings(BaseSettings):
     max_streams: int = Field(
         default=600,
         ge=1,
-        description="streams of events and logs that one user may follow at once. 600: the page of a job has two or"
-        " three, a program that watches all of its jobs some hundred; each costs a connection and a "
-        "little memory",
+        description="streams of events and logs that one user may follow at once. 600: the console's page of a job "
+        "follows two or three, a program that watches all jobs of its user some hundreds; each stream "
+        "costs a connection and a little memory",
     )
     logins_per_minute: float = Field(
         default=10,
         gt=0,
         description="failed log-in attempts per minute of one address for one account. An account may have three "
         "times as many from all addresses, an address ten times as many for all accounts. A device from"
-        " which a user has logged in before has a separate limit. 10: a person mistypes less often",
+        " which a user has logged in before has a separate limit. 10: a person makes fewer mistakes",
     )
 
-    # ------------------------------------------------------------ how much a stranger may use
+    # ------------------------------------------------------------ limits for unauthenticated clients
 
     max_head_bytes: int = Field(
         default=2**16,
         ge=1024,
-        description="maximum bytes of the first line and the header fields of a request. 64 KiB: many cookies and a"
-        " long query",
+        description="maximum bytes of the first line and the header fields of a request. 64 KiB: enough for many"
+        " cookies and a long query",
     )
     max_head_fields: int = Field(
         default=100,
@@ -119,13 +119,13 @@ class Settings(BaseSettings):
         default=20,
         gt=0,
         description="seconds within which the head of a request must arrive; then the server closes the connection."
-        " 20: a slow line needs one",
+        " 20: a slow connection needs about one",
     )
     body_limit_s: float = Field(
         default=30,
         gt=0,
         description="seconds within which the body of a request must arrive. A longer body, such as an upload, must"
-        " arrive at 500 bytes per second or faster. 30: a slow line needs a few",
+        " arrive at 500 bytes per second or faster. 30: a slow connection needs a few",
     )
     max_connections: int = Field(
         default=10_000,
@@ -249,7 +249,7 @@ class Settings(BaseSettings):
         default=12,
         gt=0,
         le=24 * 366,
-        description="hours until a login with a password expires. 12: longer than a day at work",
+        description="hours until a login with a password expires. 12: longer than a working day",
     )
     local_login: bool = Field(
         default=True,
@@ -305,8 +305,8 @@ class Settings(BaseSettings):
         default=_RULES.fair_finish_s,
         gt=0,
         description="seconds; a job that has been below its fair share for longer than this comes first, when the "
-        "policy is fair and not all minimums fit, so that jobs take turns. None: it does not count. For"
-        " a full pool try 60",
+        "policy is fair and not all minimums fit, so that jobs take turns. None: the time below the fair"
+        " share does not count. For a full pool try 60",
     )
     default_priority: int = Field(
         default=5000,
@@ -334,7 +334,8 @@ class Settings(BaseSettings):
     upload_max_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="maximum bytes of one upload of code, packed. 256 MiB: code, not data; use `.legatoignore`",
+        description="maximum bytes of one upload of code, packed. 256 MiB: enough for code; leave out data with "
+        "`.legatoignore`",
     )
     upload_max_unpacked_bytes: int = Field(
         default=2**30, ge=1, description="maximum bytes of one upload, unpacked. 1 GiB: see `upload_max_ratio`"
@@ -345,7 +346,7 @@ class Settings(BaseSettings):
     upload_max_files: int = Field(
         default=20_000,
         ge=1,
-        description="maximum number of files and folders in one upload. 20000: a large source tree",
+        description="maximum number of files and folders in one upload. 20000: enough for a large source tree",
     )
     upload_max_depth: int = Field(
         default=32, ge=1, description="maximum nesting of folders in an upload. 32: no source tree is deeper"
@@ -353,7 +354,7 @@ class Settings(BaseSettings):
     upload_max_ratio: float = Field(
         default=100,
         ge=1,
-        description="maximum unpacked bytes per packed byte. 100: text packs 10 times; archive bombs 1000 times",
+        description="maximum unpacked bytes per packed byte. 100: text has about 10, an archive bomb about 1000",
     )
 
     upload_quota_bytes: int | None = Field(
@@ -400,7 +401,7 @@ class Settings(BaseSettings):
         default=24,
         gt=0,
         description="hours that an idempotency key is kept, and the token of a login after its end. 24: clients "
-        "repeat a request for minutes",
+        "repeat a request for some minutes only",
     )
     request_limit_s: float = Field(
         default=60,

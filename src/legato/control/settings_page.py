@@ -19,7 +19,7 @@ overrides the file, and the file overrides the default. `legato config show` pri
 file is `{FILE_NAME}` in `home`, or the one given with `--config`. It contains lines such as `port = 8080`. In the
 environment the name is in capitals and starts with `{PREFIX}`: `{PREFIX}PORT=8080`. There, separate the items of a
 list by commas, and write `none` for an empty list or no value; in the file, write `"none"` in quotes. A server
-refuses to start with an unknown name in the file.
+refuses to start with an unknown name in the file. Most descriptions end with the default value and the reason for it.
 
 `python -m legato.control.settings_page docs/settings.md` generates this page from the source.
 
