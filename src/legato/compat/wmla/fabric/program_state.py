@@ -142,7 +142,7 @@ class Memory:
         self._reported.add(name)
         sys.stderr.write(
             f"legato: {self.name}.{name} differs between this worker and those that joined before it. {why} "
-            "The weights may depend on the number of workers. Create it before train(), and keep its state in numbers, "
+            "The weights may depend on when workers join. Create it before train(), and keep its state in numbers, "
             "strings, tensors, or lists and dicts of them, or give its class state_dict() and load_state_dict().\n"
         )
 

@@ -179,8 +179,8 @@ class TorchTraining:
         values = _read_result(results[0])
         if all(parameter.grad is None for parameter in self.model.parameters()):
             raise ProgramError(
-                "fn_step_train left no gradient in any parameter. Let it call backward() on the loss, and let nothing "
-                "clear the gradients after that."
+                "fn_step_train set no gradient in any parameter. Call backward() on the loss in it, and do not clear "
+                "the gradients after that."
             )
         self._run.note(**values)
         self._run.backward(torch.tensor(values[LOSS], requires_grad=True))

@@ -250,7 +250,7 @@ def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> Pur
     """Return the only Python program among the files, or the only file.
 
     Raises:
-        UsageError: there are several, or none.
+        UsageError: there is not exactly one program, and not exactly one file.
     """
     programs = [path for path in files if path.suffix == ".py" and not _is_mac_file(path)]
     if len(programs) == 1:

@@ -309,7 +309,7 @@ def test_a_step_with_two_passes_and_its_own_clipping() -> None:
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        (lambda model, data, *_: (1.0, model(data[0]).sum()), "fn_step_train left no gradient"),
+        (lambda model, data, *_: (1.0, model(data[0]).sum()), "fn_step_train set no gradient"),
         (lambda model, data, *_: model(data[0]).sum().backward(), "fn_step_train returned None. Return a pair"),
         (lambda model, data, *_: (model(data[0]).sum().backward(), "x"), "fn_step_train returned 'x' where a number"),
     ],
