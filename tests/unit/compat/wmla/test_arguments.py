@@ -110,13 +110,13 @@ def test_options_that_are_not_known_go_to_the_program_in_their_order() -> None:
     assert (found.main, found.num_workers) == ("a.py", 4)
 
 
-def test_behind_two_dashes_all_is_the_program_s() -> None:
+def test_all_words_after_two_dashes_go_to_the_program() -> None:
     found = read("--numWorker 2 -- --numWorker 9 -- --user-cmd 'a b'")
     assert found.arguments == ("--numWorker", "9", "--", "--user-cmd", "a b")
     assert found.num_workers == 2
 
 
-def test_the_last_of_an_option_holds_and_variables_add_up() -> None:
+def test_the_last_value_of_an_option_is_used_and_variables_add_up() -> None:
     found = read("--numWorker 2 --msd-env A=1 --numWorker=3 --msd-env B=x=y --msd-env A=2 --msd-env 'C=a b'")
     assert found.num_workers == 3
     assert found.environment == {"A": "2", "B": "x=y", "C": "a b"}
@@ -251,7 +251,7 @@ PIECES = some.one_of(
 @settings(max_examples=examples(100))
 @example("--exec-start edtPyTorch --msd-env")
 @given(some.lists(PIECES, max_size=20).map("".join) | some.lists(PIECES, max_size=20).map(" ".join) | some.text())
-def test_it_is_read_or_refused_and_nothing_else_happens(text: str) -> None:
+def test_any_string_is_read_or_refused(text: str) -> None:
     hide_secrets(text)
     try:
         found = read_arguments(text)

@@ -778,7 +778,7 @@ def test_an_upload_that_is_refused_before_it_was_read_is_reported(
     assert (code, err) == (dlicmd.REFUSED, "Error 413: An upload has at most 256 MiB.\n")
 
 
-def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_it(
+def test_a_connection_that_breaks_during_the_submission_is_reported(
     fake: Fake, do: Callable[..., tuple[int, str, str]]
 ) -> None:
     Path("main.py").write_text("pass\n")
@@ -794,7 +794,7 @@ def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_
     assert "Check with --exec-get-all whether the server accepted" in err and err.count("\n") == 1
 
 
-def test_ctrl_c_while_it_is_submitted_leaves_a_doubt_and_says_it(
+def test_ctrl_c_during_the_submission_is_reported(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: Any) -> None:

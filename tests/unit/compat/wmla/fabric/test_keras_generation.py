@@ -33,7 +33,7 @@ def write(folder: Path, text: str) -> Path:
         ("def broken(:", None),
     ],
 )
-def test_the_text_of_a_program_shows_it(text: str, sign: str | None, tmp_path: Path) -> None:
+def test_the_source_of_a_program_shows_keras_2(text: str, sign: str | None, tmp_path: Path) -> None:
     assert find_keras_2(write(tmp_path, IMPORT + text)) == sign
 
 

@@ -20,7 +20,7 @@ class Listener:
     """Keeps the entries that it receives, and writes them to the driver's directory."""
 
     def __init__(self) -> None:
-        self.heard: list[int] = []
+        self.received: list[int] = []
         self.began_at: float | None = None
         self.has_ended = False
 
@@ -28,7 +28,7 @@ class Listener:
         self.began_at = began_at
 
     def receive(self, entry: Entry) -> None:
-        self.heard.append(entry["n"])
+        self.received.append(entry["n"])
         for name in ("stdout", "parts/deep"):
             path = Path(os.environ["LOG_DIR"], name)
             path.parent.mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ Make = Callable[..., tuple[LogReplayer, Listener]]
 
 
 @pytest.fixture
-def speaker_of(home: Path) -> Iterator[Make]:
+def replayer_of(home: Path) -> Iterator[Make]:
     made = []
 
     def make(worker: int, now: float = 7.0) -> tuple[LogReplayer, Listener]:
@@ -113,7 +113,7 @@ def test_only_workers_that_have_something_to_compute_are_counted() -> None:
     assert [entry["workers"] for entry in log.recent(0)] == [2, 2]
 
 
-def test_a_log_travels() -> None:
+def test_a_log_is_sent_to_another_worker() -> None:
     log, other = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES), TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(log, 1)
     other.load_state_dict(json.loads(json.dumps(log.state_dict())))
@@ -129,18 +129,18 @@ def test_a_log_does_not_grow() -> None:
     assert len(log.recent(0)) < 15 and log.num_entries == 200
 
 
-def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
+def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, replayer_of: Make) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    replayer, listener = speaker_of(0)
+    replayer, listener = replayer_of(0)
     replayer.pass_on(log)
-    assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
+    assert (listener.began_at, listener.received) == (None, []), "nothing has happened yet"
     for _ in range(5):
         train(log, 1)
         replayer.pass_on(log)
         replayer.pass_on(log)
     replayer.end(log)
     want = list(range(1, log.num_entries + 1))
-    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.received == want == told(home) == told(home, "parts/deep")
     assert (listener.began_at, listener.has_ended) == (7.0, True)
     assert os.environ["LOG_DIR"] == "/own"
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
@@ -149,28 +149,28 @@ def test_every_entry_is_logged_once_and_in_the_drivers_directory(home: Path, spe
 
 
 @pytest.mark.parametrize("num_ahead", [0, 1])
-def test_a_new_rank_0_replays_everything_into_complete_files(home: Path, speaker_of: Make, num_ahead: int) -> None:
+def test_a_new_rank_0_replays_everything_into_complete_files(home: Path, replayer_of: Make, num_ahead: int) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    first, _ = speaker_of(0)
+    first, _ = replayer_of(0)
     for _ in range(5):
         train(log, 1)
         first.pass_on(log)
     # The first worker dies; the second one is a step further than the first has passed on, or not.
     train(log, num_ahead)
-    second, listener = speaker_of(1, now=99.0)
+    second, listener = replayer_of(1, now=99.0)
     second.pass_on(log)
     train(log, 1)
     second.pass_on(log)
     want = list(range(1, log.num_entries + 1))
-    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.received == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
     # Later writes of the dead worker go to another file, which is not read.
     assert not os.path.samestat(os.fstat(first._file.fileno()), (home / "history.jsonl").stat())  # type: ignore[union-attr]
 
 
-def test_entries_of_lost_steps_are_cut_off(home: Path, speaker_of: Make) -> None:
+def test_entries_of_lost_steps_are_cut_off(home: Path, replayer_of: Make) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    first, _ = speaker_of(0)
+    first, _ = replayer_of(0)
     checkpoint = {}
     for step in range(6):
         train(log, 1)
@@ -179,20 +179,20 @@ def test_entries_of_lost_steps_are_cut_off(home: Path, speaker_of: Make) -> None
             checkpoint = copy.deepcopy(log.state_dict())
     again = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     again.load_state_dict(checkpoint)
-    second, listener = speaker_of(4)
+    second, listener = replayer_of(4)
     train(again, 1)
     second.pass_on(again)
     want = list(range(1, again.num_entries + 1))
     assert again.num_entries < log.num_entries
-    assert listener.heard == want == told(home)
+    assert listener.received == want == told(home)
     assert len((home / "history.jsonl").read_text().splitlines()) == len(want) + 1
 
 
 def test_an_incomplete_last_line_is_logged_again_and_so_is_an_unfinished_change_of_rank_0(
-    home: Path, speaker_of: Make
+    home: Path, replayer_of: Make
 ) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    first, _ = speaker_of(0)
+    first, _ = replayer_of(0)
     for _ in range(3):
         train(log, 1)
         first.pass_on(log)
@@ -201,18 +201,18 @@ def test_an_incomplete_last_line_is_logged_again_and_so_is_an_unfinished_change_
     (home.parent / ".driver.1/parts").mkdir(parents=True)
     (home.parent / ".driver.1/stdout").write_text("1\n2\n")
     (home.parent / ".driver.7").mkdir()
-    second, listener = speaker_of(1)
+    second, listener = replayer_of(1)
     second.pass_on(log)
-    assert listener.heard == list(range(1, log.num_entries + 1)) == told(home)
+    assert listener.received == list(range(1, log.num_entries + 1)) == told(home)
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
 
-def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gap_in_the_history_is_reported(replayer_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(log, 20)
-    replayer, listener = speaker_of(0)
+    replayer, listener = replayer_of(0)
     replayer.pass_on(log)
-    missing = log.num_entries - len(listener.heard)
+    missing = log.num_entries - len(listener.received)
     assert missing > 0 and f"{missing} of {log.num_entries} entries are missing" in capsys.readouterr().err
 
 
@@ -233,7 +233,7 @@ class Slow(Listener):
 
 
 @pytest.fixture
-def slow_speaker(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
+def slow_replayer(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
     listener = Slow()
     replayer = LogReplayer(home, 1, clock=lambda: 99.0, timer=lambda: listener.now)
     replayer.add(listener)
@@ -242,10 +242,10 @@ def slow_speaker(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
 
 
 @pytest.fixture
-def long_told(home: Path, speaker_of: Make) -> TrainingLog:
+def long_log(home: Path, replayer_of: Make) -> TrainingLog:
     """The history that a worker has written before it died, with many entries."""
     log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    first, _ = speaker_of(0)
+    first, _ = replayer_of(0)
     for _ in range(40):
         train(log, 1)
         first.pass_on(log)
@@ -253,12 +253,12 @@ def long_told(home: Path, speaker_of: Make) -> TrainingLog:
 
 
 def test_a_long_replay_does_not_stop_the_training_and_completes_the_files(
-    home: Path, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
+    home: Path, slow_replayer: tuple[LogReplayer, Slow], long_log: TrainingLog
 ) -> None:
-    log, before = long_told, list(range(1, 81))
-    replayer, listener = slow_speaker
+    log, before = long_log, list(range(1, 81))
+    replayer, listener = slow_replayer
     replayer.pass_on(log)
-    assert len(listener.heard) == 1, "more would hold up the others"
+    assert len(listener.received) == 1, "more would hold up the others"
     assert told(home) == before, "what there was stays until it can be replaced"
     counts = [1]
     for step_s in (0.0, 40.0) * 80:
@@ -267,52 +267,52 @@ def test_a_long_replay_does_not_stop_the_training_and_completes_the_files(
         train(log, 1)
         listener.now += step_s
         replayer.pass_on(log)
-        counts.append(len(listener.heard) - sum(counts))
+        counts.append(len(listener.received) - sum(counts))
     # One entry more than the two of the step, or a quarter of the step's time.
     assert set(counts[1:-1]) == {3, 10}
     train(log, 1)
     replayer.pass_on(log)
     replayer.close()
     want = list(range(1, log.num_entries + 1))
-    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.received == want == told(home) == told(home, "parts/deep")
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "dies"])
 def test_workers_are_free_in_the_middle_of_a_long_replay(
-    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog, ends: bool
+    home: Path, replayer_of: Make, slow_replayer: tuple[LogReplayer, Slow], long_log: TrainingLog, ends: bool
 ) -> None:
-    log = long_told
+    log = long_log
     replayer: LogReplayer
     listener: Listener
-    replayer, listener = slow_speaker
+    replayer, listener = slow_replayer
     for _ in range(30):
         train(log, 1)
         replayer.pass_on(log)
-    assert len(listener.heard) < log.num_entries
+    assert len(listener.received) < log.num_entries
     if ends:
         replayer.end(log)
         assert listener.has_ended
     else:
         # The training log alone no longer has all entries of this time.
-        replayer, listener = speaker_of(2)
+        replayer, listener = replayer_of(2)
         replayer.pass_on(log)
     want = list(range(1, log.num_entries + 1))
-    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.received == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0
 
 
 def test_a_worker_that_leaves_passes_on_entries_for_some_seconds(
-    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
+    home: Path, replayer_of: Make, slow_replayer: tuple[LogReplayer, Slow], long_log: TrainingLog
 ) -> None:
-    slow, hasty = slow_speaker
-    slow.pass_on(long_told)
+    slow, hasty = slow_replayer
+    slow.pass_on(long_log)
     slow.close()
-    assert len(hasty.heard) < 10 and told(home) == list(range(1, 81)), "there is not time for all of it"
+    assert len(hasty.received) < 10 and told(home) == list(range(1, 81)), "there is not time for all of it"
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
-    other, listener = speaker_of(2)
-    other.pass_on(long_told)
-    assert listener.heard == told(home) == list(range(1, 81))
+    other, listener = replayer_of(2)
+    other.pass_on(long_log)
+    assert listener.received == told(home) == list(range(1, 81))
 
 
 def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:

@@ -106,7 +106,7 @@ def entry(kind: str, **metrics: float) -> Entry:
         (Odd(), [("train", {"loss": 0.5, "accuracy": 0.25}, 31, 2, 3), ("test", {"loss": 0.25, "accuracy": 0.75})]),
     ],
 )
-def test_each_is_called_as_it_is_written(logger: Any, want: Calls) -> None:
+def test_loggers_are_called_with_the_parameters_of_their_generation(logger: Any, want: Calls) -> None:
     told = UserLogger(logger, Guard())
     told.begin()
     told.receive(entry("train", loss=0.5, accuracy=0.25))
@@ -131,7 +131,7 @@ def test_the_loss_of_generation_1_can_be_divided_once_more_and_that_of_others_is
     assert second.calls == [("train", {"loss": 128.0, "accuracy": 1.0}, 31, 2, 3)]
 
 
-def test_an_accuracy_that_is_not_known_is_no_number() -> None:
+def test_an_unknown_accuracy_is_nan() -> None:
     logger = First()
     UserLogger(logger, Guard()).receive(entry("test", loss=1.0))
     assert math.isnan(logger.calls[0][2])

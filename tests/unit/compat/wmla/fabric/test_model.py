@@ -231,7 +231,7 @@ def test_fewer_samples_than_a_global_batch_are_one_smaller_step(capsys: pytest.C
         torch.testing.assert_close(a, b)
 
 
-def test_engines_are_the_workers_of_the_job_unless_said(
+def test_the_default_of_engines_number_is_the_workers_of_the_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WMLA_MAX_WORKERS", "2")

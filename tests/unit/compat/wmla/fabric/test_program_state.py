@@ -236,6 +236,6 @@ def test_a_default_is_each_worker_s_own() -> None:
 @pytest.mark.parametrize(
     "value", [1j, object(), numpy.array(["x"]), [print]], ids=["complex", "object", "text", "list"]
 )
-def test_values_that_cannot_travel(value: Any) -> None:
+def test_values_that_cannot_be_sent(value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         pack(value)

@@ -66,7 +66,7 @@ def test_an_argument_that_cannot_be_used(given: dict[str, Any], told: str) -> No
     assert told in str(error.value)
 
 
-def test_how_often_models_are_saved_unless_it_is_said() -> None:
+def test_the_default_frequency_of_saved_models() -> None:
     assert plan_of(generation=1).checkpoint_freq == 5
     assert plan_of(generation=2).checkpoint_freq == 1
     assert plan_of(generation=1, checkpoint_freq=0).checkpoint_freq == 0

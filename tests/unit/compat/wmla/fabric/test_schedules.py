@@ -87,7 +87,7 @@ def test_a_schedule_in_a_step_of_the_program_acts_once_per_step_of_the_job() -> 
         scheduler.step(0.5)
 
 
-def test_schedules_of_others_are_theirs() -> None:
+def test_schedulers_of_other_optimizers_are_ignored() -> None:
     scheduler = lr_scheduler.StepLR(optimizer(), 2)
     assert find_schedules(optimizer()) == []
     assert [type(schedule) for schedule in find_schedules(scheduler.optimizer)] == [Schedule]

@@ -51,7 +51,7 @@ POINTS = [(50, 2.0, 4.8, 3), (100, 1.4, 5.0, 3), (160, 1.0, 3.0, 2)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_there_is_a_point_every_fifty_steps_whenever_one_looks(size: int) -> None:
+def test_there_is_a_point_every_fifty_steps_for_any_time_of_requests(size: int) -> None:
     curves = Curves()
     for first in range(0, len(ROWS), size):
         known = curves.after_step

@@ -37,7 +37,7 @@ FileNotFoundError: no data here
 """
 
 
-class Theirs(Platform):
+class WmlaPlatform(Platform):
     """A platform with WMLA's interface, where the test changes jobs while the notebook waits."""
 
     data_root = "/data"
@@ -106,8 +106,8 @@ class Theirs(Platform):
 
 
 @pytest.fixture
-def platform(monkeypatch: pytest.MonkeyPatch) -> Theirs:
-    made = Theirs()
+def platform(monkeypatch: pytest.MonkeyPatch) -> WmlaPlatform:
+    made = WmlaPlatform()
     for name in (names.BACKEND, names.DATA_DIRECTORY, "LEGATO_WORKER", "LEGATO_SERVER", "LEGATO_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(notebook, "Platform", partial(submitting.Platform, made.line()))
@@ -125,7 +125,7 @@ def make() -> tuple[notebook.FabricModel, torch.nn.Module, torch.optim.Optimizer
     return made, model, optimizer
 
 
-def leave_results(platform: Theirs) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def leave_results(platform: WmlaPlatform) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """Write a trained model into the job's files."""
     trained = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.125, momentum=0.9)
@@ -140,7 +140,7 @@ def leave_results(platform: Theirs) -> tuple[torch.nn.Module, torch.optim.Optimi
     return trained, optimizer
 
 
-def finish(platform: Theirs) -> None:
+def finish(platform: WmlaPlatform) -> None:
     leave_results(platform)
     platform.happens = [platform.run, lambda: platform.end("succeeded")]
 
@@ -149,7 +149,7 @@ def finish(platform: Theirs) -> None:
 
 
 def test_a_training_from_its_submission_to_its_result(
-    platform: Theirs, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    platform: WmlaPlatform, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     made, model, optimizer = make()
     trained, trained_optimizer = leave_results(platform)
@@ -200,7 +200,7 @@ def test_a_training_from_its_submission_to_its_result(
     assert sorted(path.parent.iterdir()) == [path]
 
 
-def test_the_job_is_one_of_wmla(platform: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_is_one_of_wmla(platform: WmlaPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, *_ = make()
     finish(platform)
     monkeypatch.setenv("EDT_LOSS_SCALE", "batch")
@@ -245,7 +245,9 @@ def test_the_job_is_one_of_wmla(platform: Theirs, tmp_path: Path, monkeypatch: p
     assert list(sent.given) == ["model", "datasets_function", "loss_function", "optimizer"]
 
 
-def test_the_data_directory_is_passed_on_if_it_is_known(platform: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_directory_is_passed_on_if_it_is_known(
+    platform: WmlaPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finish(platform)
     platform.data_root = ""
     make()[0].train(1, 8)
@@ -270,7 +272,7 @@ def test_the_data_directory_is_passed_on_if_it_is_known(platform: Theirs, monkey
     ],
 )
 def test_how_many_workers(
-    platform: Theirs,
+    platform: WmlaPlatform,
     capsys: pytest.CaptureFixture[str],
     said: dict[str, Any],
     workers: int,
@@ -290,7 +292,7 @@ def test_how_many_workers(
 # ---------------------------------------------------------------- a training that fails or is stopped
 
 
-def test_a_failure_shows_the_traceback_of_the_job(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_shows_the_traceback_of_the_job(platform: WmlaPlatform, capsys: pytest.CaptureFixture[str]) -> None:
     made, model, _ = make()
     before = model.weight.clone()
     platform.logs = {"driver": "nothing of interest\n", "worker-0": "I am well\n", "worker-1": WORKER_LOG}
@@ -308,7 +310,7 @@ def test_a_failure_shows_the_traceback_of_the_job(platform: Theirs, capsys: pyte
 
 
 def test_a_failure_without_a_traceback_shows_the_last_lines(
-    platform: Theirs, capsys: pytest.CaptureFixture[str]
+    platform: WmlaPlatform, capsys: pytest.CaptureFixture[str]
 ) -> None:
     platform.logs = {"worker-0": "".join(f"line {number}\n" for number in range(50))}
     platform.happens = [lambda: platform.end("failed")]
@@ -318,7 +320,7 @@ def test_a_failure_without_a_traceback_shows_the_last_lines(
     assert [line for line in lines if line.startswith("line ")] == [f"line {number}" for number in range(30, 50)]
 
 
-def test_a_job_that_a_user_stops_is_killed(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_a_user_stops_is_killed(platform: WmlaPlatform, capsys: pytest.CaptureFixture[str]) -> None:
     platform.happens = [platform.run, lambda: platform.end("stopped", "'ben' asked to stop it")]
     with pytest.raises(TrainingFailed, match="it stopped: 'ben' asked to stop it"):
         make()[0].train(1, 8)
@@ -327,7 +329,7 @@ def test_a_job_that_a_user_stops_is_killed(platform: Theirs, capsys: pytest.Capt
     assert "END TRAINING" not in out
 
 
-def test_an_interrupt_stops_the_job(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_stops_the_job(platform: WmlaPlatform, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -341,7 +343,7 @@ def test_an_interrupt_stops_the_job(platform: Theirs, capsys: pytest.CaptureFixt
     assert f"legato stop --now {name}" in told
 
 
-def test_a_server_that_is_away_is_waited_for(platform: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_away_is_waited_for(platform: WmlaPlatform, capsys: pytest.CaptureFixture[str]) -> None:
     leave_results(platform)
 
     def leave() -> None:
@@ -354,7 +356,7 @@ def test_a_server_that_is_away_is_waited_for(platform: Theirs, capsys: pytest.Ca
     assert f"finishes with state FINISHED.\ndriver service subprocess {os.getpid()} stopped\n" in out
 
 
-def test_another_error_says_that_the_job_goes_on(platform: Theirs) -> None:
+def test_another_error_says_that_the_job_goes_on(platform: WmlaPlatform) -> None:
     platform.happens = [platform.run, lambda: platform.say("unauthenticated", 401, "The token was revoked.")]
     with pytest.raises(Unauthenticated) as caught:
         make()[0].train(1, 8)
@@ -374,13 +376,13 @@ def test_another_error_says_that_the_job_goes_on(platform: Theirs) -> None:
         ({"effective_batch_size": 9}, "effective_batch_size=9"),
     ],
 )
-def test_wrong_arguments_are_refused_here(platform: Theirs, said: dict[str, Any], why: str) -> None:
+def test_wrong_arguments_are_refused_here(platform: WmlaPlatform, said: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         make()[0].train(**{"epoch_number": 1, "batch_size": 8, **said})
     assert platform.requests == []
 
 
-def test_a_model_on_a_gpu_is_refused(platform: Theirs) -> None:
+def test_a_model_on_a_gpu_is_refused(platform: WmlaPlatform) -> None:
     model = torch.nn.Linear(3, 2, device="meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     made = notebook.FabricModel(model, datasets, torch.nn.functional.cross_entropy, optimizer)
@@ -407,7 +409,7 @@ def test_nothing_can_be_downloaded_before_a_training(tmp_path: Path) -> None:
         make()[0].download(tmp_path)
 
 
-def test_a_folder_that_does_not_exist_is_reported(platform: Theirs, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_reported(platform: WmlaPlatform, tmp_path: Path) -> None:
     finish(platform)
     made, *_ = make()
     made.train(1, 8)
@@ -419,8 +421,12 @@ def test_a_folder_that_does_not_exist_is_reported(platform: Theirs, tmp_path: Pa
 @pytest.mark.parametrize(
     ("said", "told"), [("pytorch", []), ("PyTorch", []), ("tensorflow", ["FABRIC_BACKEND is tensorflow, but"])]
 )
-def test_a_backend_that_is_said(
-    platform: Theirs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: str, told: list[str]
+def test_the_backend_of_the_variable_is_logged(
+    platform: WmlaPlatform,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    told: list[str],
 ) -> None:
     finish(platform)
     monkeypatch.setenv("FABRIC_BACKEND", said)
@@ -431,7 +437,7 @@ def test_a_backend_that_is_said(
     assert " INFO __init__.<module> - Using pytorch backend.\n" in out
 
 
-def test_inside_of_a_job_it_trains_there(platform: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_of_a_job_it_trains_there(platform: WmlaPlatform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEGATO_WORKER", "0")
     with pytest.raises(FileNotFoundError, match="the data are on the platform only"):
         make()[0].train(1, 8, worker_num=2)

@@ -51,7 +51,7 @@ def send(given: dict[str, Any], directory: Path, folder: Path | None = None, **a
     return put(make_files(NotebookBundle(given, asked), folder or Path(__file__).parent), directory)
 
 
-def test_the_optimizer_there_has_the_parameters_of_the_model_there(tmp_path: Path) -> None:
+def test_the_optimizer_in_the_job_has_the_parameters_of_the_model_there(tmp_path: Path) -> None:
     given = make_given()
     given["callbacks"] = [given["model"]]
     found = open_bundle(send(given, tmp_path, epoch_number=2))
@@ -99,9 +99,7 @@ def helper(tmp_path: Path) -> Iterator[ModuleType]:
     del sys.modules["nets_of_mine"]
 
 
-def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
-    tmp_path: Path, helper: ModuleType
-) -> None:
+def test_modules_beside_the_notebook_are_sent_and_others_must_be_installed(tmp_path: Path, helper: ModuleType) -> None:
     beside = send({"loss": helper.times}, tmp_path / "beside", folder=tmp_path)
     elsewhere = send({"loss": helper.times}, tmp_path / "elsewhere")
     # Another process, without the notebook's modules.
@@ -136,7 +134,7 @@ def test_a_notebook_of_another_python_gets_an_error(tmp_path: Path) -> None:
         open_bundle(directory)
 
 
-def test_another_torch_is_reported_and_blamed_if_nothing_can_be_read(
+def test_another_torch_is_reported_also_as_the_cause_of_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = send(make_given(), tmp_path)

@@ -197,7 +197,7 @@ def test_a_user_can_check_a_token(console: Console) -> None:
     check_error(console.ask("GET", "/v1/preauth/validateAuth", base="", who=None), 401)
 
 
-def test_the_door_holds_for_the_guest(console: Console) -> None:
+def test_the_middleware_limits_apply_to_the_plugin(console: Console) -> None:
     evil = {"Origin": "https://evil.example"}
     assert (
         console.ask("POST", "/auth/v1/logon", base="", who=None, auth=("ann", PASSWORD), headers=evil).status_code

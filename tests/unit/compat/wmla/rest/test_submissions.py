@@ -445,7 +445,7 @@ def test_an_unknown_group_is_reported_with_those_that_the_user_may_use(console: 
     assert "q18 and 12 more." in told and "secret" not in told
 
 
-def test_nothing_sent(shared: Console) -> None:
+def test_an_empty_upload_is_refused(shared: Console) -> None:
     check_error(shared.send(MNIST, []), 400, "The upload is empty")
 
 
@@ -552,7 +552,9 @@ def test_descriptions_of_descriptions(shared: Console) -> None:
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, "damaged")
 
 
-def test_many_archives_are_no_way_to_send_more_files(new_console: NewConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_files_holds_for_all_archives_together(
+    new_console: NewConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console, read = new_console(upload_max_files=5), []
     real = bundles._read_archive
     monkeypatch.setattr(bundles, "_read_archive", lambda *given: (read.append(given), real(*given))[1])
@@ -609,7 +611,7 @@ def test_bodies_that_are_no_form(shared: Console, kind: str, content: bytes) -> 
 @pytest.mark.parametrize(
     "nodes", [{"num_nodes": 0}, {"num_nodes": "x"}, {"num_nodes": True}, {"num_nodes": 10**9}, {"gpu": {"num_gpu": -1}}]
 )
-def test_hardware_that_cannot_be(shared: Console, nodes: Any) -> None:
+def test_impossible_hardware_is_refused(shared: Console, nodes: Any) -> None:
     data = {"data": json.dumps({"hardwareSpec": {"nodes": nodes}})}
     check_error(shared.send(MNIST, [("mnist.tar", MODEL)], data=data), 400, "hardwareSpec")
 
@@ -685,7 +687,9 @@ def wait_for_refusal_to_end(console: Console) -> None:
     raise AssertionError("the room of those who went was not given back")
 
 
-def test_the_submissions_of_all_have_a_bound(new_console: NewConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_submissions_of_all_users_is_limited(
+    new_console: NewConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(submitting, "Arrivals", lambda what: receiving.Arrivals(what, most=1))
     console = new_console()
     with contextlib.closing(stall(console, "ben")):

@@ -255,7 +255,7 @@ def test_the_arguments_of_wmla_1_2_1_are_added_on_request(
     ]
 
 
-def test_the_zip_of_older_programs_holds_nothing_that_they_bring(job: Path, play: Play) -> None:
+def test_the_zip_for_older_programs_has_no_modules_of_programs(job: Path, play: Play) -> None:
     text = """
 import json, os, sys
 path = os.path.join(os.getenv("FABRIC_HOME"), "libs", "fabric.zip")
@@ -308,7 +308,7 @@ def test_settings_of_the_console_are_variables_of_the_job(
     assert Path(found["file"]).parent == Path(launch.__file__).parent
 
 
-def test_a_module_of_settings_may_stand_last_on_the_path(play: Play, tmp_path: Path) -> None:
+def test_a_module_of_settings_may_be_last_on_the_path(play: Play, tmp_path: Path) -> None:
     (tmp_path / "console/model").mkdir(parents=True)
     own = tmp_path / "console/pth_parameter_mgr.py"
     own.write_text("def getEpoch():\n    return 7\n")
@@ -402,7 +402,7 @@ def test_a_missing_program_is_reported_with_the_existing_files(job: Path) -> Non
         launch.main([])
 
 
-def test_a_log_of_the_driver_is_gone_on_with_on_another_machine(job: Path, play: Play) -> None:
+def test_another_machine_continues_the_log_of_the_driver(job: Path, play: Play) -> None:
     (job / f"log/driver-{JOB}.another").mkdir(parents=True)
     play(TELL)
     assert [path.name for path in (job / "log").glob("driver-*")] == [f"driver-{JOB}.another"]
