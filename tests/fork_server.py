@@ -159,7 +159,7 @@ def start(
     pass_fds: Sequence[int] = (),
     start_new_session: bool = False,
 ) -> ForkedProcess | subprocess.Popen[bytes]:
-    """Start ``python PROGRAM ...`` or ``python -m MODULE ...``; arguments as of `subprocess.Popen`, with files."""
+    """Start ``python PROGRAM ...`` or ``python -m MODULE ...``; arguments as for `subprocess.Popen`, with files."""
     if not _is_guest:
         prepare(env)
     place = _place_of(env)

@@ -30,6 +30,7 @@ BANNED: Final = {
     r"pass(es|ed) over": "skips, ignores",
     r"(is|are|be) left alone|leaves? (it|them) alone": "is not touched, is not replaced",
     r"afresh": "from scratch",
+    r"as of(?= [`\[])": "as in, as for",
 }
 """Turns that readers had to read twice, and what to write."""
 

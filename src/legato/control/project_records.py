@@ -48,7 +48,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         cpu_capability: the instruction set to which all workers are limited. None: the machines' own.
         parameters: of the program, by name.
         environment: variables of the workers.
-        checkpoint_every, seed, max_retries, max_run_s: as of `legato.control.work.Work` and `NewJob`.
+        checkpoint_every, seed, max_retries, max_run_s: as in `legato.control.work.Work` and `NewJob`.
     """
 
     directory: str | None = None

@@ -52,7 +52,7 @@ class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
             is stopped with a checkpoint. None: no limit.
         heartbeat_limit_s: a worker that is silent for this long is given up, unless its process computes or waits.
         collective_limit_s: a worker that has neither computed nor made progress for this long is given up.
-        memory_bytes, num_cpus, must_limit: as of `legato.core.spec.JobSpec`. None: the platform's default.
+        memory_bytes, num_cpus, must_limit: as in `legato.core.spec.JobSpec`. None: the platform's default.
         parameters: parameters of the program, by name; added after its arguments.
         framework: the name of what runs it.
         launcher: module that each worker runs first. None: the program itself, a Python script.
@@ -166,7 +166,7 @@ def check_places(
         machine: name of this machine in the sentence.
         directory: of the program. None: uploaded code.
         program: its file, in that directory. None: unknown.
-        data: as of `Work`.
+        data: as in `Work`.
         user: the system user of the job. The check runs as this user, so it reveals only what this user can see. None:
             the user of this process.
 

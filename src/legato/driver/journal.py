@@ -367,7 +367,7 @@ def find_moves(spec: JobSpec, places: Mapping[str, str], directory: Path) -> dic
 
     Args:
         spec: the spec as written.
-        places: as of `find_places` when it was written. Empty: an earlier release wrote the spec. The home is then
+        places: what `find_places` returned when it was written. Empty: an earlier release wrote it. The home is then
             known only if the working directory is the copy of the code in the job's directory.
         directory: present directory of the job.
     """

@@ -172,7 +172,7 @@ class Tokens:
         """Return the user whom a code logs in, without using the code up.
 
         Raises:
-            Unauthenticated: as of `redeem`.
+            Unauthenticated: as for `redeem`.
         """
         with self._database.reading() as connection:
             found = _find_code(connection, _code_of(code, now))
