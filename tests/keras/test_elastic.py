@@ -22,6 +22,7 @@ from tests.integration.harness import (
 
 PROGRAM = str(Path(__file__).parent / "programs" / "digits.py")
 LIMIT_S = 110.0
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_samples_as_dicts_and_all_workers_lost(stage: Stage, reference: Reference) -> None:

@@ -101,7 +101,7 @@ def test_a_program_grows_loses_a_worker_and_shrinks(stage: Stage, keras: Any) ->
 def test_a_program_of_keras_2_runs_as_it_is(stage: Stage) -> None:
     job = Job(stage, "old", "--epochs", "4")
     alone = job.train_alone()
-    assert "main.py uses Adam(lr=…), which is of Keras 2: it runs with tf_keras" in alone.stdout
+    assert "main.py uses Adam(lr=…) of Keras 2, so it runs with tf_keras" in alone.stdout
     plan = [Act(both(at_step(2), with_members(2)), kill(1), "kill"), Act(after_event("died"), nothing, "it is dead")]
     result = job.run(workers=(1, 2, 2), plan=plan)
     job.check(result, alone, finishers=len(result.digests))

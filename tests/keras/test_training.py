@@ -119,7 +119,7 @@ def test_a_metric_that_is_no_sum_is_refused(keras: Any) -> None:
         def result(self) -> Any:
             return self.most
 
-    with pytest.raises(UsageError, match="The metric best does not add what each batch gives"):
+    with pytest.raises(UsageError, match="The variables of the metric best do not start at zero"):
         Trained(dense(keras), Samples(*classes()), "sparse_categorical_crossentropy", "sgd", metrics=[Best()])
     with pytest.raises(UsageError, match="no metric 'acuracy' in Keras"):
         Trained(dense(keras), Samples(*classes()), "sparse_categorical_crossentropy", "sgd", metrics=["acuracy"])
