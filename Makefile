@@ -58,7 +58,7 @@ soak: $(READY) console
 	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(BIN)/python $(PYTEST) -m "soak or hypothesis" --soak-seconds $(SOAK_SECONDS) $(SOAK)
 
 test-tensorflow: $(READY_TENSORFLOW)
-	$(BIN_TENSORFLOW)/python $(PYTEST) tests/keras
+	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras
 
 # Training with another release of torch, which brings gigabytes of CUDA: by hand, when the range in pyproject.toml or
 # what is used of torch changes. The oldest is the one that pyproject.toml names.
