@@ -12,17 +12,19 @@ _NUM_BITS: Final = 50  # 41 for milliseconds, enough until 2089, and 9 that are 
 _RANDOM_BITS: Final = 9
 _EPOCH_S: Final = 1_577_836_800  # 2020-01-01
 
+_MADE: Final = re.compile(rf"[a-z]-[{_DIGITS}]{{{_NUM_DIGITS}}}")
 _JOB: Final = re.compile(rf"j-[{_DIGITS}]{{{_NUM_DIGITS}}}")
 
 
-def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: str | None = None) -> str:
+def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: object = None) -> str:
     """Make an id that sorts after all earlier ids.
 
     Args:
         prefix: ``j`` for a job, ``t`` for a token.
         now: seconds since 1970.
         random_bits: returns a random number of so many bits.
-        last: the highest id in use; the new id is higher even if the clock was set back.
+        last: the highest id in use; the new id is higher even if the clock was set back. Ignored if it is no such id,
+            because its row is damaged: then the clock and the random bits alone make the new id.
 
     >>> make_id("j", 1_800_000_000.0, lambda bits: 0)
     'j-37efnd0000'
@@ -31,7 +33,7 @@ def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: st
     """
     milliseconds = max(int((now - _EPOCH_S) * 1000), 0)
     number = milliseconds << _RANDOM_BITS | random_bits(_RANDOM_BITS)
-    if last is not None:
+    if isinstance(last, str) and _MADE.fullmatch(last):
         number = max(number, _decode(last) + 1)
     number &= (1 << _NUM_BITS) - 1
     digits = (_DIGITS[number >> 5 * place & 31] for place in reversed(range(_NUM_DIGITS)))

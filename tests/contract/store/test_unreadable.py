@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import JSON, Table, text
+from sqlalchemy import JSON, Table, insert, select, text
 from structlog.testing import capture_logs
 from tests.contract.store.making import ADMIN, ANN, NOW, make_job, make_node, make_people
 
@@ -247,6 +247,15 @@ def test_an_allocation_that_does_not_say_its_slot_holds_back_all_that_seem_free(
         assert platform.drivers.attempts[held.id].state == "running" and not platform.drivers.clashes
 
     clock.run(story())
+
+
+def test_a_job_whose_id_is_damaged_and_comes_last_stops_no_submission(store: Store) -> None:
+    store.jobs.submit(make_job(), ANN, NOW)
+    with store._database._engine.begin() as connection:
+        row = connection.execute(select(jobs)).mappings().one()
+        connection.execute(insert(jobs).values({**row, "id": "z-~", "name": "damaged"}))
+    new = store.jobs.submit(make_job(name="new"), ANN, NOW + 1).job
+    assert store.jobs.get(new.id) == new
 
 
 def test_history_and_lists_leave_out_what_cannot_be_read(store: Store) -> None:

@@ -29,5 +29,10 @@ def test_ids_of_strangers_are_in_order_of_time(one: float, other: float) -> None
         assert make_id("j", first, lambda bits: 2**bits - 1) < make_id("j", second, lambda bits: 0)
 
 
+@given(last=st.one_of(st.text(), st.binary(), st.integers()), time=times)
+def test_a_damaged_last_id_stops_no_new_one(last: object, time: float) -> None:
+    assert is_job_id(make_id("j", time, random.Random(0).getrandbits, last))
+
+
 def test_names_that_look_alike() -> None:
     assert not any(is_job_id(text) for text in ("j-", "j-123456789", "j-123456789i", "J-1234567890", "j-1234567890 "))

@@ -122,7 +122,7 @@ class ProjectContents(Generic[R]):
         """
         self._check_room(transaction, doing, project, most)
         transaction.lock_sequence()
-        last: str | None = transaction.connection.execute(select(func.max(self._table.c.id))).scalar_one()
+        last: object = transaction.connection.execute(select(func.max(self._table.c.id))).scalar_one()
         made = make_id(self._prefix, transaction.now, self._random_bits, last)
         row = {**row, "id": made, "project": project, "created_by": asker.name, "version": 1}
         if not transaction.insert_new(self._table, row | {"created_at": transaction.now}):
