@@ -1,13 +1,13 @@
-# The verbs of this house; CI calls the same ones.
+# The commands of this project; CI calls the same ones. CONTRIBUTING.md describes them.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/ready
-# TensorFlow has an environment of its own.
+# TensorFlow has a separate environment.
 BIN_TENSORFLOW := .venv-tensorflow/bin
 READY_TENSORFLOW := .venv-tensorflow/ready
 
-# The console is built where npm is, with a Node.js that is new enough; all else works without it.
+# The console is built only if npm is installed, with a Node.js that is new enough. Everything else works without it.
 NPM ?= $(shell node -e 'const [a, b] = process.versions.node.split("."); process.exit(a * 100 + +b < 2019 ? 1 : 0)' 2>/dev/null && command -v npm)
 PAGES := src/legato/server/pages/index.html
 NODE_READY := console/node_modules/.package-lock.json
@@ -41,8 +41,8 @@ $(NODE_READY): console/package.json console/package-lock.json
 	cd console && $(NPM) ci --no-audit
 	touch $@
 
-# With every change: what is quick. The rest, and ten times as many random cases: soak.
-# Tests start hundreds of programs: Python must keep what it has compiled, whatever the shell says.
+# `test` runs the quick tests; `soak` runs the others, and ten times as many random cases.
+# Tests start hundreds of programs, so Python must keep compiled modules, even if the shell forbids it.
 unexport PYTHONDONTWRITEBYTECODE
 # One process more than there are cores, because tests often wait for the programs that they start; four at most.
 PROCESSES := $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() + 1))")
@@ -52,7 +52,7 @@ test: $(READY) console
 	$(BIN)/python $(PYTEST)
 
 EXAMPLES_FACTOR ?= 10
-# For how long a platform is disturbed, on each of two databases in each of three modes of run_jobs_as: together an hour.
+# How long the soak test disturbs a platform, on each of two databases in each of three modes of run_jobs_as: an hour in total.
 SOAK_SECONDS ?= 600
 soak: $(READY) console
 	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(BIN)/python $(PYTEST) -m "soak or hypothesis" --soak-seconds $(SOAK_SECONDS) $(SOAK)
@@ -60,8 +60,8 @@ soak: $(READY) console
 test-tensorflow: $(READY_TENSORFLOW)
 	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras
 
-# Training with another release of torch, which brings gigabytes of CUDA: by hand, when the range in pyproject.toml or
-# what is used of torch changes. The oldest is the one that pyproject.toml names.
+# Tests training with another release of torch, which downloads gigabytes of CUDA. Run it by hand when the range of torch in pyproject.toml,
+# or Legato's use of torch, changes. The default is the oldest release in that range.
 TORCH ?= 2.8.0
 test-torch: .venv-torch-$(TORCH)/ready
 	.venv-torch-$(TORCH)/bin/python $(PYTEST) \
@@ -91,7 +91,7 @@ clean:
 	rm -rf .venv .venv-tensorflow .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# Made anew only when what it is made from has changed. torch comes first and by its exact version: a range would bring
+# Created again only if one of these files has changed. torch is installed first and by its exact version: with a range, pip would install
 # the newest build with all of CUDA.
 $(READY): pyproject.toml constraints.txt
 	rm -rf .venv
@@ -100,7 +100,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
 	touch $@
 
-# tf_keras asks for the package with CUDA, whose work the one for the CPU does as well.
+# tf_keras requires the package with CUDA; it works with the one for the CPU too, so install it without dependencies.
 $(READY_TENSORFLOW): pyproject.toml constraints.txt
 	rm -rf .venv-tensorflow
 	$(PYTHON) -m venv .venv-tensorflow
