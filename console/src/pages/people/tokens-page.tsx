@@ -267,7 +267,7 @@ export function NewTokenDialog({ user, onClose }: { user: string; onClose: () =>
           label="Your password"
           type="password"
           autoComplete="current-password"
-          hint="Required for a token that outlives this session."
+          hint="Required for a token that expires after this session."
           wrong={wrong.password}
           value={password}
           onValue={(value) => {

@@ -281,7 +281,7 @@ function useMoment(job: string, at: string, logs: readonly string[], stream: Ret
   return useMemo(() => {
     if (!at) return { line: null, told: "" };
     if (problem) return { line: null, told: problem };
-    if (!stream.isWhole) return { line: null, told: "These logs are too large to search by time." };
+    if (!stream.isWhole) return { line: null, told: "These logs are too large to search by time. Download them." };
     const found = [...(offsets ?? [])].map(([log, offset]) => book.find(log, offset)).filter((line) => line >= 0);
     const line = found.length ? Math.max(...found) : null;
     return { line, told: `Output around ${formatTime(time)}` };
