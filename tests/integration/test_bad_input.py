@@ -159,7 +159,7 @@ def test_a_full_disk(stage: Stage, reference: Reference) -> None:
     plan: list[Act] = [Act(both(at_step(10), with_members(2)), kill(0), "and a death besides")]
     result = stage.run("bad.py", "--how", "disk-full", workers=(1, 2, 2), plan=plan, checkpoint_every="5steps")
     assert (result.outcome.outcome, result.outcome.exit_code) == ("unsaved", 3), result.story()
-    assert "no checkpoint of step 40 was written, there is none" in result.outcome.reason
+    assert "no checkpoint of step 40 was written (there is none)" in result.outcome.reason
     assert set(result.digests.values()) == {(want.sha256, want.num_steps)}, result.story()
     result.check_records(want.num_steps, errors=["No checkpoint at step", "the job ended without"])
     told = [e for e in result.events if "No checkpoint at step" in e["reason"]]

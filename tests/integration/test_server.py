@@ -225,7 +225,7 @@ def test_another_server_takes_over(new_server: NewServer, tmp_path: Path, weight
         check_done(ask, first.home, job, weights)
         assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
         owners = [event["reason"] for event in ask.get("events")["items"] if event["kind"] == "lease"]
-        assert len(owners) == 2 and " is the control loop, after " in owners[1]
+        assert len(owners) == 2 and " runs the control loop, after " in owners[1]
         # A polite end gives the lease up: the next one need not wait for it.
         assert second.stop() == 0
         wait_until(lambda: "late" in ready(answers_only), "the lease was not given up")

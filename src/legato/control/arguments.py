@@ -58,8 +58,8 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
         if not _PARAMETER.fullmatch(name):
             raise BadField(
                 "parameters",
-                f"'{name[:100]}' cannot name a parameter. Use 1 to 63 letters, digits, '_', '-' and '.', and begin "
-                "with a letter; Legato adds the two dashes.",
+                f"'{name[:100]}' is not a valid name of a parameter. Use 1 to 63 letters, digits, '_', '-' and '.', "
+                "and begin with a letter; Legato adds the two dashes.",
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise BadField("parameters", f"The parameter '{name}' is not a finite number. Pass it as a string.")

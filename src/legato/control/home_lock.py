@@ -30,10 +30,10 @@ def claim_home(store: Store, home: Path, now: float) -> None:
     if known == own:
         return
     raise UsageError(
-        f"Cannot decide about the jobs of this store: their directories are in another home, with the id {known}, and "
-        f"'{home}' has the id {own}. All servers that decide share one home, on one machine: name that one with the "
-        f"setting home, or another store with database_url. If that home is lost for good, write {known} into "
-        f"{home / HOME_FILE}: the platform then does not touch jobs that ran there until they are stopped."
+        f"Cannot schedule the jobs of this store: their directories are in another home, with the id {known}, and "
+        f"'{home}' has the id {own}. All servers that schedule jobs share one home, on one machine. Set home to "
+        f"that directory, or database_url to another store. If that home is lost for good, write {known} into "
+        f"{home / HOME_FILE}: the platform then does not touch jobs that ran there until a user stops them."
     )
 
 

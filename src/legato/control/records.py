@@ -299,6 +299,6 @@ class RequestKey(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 1 <= len(self.key) <= _MAX_KEY_LENGTH:
             raise UsageError(
-                f"Cannot use an idempotency key of {len(self.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is "
-                "good."
+                f"Cannot use an idempotency key of {len(self.key)} characters. Give 1 to {_MAX_KEY_LENGTH}, such as "
+                "a UUID."
             )

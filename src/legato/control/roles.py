@@ -60,7 +60,7 @@ def check_may_submit(asker: Asker) -> Submitter:
     """
     if asker.role is Role.VIEWER:
         raise Forbidden(
-            f"Cannot submit a job as '{asker.name}': the role is 'viewer', which changes nothing. "
+            f"Cannot submit a job as '{asker.name}': the role is 'viewer', which cannot change anything. "
             "Use a token of role 'user', or ask an admin for one."
         )
     return Submitter(asker.name, asker.role)
@@ -70,7 +70,7 @@ def check_may_change(verb: str, name: str, owner: str, asker: Asker) -> None:
     """Raise Forbidden unless the asker may ``verb`` the job ``name`` of ``owner``."""
     if asker.role is Role.VIEWER:
         raise Forbidden(
-            f"Cannot {verb} job '{name}': the role of '{asker.name}' is 'viewer', which changes nothing. "
+            f"Cannot {verb} job '{name}': the role of '{asker.name}' is 'viewer', which cannot change anything. "
             "Use a token of role 'user', or ask an admin for one."
         )
     if asker.role is Role.USER and asker.name != owner:
@@ -89,8 +89,8 @@ def check_may_act(doing: str, asker: Asker, whose: Collection[str] | None = None
     """
     if asker.role is Role.VIEWER:
         raise Forbidden(
-            f"Cannot {doing}: the role of '{asker.name}' is 'viewer', which changes nothing. Use a token of role "
-            "'user', or ask an admin for one."
+            f"Cannot {doing}: the role of '{asker.name}' is 'viewer', which cannot change anything. Use a token of "
+            "role 'user', or ask an admin for one."
         )
     if whose is not None and asker.role is Role.USER and asker.name not in whose:
         names = ", ".join(f"'{name}'" for name in dict.fromkeys(whose))

@@ -106,7 +106,9 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
         raise UsageError(f"{told}: num_micro_batches={work.num_micro_batches} is below 1. Leave it out if unknown.")
     for variable in work.environment:
         if not _VARIABLE.fullmatch(variable):
-            raise UsageError(f"{told}: '{variable[:100]}' cannot name a variable. Use letters, digits and '_'.")
+            raise UsageError(
+                f"{told}: '{variable[:100]}' is not a valid name of a variable. Use letters, digits and '_'."
+            )
     odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
     if odd:
         raise UsageError(f"{told}: the variable {odd[0]} is reserved for the driver. Choose another name.")
@@ -120,8 +122,8 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
     most = None if work.launcher is None else work.launcher.most_workers
     if most is not None and max_workers > most:
         raise LayoutError(
-            f"{told}: max_workers={max_workers} is above {most}, with which it was submitted: its program divides each "
-            f"step by that number, and more workers would have no work. Give {most} or fewer, or submit it "
+            f"{told}: max_workers={max_workers} is above {most}, the number with which it was submitted. Its program "
+            f"divides each step by that number, so more workers would have no work. Give {most} or fewer, or submit it "
             "again with more."
         )
 
@@ -133,8 +135,9 @@ def check_resize(job: Job, work: Work) -> None:
     """
     if not job.is_elastic and _NODES_OF_WMLA in work.environment:
         raise UsageError(
-            f"Cannot resize job '{job.name}': its workers begin together, and wait for as many as it was submitted "
-            f"with, {work.environment[_NODES_OF_WMLA]}. Submit it again with the number that you want."
+            f"Cannot resize job '{job.name}': its workers start together, and each waits for the number of workers "
+            f"with which the job was submitted, {work.environment[_NODES_OF_WMLA]}. Submit it again with the number "
+            "that you want."
         )
     if work.launcher is None or job.is_elastic or job.stage not in HOLDING:
         return

@@ -43,7 +43,7 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
         raise JobNotFound(f"Cannot reach job '{name}': its driver is just starting. Try again in a moment.")
     journal = directory.read_journal()
     if journal is not None and journal.outcome is None:
-        raise JobNotFound(f"Cannot reach job '{name}': its driver died. 'legato attach {name}' takes it over.")
+        raise JobNotFound(f"Cannot reach job '{name}': its driver died. To start a new driver: legato attach {name}")
     running = list_running(home)
     if journal is None:
         known = [found.path.name for found in iterate_jobs(home) if found.journal_file.exists()]
@@ -120,13 +120,12 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
     except InvalidStatus as error:
         raise JobNotFound(
             f"Cannot reach job '{name}': its driver refuses the connection (HTTP {error.response.status_code}). The "
-            "job was "
-            "probably restarted this moment; try again."
+            "job was probably restarted at this moment; try again."
         ) from error
     except (OSError, TimeoutError, WebSocketException) as error:
         raise JobNotFound(
             f"Cannot reach job '{name}': its driver (process {found.pid}) does not answer at {url}: {error}. If that "
-            f"process is gone, 'legato attach {name}' takes the job over."
+            f"process is gone, start a new driver: legato attach {name}"
         ) from error
     return wire.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
 

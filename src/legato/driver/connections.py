@@ -149,7 +149,7 @@ class Connections:
         if request.path == "/client" and not is_client:
             return connection.respond(http.HTTPStatus.FORBIDDEN, "The token of a worker cannot command the job.\n")
         if request.path == "/worker" and worker is None and not self._admits_old_workers:
-            return connection.respond(http.HTTPStatus.FORBIDDEN, "A worker shows its own token.\n")
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "A worker must give its own token.\n")
         return None
 
     async def _serve(self, connection: ServerConnection) -> None:
@@ -179,7 +179,7 @@ class Connections:
             async with asyncio.timeout(_HELLO_LIMIT_S):
                 hello = wire.decode_worker_message(_as_bytes(await connection.recv()))
         except TimeoutError:
-            await connection.close(1002, "no Hello came")
+            await connection.close(1002, "the worker did not send Hello in time")
             return
         if not isinstance(hello, wire.Hello):
             await connection.close(1002, "the first message must be Hello")
@@ -187,7 +187,7 @@ class Connections:
         number = hello.worker
         assert connection.request is not None
         if tokens.find_worker(self._secret, _read_token(connection.request)) not in (number, None):
-            await connection.close(1008, "the token is another worker's")
+            await connection.close(1008, "the token belongs to another worker")
             return
         line = _WorkerConnection(connection)
         older = self._lines.pop(number, None)

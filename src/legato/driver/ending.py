@@ -209,7 +209,7 @@ def _missing_ends(job: JobFacts) -> str:
 
 
 def _last_event_of(worker: Worker) -> str:
-    return worker.history[-1].partition(": ")[2] if worker.history else "its end is unknown"
+    return worker.history[-1].partition(": ")[2] if worker.history else "the driver does not know how it ended"
 
 
 def _end_succeeded(job: JobFacts) -> None:
@@ -238,7 +238,7 @@ def _end_stopped(job: JobFacts) -> None:
 
 def _describe_missing_checkpoint(job: JobFacts, step: int) -> str:
     newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
-    return f"no checkpoint of step {step} was written, {newest}: its events and logs may say why"
+    return f"no checkpoint of step {step} was written ({newest}); look for the cause in its events and logs"
 
 
 def _end(job: JobFacts, state: JobState, reason: str) -> None:

@@ -115,7 +115,7 @@ class Membership:
                 worker.told_step = -1 if snapshot.saved_step is None else snapshot.saved_step
                 worker.is_adopted = True
             else:
-                worker.move(WorkerPhase.GONE, now, "not running when the new driver came")
+                worker.move(WorkerPhase.GONE, now, "it was not running when the new driver started")
         for number in sorted(set(running) - set(snapshot.slots)):
             job.out.append(StopWorker(number, force=True))
         for view in (snapshot.current, snapshot.pending):
@@ -211,7 +211,8 @@ class Membership:
             health.forgive(job, stalled_s)
             job.record(
                 "note",
-                f"the driver itself was paused for {stalled_s:.1f} s; it fences no worker for that",
+                f"the driver itself was paused for {stalled_s:.1f} s, so it does not count the workers' silence "
+                "in that time",
                 level="warning",
             )
         for number, vital in vitals.items():

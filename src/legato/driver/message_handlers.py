@@ -98,7 +98,7 @@ def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         if phase is WorkerPhase.FINISHED:
             note_finished(job, worker, hello.current.number if hello.current else 0)
         elif not (finished and hello.current is None and phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)):
-            worker.move(phase, job.now, "said so in its Hello")
+            worker.move(phase, job.now, "reported this phase when it connected")
     if hello.current is not None and worker.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED):
         # Its Joined may be lost. If it still comes, it changes nothing.
         worker.view = max(worker.view, hello.current.number)

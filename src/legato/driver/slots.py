@@ -27,8 +27,8 @@ def scale(job: JobFacts, num_workers: int, reason: str) -> None:
         )
     if job.is_assigned:
         raise UsageError(
-            f"Cannot scale job '{job.spec.name}' here: it has the slots that the platform gives it. Change its "
-            "bounds or its priority there."
+            f"Cannot scale job '{job.spec.name}' here: the platform decides how many slots it has. Change its "
+            "number of workers or its priority with 'legato set'."
         )
     for slot in range(job.spec.max_workers):
         if len(job.wanted) < num_workers:

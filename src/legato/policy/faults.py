@@ -57,4 +57,4 @@ def find_queue_fault(queue: Queue) -> str | None:
 
 def find_slot_fault(slot: Slot) -> str | None:
     """Return why a slot cannot be assigned to any job; None if it can."""
-    return None if slot.id and slot.node else f"id={slot.id!r} on node={slot.node!r} is without a name"
+    return None if slot.id and slot.node else f"id={slot.id!r} on node={slot.node!r} has an empty name"

@@ -93,7 +93,7 @@ class Explainer:
         if claim.held > claim.job.max_workers:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
-            return "they are above what its queue may have"
+            return "its queue may not hold that many"
         return self._causes.explain_number(claim).text
 
     def _explain_gainers(self, claim: Claim, gainers: Sequence[Claim]) -> str:

@@ -261,7 +261,7 @@ def test_queues(store: Store) -> None:
     with pytest.raises(Conflict, match=r"1 job in it has not ended\. Move it to another queue, or stop it\."):
         store.queues.delete("lab", ADMIN, NOW)
     store.jobs.stop(job.id, BEN, NOW)
-    with pytest.raises(Conflict, match="1 ended job names it until it is too old"):
+    with pytest.raises(Conflict, match="1 ended job belongs to it until it is deleted"):
         store.queues.delete("lab", ADMIN, NOW)
     store.queues.put(Queue(name="other"), ADMIN, NOW)
     store.queues.delete("other", ADMIN, NOW)

@@ -133,7 +133,7 @@ def test_what_cannot_be_restored_is_refused_and_leaves_nothing(new_url: NewUrl, 
         load(empty, lines, revision="9999")
     with pytest.raises(StoreError, match="is damaged"):
         load(empty, [*lines, b"[1]\n"])
-    with pytest.raises(StoreError, match="cannot have a table planets"):
+    with pytest.raises(StoreError, match="the backup has a table planets"):
         load(empty, [b'{"table": "planets", "columns": ["name"]}\n'])
     export.check_empty(empty)
     own = Database(url)

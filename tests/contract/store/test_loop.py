@@ -95,7 +95,7 @@ def test_a_loop_that_lost_its_lease_changes_nothing(store: Store) -> None:
         lambda: store.retention.purge(lease.fence, NOW, jobs_before=NOW, uploads_before=NOW, keys_before=NOW),
     ]
     for stale in writes:
-        with pytest.raises(FencedOut, match="it is other's, with number 2"):
+        with pytest.raises(FencedOut, match="other has it, with number 2"):
             stale()
     assert (store.loop.read_facts(), store.events.read_last_seq(), store.pool.list_slots()) == before
     store.loop.write([granting], other.fence, NOW)
@@ -118,7 +118,7 @@ def test_a_slot_is_released_in_two_steps(store: Store) -> None:
     leaving = store.pool.list_open()[1]
     assert (leaving.slot, leaving.release_asked_at, leaving.until) == (slots[1], NOW + 1, None)
     other = store.jobs.submit(make_job(), BEN, NOW).job
-    with pytest.raises(SlotTaken, match=f"job {job.id} has it, attempt 1, and has not left it"):
+    with pytest.raises(SlotTaken, match=f"attempt 1 of job {job.id} has not released it"):
         write(store, lease.fence, other, stage=Stage.STARTING, granted=(slots[1],))
     assert store.jobs.get(other.id) == other
     # Closed and given away in one write.
@@ -167,15 +167,15 @@ def test_slots_vanish_and_come_back(store: Store) -> None:
     assert unusable == {"b/0": None, slots[0]: None, slots[1]: None, slots[2]: NOW + 1}
     assert store.jobs.get(job.id).num_slots == 1
     write(store, lease.fence, job, closed=(slots[2],))
-    with pytest.raises(SlotTaken, match="it is not usable, or there is none"):
+    with pytest.raises(SlotTaken, match="it does not exist or is not usable"):
         write(store, lease.fence, job, granted=(slots[2],))
-    with pytest.raises(SlotTaken, match="it is not usable, or there is none"):
+    with pytest.raises(SlotTaken, match="it does not exist or is not usable"):
         write(store, lease.fence, job, granted=("node/nothing",))
     store.pool.declare([make_node(slots)], lease.fence, NOW + 3)
     assert write(store, lease.fence, job, granted=(slots[2],)).num_slots == 1
     told = [event.reason for event in store.events.read_after(0) if event.kind == "slot"]
     assert told[-2:] == [
-        f"slot {slots[2]} is not usable any more: its node declared itself without it",
+        f"slot {slots[2]} is not usable any more: its node no longer declares it",
         f"slot {slots[2]} is usable again",
     ]
 

@@ -177,7 +177,7 @@ def test_several_jobs_come_all_or_none(store: Store, project: Project) -> None:
     with pytest.raises(NotFound):
         store.jobs.submit_runs(new, ANN, NOW)
     new = [make_run(experiment, one), make_run(experiment, one)]
-    with pytest.raises(Conflict, match="0 jobs of 'ann' are already queued, and 1 may"):
+    with pytest.raises(Conflict, match="0 jobs of 'ann' are already queued, and a user may have 1"):
         store.jobs.submit_runs(new, ANN, NOW, max_queued=1)
     assert store.jobs.count() == 0
     made, is_new = store.jobs.submit_runs(new, ANN, NOW, RequestKey("k", "a"))
@@ -270,7 +270,7 @@ def test_who_leaves_a_project_hears_of_it_and_of_nothing_after_it(store: Store) 
 
 def test_who_may_not(store: Store, project: Project) -> None:
     one = define(store, project)
-    with pytest.raises(Forbidden, match="which changes nothing"):
+    with pytest.raises(Forbidden, match="which cannot change anything"):
         store.projects.create(NewProject(name="x"), EYE, NOW)
     with pytest.raises(Forbidden, match="only 'ann' and admins may"):
         store.definitions.change(one.id, Naming(name="x"), BEN, NOW)

@@ -157,7 +157,7 @@ async def see_others_run(platform: Platform, bad: Job, column: str, bad_value: s
         await platform.run_until((other, Stage.SUCCEEDED))
         assert platform.loop.stats.num_failed == 0 and not platform.drivers.clashes
         check_shown(platform, bad, column)
-        told = [line for line in logs if line["event"] == "a round leaves objects out"]
+        told = [line for line in logs if line["event"] == "the scheduler ignores an object that it cannot use"]
         assert [(line["kind"], line["name"]) for line in told] == [("job", bad.id)], column
         assert f"column '{column}'" in told[0]["error"]
         assert 'legato_left_out{kind="job"} 1.0' in scrape(platform)

@@ -397,7 +397,7 @@ def test_a_job_that_ran_and_was_not_found_is_not_touched_until_it_is_stopped() -
         await platform.wait(3.0)
         found = platform.job(job)
         assert (found.stage, found.exit_code) == (Stage.STOPPED, 130)
-        assert found.reason == "asked to stop; its driver was not found and is given up"
+        assert found.reason == "asked to stop; its driver was not found, and Legato no longer waits for it"
 
     on_a_platform(story)
 

@@ -14,7 +14,10 @@ from legato.control.records import JobChange
 from legato.control.stages import Stage
 from legato.driver.journal import Outcome
 
-UNSAVED = "a pause; but no checkpoint of step 7 was written, the newest is of step 3: its events and logs may say why"
+UNSAVED = (
+    "a pause; but no checkpoint of step 7 was written (the newest is of step 3); look for the cause in its events and "
+    "logs"
+)
 
 
 def end(stage: Stage, outcome: Outcome, *, by_policy: bool = False) -> JobChange:
@@ -38,10 +41,10 @@ def test_a_pause_without_a_checkpoint_says_so(outcome: Outcome, why: str) -> Non
     asked = end(Stage.PAUSING, outcome)
     told = f"paused, but its state could not be saved: {why}; "
     assert (asked.stage, asked.exit_code) == (Stage.PAUSED, None)
-    assert asked.reason == f"{told}resuming goes back to the last checkpoint"
+    assert asked.reason == f"{told}when it is resumed, it will go back to the last checkpoint"
     decided = end(Stage.RUNNING, outcome, by_policy=True)
     assert decided.stage is Stage.QUEUED
-    assert decided.reason == f"{told}it goes back to the last checkpoint; resumes by itself when slots are free"
+    assert decided.reason == f"{told}it will go back to the last checkpoint; it resumes by itself when slots are free"
 
 
 def test_a_job_without_its_last_checkpoint_has_failed_with_its_own_exit_code() -> None:
@@ -54,7 +57,7 @@ def test_a_pause_with_one_says_so_too() -> None:
     saved = Outcome("stopped", 0, "a pause")
     assert end(Stage.PAUSING, saved).reason == "a pause"
     decided = end(Stage.RUNNING, saved, by_policy=True)
-    assert decided.reason == "paused, its state is saved; resumes by itself when slots are free"
+    assert decided.reason == "paused, its state is saved; it resumes by itself when slots are free"
 
 
 def test_a_job_that_ended_shows_the_last_step_that_was_committed() -> None:

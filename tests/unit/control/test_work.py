@@ -45,7 +45,9 @@ def test_what_is_usual_is_taken() -> None:
 
 def test_more_workers_than_a_program_can_use_are_refused() -> None:
     check(launcher=Launcher(module="legato.cli.main", most_workers=4))
-    with pytest.raises(LayoutError, match="max_workers=4 is above 3, with which it was submitted") as refusal:
+    with pytest.raises(
+        LayoutError, match="max_workers=4 is above 3, the number with which it was submitted"
+    ) as refusal:
         check(launcher=Launcher(module="legato.cli.main", most_workers=3))
     assert str(refusal.value).endswith("Give 3 or fewer, or submit it again with more.")
 
@@ -59,8 +61,8 @@ def test_more_workers_than_a_program_can_use_are_refused() -> None:
         ({"directory": "d"}, "the directory 'd' is not absolute. Give it from the root."),
         ({"data": "d"}, "the data directory 'd' is not absolute. Give it from the root."),
         ({"seed": -1}, "seed=-1 is below 0. Give a whole number of at least 0."),
-        ({"environment": {"A=B": "x"}}, "'A=B' cannot name a variable. Use letters, digits and '_'."),
-        ({"environment": {"": "x"}}, "'' cannot name a variable. Use letters, digits and '_'."),
+        ({"environment": {"A=B": "x"}}, "'A=B' is not a valid name of a variable. Use letters, digits and '_'."),
+        ({"environment": {"": "x"}}, "'' is not a valid name of a variable. Use letters, digits and '_'."),
         (
             {"environment": {"LEGATO_TOKEN": "x"}},
             "the variable LEGATO_TOKEN is reserved for the driver. Choose another name.",
@@ -183,7 +185,7 @@ def test_a_gang_of_wmla_is_never_resized_because_it_waits_for_as_many_as_were_su
     gang = Work(program=("launch.py",), environment={names.NUM_NODES: "3"})
     job = msgspec.structs.replace(make_job(code="ab"), is_elastic=False)
     for stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING, Stage.PAUSED):
-        with pytest.raises(UsageError, match=r"as many as it was submitted with, 3\. Submit it again"):
+        with pytest.raises(UsageError, match=r"with which the job was submitted, 3\. Submit it again"):
             check_resize(msgspec.structs.replace(job, stage=stage), gang)
     check_resize(msgspec.structs.replace(job, is_elastic=True), gang)
 

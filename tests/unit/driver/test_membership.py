@@ -708,7 +708,7 @@ def test_a_stop_that_could_save_nothing_says_so() -> None:
     (end,) = world.ends
     assert (end.outcome, end.exit_code) == ("stopped", 1)
     step = job_of(world).best_step
-    assert end.reason.startswith(f"asked by the test; but no checkpoint of step {step} was written, there is none")
+    assert end.reason.startswith(f"asked by the test; but no checkpoint of step {step} was written (there is none)")
 
 
 def test_a_stop_that_could_not_save_names_the_checkpoint_that_is_there() -> None:
@@ -946,7 +946,7 @@ def test_an_assigned_job_begins_in_its_slots_and_moves_to_others() -> None:
 
 def test_an_assigned_job_cannot_be_scaled_past_who_assigns() -> None:
     world = make_assigned(3, 7)
-    with pytest.raises(UsageError, match="the platform gives it"):
+    with pytest.raises(UsageError, match="the platform decides how many slots it has"):
         world.feed(events.ScaleAsked(1, "test"))
     with pytest.raises(LayoutError, match=r"num_workers=9 is outside 1\.\.4"):
         world.feed(events.SlotsAssigned(tuple(range(9)), "test"))

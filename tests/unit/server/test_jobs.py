@@ -208,13 +208,13 @@ def test_limits_that_this_machine_cannot_enforce_are_refused(
         ({"min_workers": 5, "max_workers": 4}, None, "min_workers=5 is above max_workers=4"),
         ({"is_elastic": 1}, "body.is_elastic", "valid boolean"),
         ({"priority": 0}, None, "priority=0 is outside 1..10000"),
-        ({"labels": {"": "x"}}, None, "'' cannot name a label"),
+        ({"labels": {"": "x"}}, None, "'' is not a valid name of a label"),
         ({"labels": {"a": None}}, "body.labels.a", "valid string"),
         ({"labels": {str(number): "" for number in range(65)}}, None, "65 labels are more than 64"),
         ({"max_retries": -1}, None, "max_retries=-1 is outside"),
         ({"max_run_s": 0}, None, "max_run_s=0 is not above 0"),
         ({"environment": {"LEGATO_TOKEN": "x"}}, None, "reserved for the driver"),
-        ({"environment": {"A=B": "x"}}, None, "cannot name a variable"),
+        ({"environment": {"A=B": "x"}}, None, "is not a valid name of a variable"),
         ({"seed": -1}, None, "seed=-1 is below 0"),
         ({"data": "d"}, "body.data", "is not absolute"),
         ({"checkpoint_every": "often"}, None, "is not understood"),
@@ -398,7 +398,7 @@ def test_versions(platform: Platform) -> None:
         ("POST", "/resize", {"max_workers": 3}),
     ]:
         answer = platform.ask(method, f"jobs/{job}{path}", body, If_Match='"1"')
-        check_problem(answer, 412, "stale-version", "it has version 2 and you have 1")
+        check_problem(answer, 412, "stale-version", "it has version 2, and you gave 1")
     for odd in ("1", '"1', 'W/"2"', '"2", "3"', '"x"', '""'):
         answer = platform.ask("PATCH", f"jobs/{job}", {"priority": 3}, If_Match=odd)
         assert answer.status_code in (400, 412), odd
@@ -445,7 +445,10 @@ def test_who_may_change_what(platform: Platform) -> None:
         ("POST", "/stop", None),
     ]
     asked.append(("POST", "/resize", {"max_workers": 3}))
-    for who, told in (("ben", "it belongs to 'ann', not to 'ben'"), ("eye", "is 'viewer', which changes nothing")):
+    for who, told in (
+        ("ben", "it belongs to 'ann', not to 'ben'"),
+        ("eye", "is 'viewer', which cannot change anything"),
+    ):
         for method, path, body in asked:
             check_problem(platform.ask(method, f"jobs/{job}{path}", body, who=who), 403, "forbidden", told)
     assert platform.get(f"jobs/{job}")["version"] == 1
@@ -541,7 +544,9 @@ def test_so_many_jobs_of_one_user_may_wait(new_platform: Callable[..., Platform]
     platform = new_platform(max_queued_jobs=2)
     platform.lead()
     first, second = platform.submit(name="one"), platform.submit(name="two")
-    check_problem(platform.ask("POST", "jobs", JOB), 409, "conflict", "2 jobs of 'ann' are already queued, and 2 may")
+    check_problem(
+        platform.ask("POST", "jobs", JOB), 409, "conflict", "2 jobs of 'ann' are already queued, and a user may have 2"
+    )
     check_problem(platform.ask("POST", f"jobs/{first}/clone"), 409, "conflict", "max_queued_jobs")
     platform.submit("ben", name="his")
     for number in range(3):

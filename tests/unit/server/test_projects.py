@@ -267,7 +267,7 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
         ({"distributed": "static", "max_nodes": 4, "min_nodes": 2}, "min_nodes", "exactly max_nodes"),
         ({"distributed": "elastic", "max_nodes": 2, "min_nodes": 3}, None, "min_workers=3 is above max_workers=2"),
         ({"distributed": "both"}, "distributed", "Input should be"),
-        ({"parameters": {"two words": 1}}, "parameters", "cannot name a parameter"),
+        ({"parameters": {"two words": 1}}, "parameters", "is not a valid name of a parameter"),
         ({"parameters": {"x": None}}, "parameters", ""),
         ({"parameters": {"x": [1]}}, "parameters", ""),
         ({"environment": {"LEGATO_WORKER": "1"}}, None, "is reserved for the driver"),

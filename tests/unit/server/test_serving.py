@@ -533,7 +533,7 @@ def test_a_store_whose_jobs_are_in_another_home(tmp_path: Path) -> None:
     first.mkdir()
     with open_store(settings.store_url) as store:
         claim_home(store, first, NOW)
-    refuse(settings, UsageError, "Cannot decide about the jobs of this store: their directories are in another home")
+    refuse(settings, UsageError, "Cannot schedule the jobs of this store: their directories are in another home")
 
 
 def test_who_has_the_directory_alone_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

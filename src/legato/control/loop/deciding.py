@@ -214,7 +214,7 @@ def carry_out(
 
 def _leave(pool: RoundFacts, job: Job, why: str) -> JobChange:
     """Record in the store, with an event, why no decision was made for a job, unless the store says so already."""
-    verdict = Verdict(len(pool.kept(job)), f"left out of all decisions, and stays as it is: {why}")
+    verdict = Verdict(len(pool.kept(job)), f"the scheduler ignores this job, and does not change its slots: {why}")
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
 
 

@@ -202,7 +202,7 @@ class ControlLoop:
     def _report_left_out(self, left_out: LeftOut) -> None:
         """Log the objects that are left out, once until they change, and count them for the metrics."""
         for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
-            _log.error("a round leaves objects out", kind=kind, name=name, error=why)
+            _log.error("the scheduler ignores an object that it cannot use", kind=kind, name=name, error=why)
         self._last_left_out = left_out
         self.stats.left_out = left_out.count()
 
@@ -238,12 +238,15 @@ class ControlLoop:
         except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- a failure of one job must not stop the others: each is written separately
-            _log.exception("a round could not be stored in one transaction")
+            _log.exception("a round could not be stored in one transaction; each change is now stored separately")
             for change in changes:
                 await self._write_one(change, lease)
         else:
             if written.stale:
-                _log.info("jobs changed meanwhile", jobs=written.stale)
+                _log.info(
+                    "decisions about some jobs were dropped, because the jobs changed during the round",
+                    jobs=written.stale,
+                )
         return RoundFacts(await self._in_thread(self._store.read_facts))
 
     async def _write_one(self, change: JobChange, lease: Lease) -> None:
@@ -252,7 +255,7 @@ class ControlLoop:
         except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- as above; the next round tries again
-            _log.exception("a change of a job could not be written", job=change.job)
+            _log.exception("a change of a job could not be stored; the next round tries again", job=change.job)
 
     async def _list_overdue(self, jobs: Sequence[Job], left_out: LeftOut) -> list[JobChange]:
         clock = asyncio.get_running_loop().time

@@ -22,10 +22,10 @@ from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
 _EXIT_REFUSED: Final = 2  # the exit code of a program that could not be started
-_NOT_STARTED: Final = "its slots were asked back before it started; resumes by itself when slots are free"
+_NOT_STARTED: Final = "the scheduler took its slots back before it started; it resumes by itself when slots are free"
 _ELSEWHERE: Final = (
-    "was not found: the job's directory is in another home, or was deleted. Restore it, or stop the job to give "
-    "its driver and its workers up"
+    "was not found: the job's directory is in another home, or was deleted. Restore it, or stop the "
+    "job: Legato then no longer waits for its driver and its workers"
 )
 
 
@@ -112,7 +112,9 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
         # Its workers may still train. The user who stops the job is responsible for them.
         if job.stage is not Stage.STOPPING:
             return None
-        outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not found and is given up")
+        outcome = Outcome(
+            "stopped", EXIT_KILLED, f"{reason}; its driver was not found, and Legato no longer waits for it"
+        )
     elif job.stage is not Stage.STARTING or not pool.kept(job):
         outcome = Outcome("stopped", 0, f"{reason}; it had not started")
     elif memory.failures.is_hopeless(now):
@@ -148,11 +150,11 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
         stage = Stage.PAUSED if job.stage is Stage.PAUSING else Stage.QUEUED
         reason = f"is retried{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
-        stage, reason = Stage.PAUSED, _describe_unsaved(outcome, "resuming goes back") or reason
+        stage, reason = Stage.PAUSED, _describe_unsaved(outcome, "when it is resumed, it will go back") or reason
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
-        unsaved = _describe_unsaved(outcome, "it goes back")
+        unsaved = _describe_unsaved(outcome, "it will go back")
         stage = Stage.QUEUED
-        reason = f"{unsaved or 'paused, its state is saved'}; resumes by itself when slots are free"
+        reason = f"{unsaved or 'paused, its state is saved'}; it resumes by itself when slots are free"
     return JobChange(
         job=job.id,
         seen_stage=job.stage,

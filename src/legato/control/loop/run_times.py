@@ -47,7 +47,7 @@ class RunTimes:
             limit_s, count = _limit_s(job, works), self._counts.get(job.id)
             if limit_s is None or count is None or count.held_s + at - count.at < limit_s:
                 continue
-            reason = f"it has reached its limit of {limit_s:g} s with slots"
+            reason = f"it has held slots for {limit_s:g} s, its maximum running time"
             changes.append(
                 JobChange(
                     job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, stage=Stage.STOPPING, reason=reason

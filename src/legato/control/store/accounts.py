@@ -187,8 +187,8 @@ class Accounts:
             if free is None:
                 raise UsageError(
                     f"Cannot run jobs of '{name}': none of the {len(uids)} numbers of the setting pool_uids is free. "
-                    "They are in use, or they were skipped when the platform was restored from a backup. Let the "
-                    "operator make that range larger."
+                    "They are in use, or they were skipped when the platform was restored from a backup. Ask the "
+                    "operator to make that range larger."
                 )
             connection.execute(insert(job_uids).values(user=name, uid=free))
             transaction.audit(name, "user.uid", name, {"uid": free})

@@ -101,8 +101,8 @@ class Database:
         except NoneFreeError as error:
             self.num_errors += 1
             raise StoreError(
-                f"Cannot use the store {self.name}: no connection to it became free for {_BUSY_LIMIT_S:g} s. More is "
-                "asked of it than it can do; try again later, and look whether its disk or the database is slow."
+                f"Cannot use the store {self.name}: no connection to it became free for {_BUSY_LIMIT_S:g} s. It is "
+                "overloaded. Try again later, and check whether its disk or the database is slow."
             ) from error
         except (DatabaseError, InterfaceError, SyncError) as error:
             if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):

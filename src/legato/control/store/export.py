@@ -181,7 +181,10 @@ class _Loading:
     def _begin(self, header: dict[str, Any]) -> None:
         name, columns = header.get("table"), header.get("columns")
         if name not in self._tables or not set(columns or [""]) <= set(self._tables[name].columns.keys()):
-            raise StoreError(f"Cannot restore the store: it cannot have a table {name} with these columns.")
+            raise StoreError(
+                f"Cannot restore the store: the backup has a table {name} with columns that "
+                "this version of Legato does not know. Install the version that made the backup."
+            )
         self._table, self._columns = self._tables[name], tuple(columns or ())
 
     def _move(self, row: dict[str, Any]) -> dict[str, Any]:

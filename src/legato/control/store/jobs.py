@@ -199,8 +199,8 @@ class Jobs:
         old = lock_job(transaction, job, asker.sees_only)
         if version is not None and version != old.version:
             raise StaleVersion(
-                f"Cannot change job '{old.name}': it has changed; it has version {old.version} and you have "
-                f"{version}. Get it again, then decide."
+                f"Cannot change job '{old.name}': it was changed since you read it: it has version "
+                f"{old.version}, and you gave {version}. Read it again, and repeat your change if you still want it."
             )
         return old
 

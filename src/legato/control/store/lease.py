@@ -32,7 +32,7 @@ def take_lease(database: Database, owner: str, now: float, length_s: float) -> L
         connection = transaction.connection
         lease = Lease(owner=owner, expires_at=now + length_s, fence=1)
         if transaction.insert_new(leases, {"name": _LOOP, **msgspec.structs.asdict(lease)}):
-            transaction.note("lease", f"{owner} is the control loop", detail={"fence": 1})
+            transaction.note("lease", f"{owner} runs the control loop", detail={"fence": 1})
             return lease
         held = read_one(connection, _LEASE.with_for_update(), Lease)
         assert held is not None, "the lease is gone although it is never deleted"
@@ -42,7 +42,7 @@ def take_lease(database: Database, owner: str, now: float, length_s: float) -> L
         lease = msgspec.structs.replace(lease, fence=fence)
         connection.execute(update(leases).where(leases.c.name == _LOOP).values(msgspec.structs.asdict(lease)))
         if fence != held.fence:
-            transaction.note("lease", f"{owner} is the control loop, after {held.owner}", detail={"fence": fence})
+            transaction.note("lease", f"{owner} runs the control loop, after {held.owner}", detail={"fence": fence})
         return lease
 
 
@@ -78,5 +78,5 @@ def check_fence(connection: Connection, fence: int) -> None:
     """Raise FencedOut unless the lease still has this fence. Locks the lease until the transaction ends."""
     held = read_one(connection, _HELD, Lease)
     if held is None or held.fence != fence:
-        found = "no server has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"
+        found = "no server has it" if held is None else f"{held.owner} has it, with number {held.fence}"
         raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost, {found}.")

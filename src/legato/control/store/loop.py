@@ -201,7 +201,9 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         transaction.note("driver", change.note.told, job=job.id, attempt=job.attempt)
     attempt = job.attempt
     if change.stage is not None and change.stage is not job.stage:
-        assert change.note is None, f"job {job.id} moves: the reason of that is all there is to say"
+        assert change.note is None, (
+            f"job {job.id} changes its stage: the reason of that change is recorded, and no note"
+        )
         attempt = move_job(transaction, job, change.stage, change.reason, **values)
     elif values:
         transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))

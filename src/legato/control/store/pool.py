@@ -21,7 +21,7 @@ from legato.control.store.schema import allocations, jobs, nodes, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import SlotTaken, UsageError
 
-_GONE: Final = "its node declared itself without it"
+_GONE: Final = "its node no longer declares it"
 _MAX_LENGTH: Final = 255
 
 
@@ -133,9 +133,9 @@ def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collect
         if slot in theirs:
             row = theirs[slot]
             if (row.job, row.attempt) != (job, attempt):
-                raise _taken(job, slot, f"job {row.job} has it, attempt {row.attempt}, and has not left it")
+                raise _taken(job, slot, f"attempt {row.attempt} of job {row.job} has not released it")
         elif slot not in known:
-            raise _taken(job, slot, "it is not usable, or there is none")
+            raise _taken(job, slot, "it does not exist or is not usable")
         else:
             rows.append({"slot": slot, "job": job, "attempt": attempt, "since": transaction.now})
     if not rows:

@@ -198,7 +198,7 @@ class ProjectContents(Generic[R]):
         number: int = transaction.connection.execute(counting).scalar_one()
         if most is not None and number >= most:
             raise Conflict(
-                f"Cannot {doing}: the project has {number} already, and {most} may be in one. Delete some that "
+                f"Cannot {doing}: the project has {number}, and a project may have {most}. Delete some that "
                 "you no longer need, use another project, or ask the operator to raise max_in_project."
             )
 

@@ -210,7 +210,8 @@ def check_version(doing: str, version: int, seen: int | None) -> None:
     """Raise StaleVersion if the asker has seen another version."""
     if seen is not None and seen != version:
         raise StaleVersion(
-            f"Cannot {doing}: it has changed; it has version {version} and you have {seen}. Get it again, then decide."
+            f"Cannot {doing}: it was changed since you read it: it has version {version}, and you gave {seen}. Read it "
+            "again, and repeat your change if you still want it."
         )
 
 
@@ -244,7 +245,7 @@ def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: 
     number: int = transaction.connection.execute(counting).scalar_one()
     if number >= max_owned:
         raise Conflict(
-            f"Cannot {doing}: '{asker.name}' has {number} projects already, and {max_owned} may be. Delete some that "
+            f"Cannot {doing}: '{asker.name}' has {number} projects, and a user may have {max_owned}. Delete some that "
             "are no longer needed, or ask the operator to raise max_projects."
         )
 

@@ -90,9 +90,12 @@ class Queues:
                 raise Conflict(f"{told}: {open_ones} not ended. Move {these} to another queue, or stop {these}.")
             num_jobs = connection.execute(counted).scalar_one()
             if num_jobs:
-                ended = f"{num_jobs} ended jobs name it until they are"
-                ended = "1 ended job names it until it is" if num_jobs == 1 else ended
-                raise Conflict(f"{told}: {ended} too old to be kept. Close it instead: no members, not open.")
+                ended = f"{num_jobs} ended jobs belong to it until they are"
+                ended = "1 ended job belongs to it until it is" if num_jobs == 1 else ended
+                raise Conflict(
+                    f"{told}: {ended} deleted because of their age. Close the queue instead: remove its members and "
+                    "its access for all users."
+                )
             named = select(projects.c.id).where(projects.c.queue == name).order_by(projects.c.id)
             project = connection.execute(named).scalars().first()
             if project is not None:

@@ -125,8 +125,8 @@ def at(column: Column[Any], key: str) -> Any:
 def describe_unreadable(table: str, key: str, what: str) -> str:
     """Return why a row is left out, and what to do, as part of a sentence."""
     return (
-        f"row '{key[:100]}' of the table {table} cannot be read: {what[:_MAX_WHY]}. It is left as it is. An "
-        "administrator corrects it, restores a backup, or installs the release that wrote it"
+        f"row '{key[:100]}' of the table {table} cannot be read: {what[:_MAX_WHY]}. Legato does not "
+        "change it. An administrator must correct it, restore a backup, or install the release that wrote it"
     )
 
 

@@ -109,9 +109,9 @@ def check_queued(
     num_queued: int = transaction.connection.execute(waiting).scalar_one()
     if num_queued + num_new > max_queued:
         raise Conflict(
-            f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' are already queued, and {max_queued} "
-            "may be. "
-            "Submit it when some have started, stop some, or ask the operator to raise max_queued_jobs."
+            f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' are already queued, and a user may "
+            f"have {max_queued}. Submit it when some have started, stop some, or ask the operator to raise "
+            "max_queued_jobs."
         )
 
 
@@ -174,7 +174,8 @@ def check_priority(doing: str, priority: int) -> None:
     """Raise UsageError unless the number is a valid priority."""
     if not 1 <= priority <= _MAX_PRIORITY:
         raise UsageError(
-            f"Cannot {doing}: priority={priority} is outside 1..{_MAX_PRIORITY}. 5000 is usual; higher is more."
+            f"Cannot {doing}: priority={priority} is outside 1..{_MAX_PRIORITY}. 5000 is the usual value; a "
+            "higher number means a higher priority."
         )
 
 
@@ -185,8 +186,8 @@ def check_labels(doing: str, labels: dict[str, str]) -> None:
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key):
             raise UsageError(
-                f"Cannot {doing}: '{key}' cannot name a label. Use 1 to 63 letters, digits, '.', '_', '/' or '-', and "
-                "begin with a letter or digit."
+                f"Cannot {doing}: '{key}' is not a valid name of a label. Use 1 to 63 letters, digits, '.', '_', '/' "
+                "or '-', and begin with a letter or digit."
             )
         if len(value) > _MAX_LABEL_LENGTH:
             raise UsageError(f"Cannot {doing}: label '{key}' has more than {_MAX_LABEL_LENGTH} characters. Shorten it.")

@@ -70,7 +70,7 @@ def test_a_job_that_the_policy_cannot_decide_on_waits_and_all_others_run(values:
         assert stages(world, first, bad, last) == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING]
         found = world.store.get(bad.id)
         assert found.decided_reason is not None and found.decided_reason.startswith(
-            f"left out of all decisions, and stays as it is: {told}"
+            f"the scheduler ignores this job, and does not change its slots: {told}"
         )
         assert [one.reason for one in world.store.decisions if one.job == bad.id] == [found.decided_reason], "said once"
         assert loop.stats.left_out["job"] == 1 and loop.stats.num_failed == 0

@@ -16,7 +16,7 @@ from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
 from legato.sim.workload import PlannedJob
 
-REASON = "it has reached its limit of 60 s with slots"
+REASON = "it has held slots for 60 s, its maximum running time"
 
 
 def on_a_platform(story: Callable[[World, str], Coroutine[Any, Any, None]]) -> None:

@@ -95,7 +95,7 @@ def test_no_connection_that_becomes_free_is_trouble_of_the_store(
 ) -> None:
     monkeypatch.setattr(database_module, "_POOL", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.01})
     database = Database(f"sqlite:///{tmp_path}/a.db")
-    refused = pytest.raises(StoreError, match=r"no connection to it became free .* try again later")
+    refused = pytest.raises(StoreError, match=r"no connection to it became free .* Try again later")
     with database.reading(), refused, database.reading():
         pass
     with database.reading() as connection:
