@@ -63,8 +63,8 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
     """
     if path.startswith("/"):
         raise UsageError(
-            f"Cannot download '{path}': paths of a job begin at the top of what it shows, such as "
-            "work/model.pt; 'legato download JOB --list' shows them."
+            f"Cannot download '{path}': it begins with '/'. Give a path such as work/model.pt; "
+            "'legato download JOB --list' lists them."
         )
     path = path.rstrip("/")
     base = PurePosixPath(path).parent

@@ -289,7 +289,7 @@ class Job:
         """
         if self.record.code is None:
             directory = self.spec().directory
-            why = f"it runs in '{directory}' on the machines" if directory else f"it is {self.record.owner}'s"
+            why = f"it runs in '{directory}' on the machines" if directory else f"it belongs to '{self.record.owner}'"
             raise UsageError(f"Cannot download the code of job '{self.name}': {why}.")
         return download_code(self._line, self.record.code, Path(to), is_overwriting=overwrite)
 

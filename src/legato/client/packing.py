@@ -63,7 +63,7 @@ def pack(
         UsageError: it is not a folder, is empty, too large, or contains a link; the message says what to do.
     """
     if not folder.is_dir():
-        raise UsageError(f"Cannot upload '{folder}': it is not a folder. Name the one in which your program lies.")
+        raise UsageError(f"Cannot upload '{folder}': it is not a folder. Name the folder that contains your program.")
     files = sorted(_files(folder, leave_out))
     if not files:
         raise UsageError(f"Cannot upload '{folder}': it contains no files, or {IGNORE_FILE} excludes all of them.")

@@ -87,7 +87,7 @@ class KnownServers(msgspec.Struct, frozen=True):
         check_name(name, "a server")
         if name == CURRENT:
             raise UsageError(
-                f"Cannot name a server '{CURRENT}': this word means the server chosen last. Choose another name."
+                f"Cannot name a server '{CURRENT}': this word always means the current server. Choose another name."
             )
         return KnownServers(name, {**self.servers, name: server}, self.devices)
 

@@ -96,7 +96,10 @@ def prepare(
 
     fields = check_options(options)
     if code is not None and directory is not None:
-        raise UsageError("Cannot submit with both code and directory: upload the program, or name where it lies.")
+        raise UsageError(
+            "Cannot submit with both code and directory: give code to upload the program, or directory to run it "
+            "where it is."
+        )
     is_script = fields.get("framework") in (None, _SCRIPTS)
     if callable(program):
         if directory is not None:

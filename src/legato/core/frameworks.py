@@ -141,7 +141,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
     near = sorted(file for file in files if file.rpartition("/")[2] == base)
     near = near or difflib.get_close_matches(name, sorted(files), 1)
     if near:
-        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Name it by its path there.")
+        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Give the path inside of the code.")
     shown = ", ".join(sorted(files)[:_NUM_SHOWN])
     more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
-    raise BadField("command", f"{told}, which has: {shown}{more}. Name it by its path there.")
+    raise BadField("command", f"{told}, which has: {shown}{more}. Give the path inside of the code.")

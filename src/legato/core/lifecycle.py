@@ -88,4 +88,6 @@ def check_move(who: str, table: Mapping[_S, frozenset[_S]], old: _S, new: _S, st
     """
     if new not in table[old]:
         told = "\n  ".join(story) or "(nothing happened yet)"
-        raise TransitionError(f"Cannot move {who} from {old} to {new}: there is no such move. Its history:\n  {told}")
+        raise TransitionError(
+            f"Cannot move {who} from {old} to {new}: there is no such transition. Its history:\n  {told}"
+        )

@@ -88,4 +88,4 @@ def check_limits(memory_bytes: int | None, num_cpus: float | None, told: str) ->
             "more, such as 4G with --memory."
         )
     if num_cpus is not None and not num_cpus >= 0.01:
-        raise UsageError(f"{told}: num_cpus={num_cpus:g} is below 0.01. Give more.")
+        raise UsageError(f"{told}: num_cpus={num_cpus:g} is below 0.01. Give 0.01 or more.")

@@ -132,12 +132,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         check_limits(self.memory_bytes, self.num_cpus, f"Cannot run job '{self.name}'")
         if self.log_max_bytes < MIN_LOG_BYTES:
             raise UsageError(
-                f"Cannot run job '{self.name}': log_max_bytes={self.log_max_bytes} is below {MIN_LOG_BYTES}. Give more."
+                f"Cannot run job '{self.name}': log_max_bytes={self.log_max_bytes} is below {MIN_LOG_BYTES}. Give a "
+                "larger number of bytes."
             )
         for field in self.__struct_fields__:
             value = getattr(self, field)
             if field.endswith("_s") and not value > 0:
-                raise UsageError(f"Cannot run job '{self.name}': {field}={value} is not above 0. Give it in seconds.")
+                raise UsageError(
+                    f"Cannot run job '{self.name}': {field}={value} is not above 0. Give a number of seconds."
+                )
         if not self.heartbeat_interval_s * 2 <= self.heartbeat_limit_s:
             raise UsageError(
                 f"Cannot run job '{self.name}': heartbeat_limit_s={self.heartbeat_limit_s} is too short for one lost "

@@ -21,7 +21,7 @@ def check_path(path: Path) -> None:
     """
     told = f"Cannot draw '{path}'"
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{told}: its name says no format. End it in {' or '.join(FORMATS)}.")
+        raise UsageError(f"{told}: its name has no known ending. Give a name that ends in {' or '.join(FORMATS)}.")
     if path.is_dir():
         raise UsageError(f"{told}: it is a folder. Name a file.")
     if not path.absolute().parent.is_dir():

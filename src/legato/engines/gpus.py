@@ -81,7 +81,7 @@ def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]
     if not asked:
         return found
     told = f"Cannot train on LEGATO_DEVICE={asked}"
-    remedy = "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is."
+    remedy = "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to use the GPUs of this machine, if any."
     kind, _, number = asked.partition(":")
     if kind == "cpu":
         return ()
@@ -168,7 +168,7 @@ def _ask_nvml() -> list[list[str]]:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return [list(_names(nvml, handle)) for handle in handles]
     except nvml.NVMLError as error:
-        _log.warning("NVML does not tell which GPUs there are (%s): they are counted by their device files", error)
+        _log.warning("NVML cannot list the GPUs (%s): Legato counts their device files", error)
         return []
     finally:
         nvml.nvmlShutdown()

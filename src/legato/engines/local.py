@@ -461,8 +461,8 @@ class LocalEngine:
         except LegatoError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 -- no other code awaits this task
-            _log.exception("The engine of %s ends", self._directory)
-            told = f"Cannot go on with the workers of {self._directory}: {error!r}. They train on; start a new driver."
+            _log.exception("The engine of %s failed", self._directory)
+            told = f"Cannot watch the workers of {self._directory}: {error!r}. They keep training; start a new driver."
             self._fail(LegatoError(told))
 
     async def _hear_all(self, reader: asyncio.StreamReader) -> None:
@@ -591,7 +591,7 @@ class LocalEngine:
             self._fail(
                 LegatoError(
                     f"Cannot start the process that starts the workers: it ended {self._num_failed_starts} times "
-                    f"during its imports ({' '.join(tail) or 'without a word'}). See {self._log_path}."
+                    f"during its imports ({' '.join(tail) or 'it printed nothing'}). See {self._log_path}."
                 )
             )
             return

@@ -143,7 +143,7 @@ def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) ->
             return f"it did not end within {_LIMIT_S:g} s"
         output.seek(0)
         lines = output.read(_MAX_OUTPUT_BYTES).decode(errors="replace").strip().splitlines()
-    return None if code == 0 else (lines or ["it said nothing"])[-1]
+    return None if code == 0 else (lines or ["it printed nothing"])[-1]
 
 
 class _Order(NamedTuple):

@@ -278,7 +278,7 @@ class _PendingWrite:
         if found is not None and (found.job, found.attempt) == (job.id, job.attempt):
             return
         if found is not None or known is None or known.unusable_since is not None:
-            why = "not usable" if found is None else f"in the hands of job {found.job}, attempt {found.attempt}"
+            why = "not usable" if found is None else f"held by attempt {found.attempt} of job {found.job}"
             raise SlotTaken(f"Cannot give slot {slot} to job {job.id}, attempt {job.attempt}: it is {why}.")
         self._open[slot] = Allocation(
             slot=slot, job=job.id, attempt=job.attempt, since=self._now, release_asked_at=None, until=None

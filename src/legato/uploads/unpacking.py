@@ -139,11 +139,13 @@ class _Writer:
             num_bytes += len(chunk)
             self.total_bytes += len(chunk)
             if num_bytes > self._caps.file_bytes:
-                self._refuse(entry.name, f"it is larger than {self._caps.file_bytes} bytes; data belongs elsewhere")
+                self._refuse(
+                    entry.name, f"it is larger than {self._caps.file_bytes} bytes; keep data outside of the upload"
+                )
             if self.total_bytes > self._caps.total_bytes:
                 self._refuse(entry.name, f"all files together are larger than {self._caps.total_bytes} bytes")
             if self.total_bytes > max(self._caps.ratio * self._packed_bytes, _MIN_MEASURED_BYTES):
-                self._refuse(entry.name, f"more than {self._caps.ratio:g} bytes are unpacked from each byte")
+                self._refuse(entry.name, f"the upload unpacks to more than {self._caps.ratio:g} times its size")
             file.write(chunk)
 
     def _check_name(self, name: str) -> list[str]:

@@ -209,7 +209,12 @@ def test_a_light_and_a_dark_ground_are_in_the_file() -> None:
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
-    [("a.jpeg", "End it in .svg or .png"), ("a", "End it in"), ("no/a.svg", "Make it first"), (".svg", "End it in")],
+    [
+        ("a.jpeg", "a name that ends in .svg or .png"),
+        ("a", "a name that ends in"),
+        ("no/a.svg", "Make it first"),
+        (".svg", "a name that ends in"),
+    ],
 )
 def test_what_cannot_be_written_is_refused(name: str, remedy: str, tmp_path: Path) -> None:
     picture = draw_timeline([Panel(holdings=[])], title="t")

@@ -61,7 +61,8 @@ class Layout:
             advice = f"{smaller} or {smaller + self.micro_batch_size}" if smaller else f"{self.micro_batch_size}"
             raise LayoutError(
                 f"Cannot cut batches: global_batch_size={self.global_batch_size} is not a multiple of "
-                f"micro_batch_size={self.micro_batch_size}. Take global_batch_size={advice}, or cut otherwise."
+                f"micro_batch_size={self.micro_batch_size}. Take global_batch_size={advice}, or "
+                "another micro_batch_size."
             )
 
     @property

@@ -73,7 +73,7 @@ def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
     found = shutil.which(words[0], path=environment["PATH"])
     if found is None:
         there = Path(words[0]).is_file()
-        told = "may not be executed: make it executable (chmod +x) and upload it again" if there else "is not there"
+        told = "may not be executed: make it executable (chmod +x) and upload it again" if there else "does not exist"
         sys.stderr.write(f"legato: The command '{words[0]}' {told}.\n")
         raise SystemExit(_EXIT_NOT_EXECUTABLE if there else _EXIT_NOT_FOUND)
     sys.stdout.flush()

@@ -69,7 +69,9 @@ def take_place() -> Place:
     keep_large_blocks()
     if _place is None:
         device = os.environ.get(_DEVICE) or ("cuda:0" if torch.cuda.is_available() else "cpu")
-        check_device(device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is.")
+        check_device(
+            device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to use the GPUs of this machine, if any."
+        )
         return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))
     if _place.taken:
         raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
@@ -173,6 +175,7 @@ def check_same_data(theirs: str, mine: str, whose: str) -> None:
     """
     if theirs and mine and theirs != mine:
         raise MismatchError(
-            f"This worker's data set is not that of {whose}. Theirs: {theirs}. Mine: {mine}. Every worker must read "
-            "the same data: check which files the data set reads, and what it draws, counts or keeps while it is built."
+            f"This worker's data set differs from that of {whose}. This one: {mine}. The other one: {theirs}. Every "
+            "worker must read the same data: check which files the data set reads, and what it draws, counts or keeps "
+            "while it is built."
         )

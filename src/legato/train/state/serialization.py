@@ -204,7 +204,10 @@ class _Encoder:
         num_fixed = len(self.fixed)
         encoded = self.encode(value, (*path, f"the key {value!r}"))
         if isinstance(value, torch.Tensor) or len(self.fixed) > num_fixed:
-            raise self._error(path, f"it has {value!r} as a key, which would be another one elsewhere")
+            raise self._error(
+                path,
+                f"it has {value!r} as a key or as a member of a set, which would be another object in another process",
+            )
         return encoded
 
     def _items(self, value: Any, path: Path) -> list[Any]:
@@ -316,7 +319,9 @@ class _Decoder:
 
     def _function(self, node: Mapping[str, Any], own: Any, path: Path) -> Any:
         if not isinstance(own, _FUNCTIONS) or _name_of(own) != node["name"]:
-            raise self._error(path, f"it is the function {node['name']}, which this program does not hold there")
+            raise self._error(
+                path, f"it is the function {node['name']}, and this program has no such function in that place"
+            )
         return own
 
     def _array(self, node: Mapping[str, Any], own: Any, path: Path) -> Any:  # noqa: ARG002

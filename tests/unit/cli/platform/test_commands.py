@@ -910,7 +910,10 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["events", "--training"], "--training needs a job"),
         (["events", "mnist", "-f", "-o", "csv"], "--follow cannot write CSV"),
         (["metrics", "mnist", "nothing"], "has no metric 'nothing'"),
-        (["download", "mnist", "/etc/passwd"], "Cannot download '/etc/passwd': paths of a job begin at the top"),
+        (
+            ["download", "mnist", "/etc/passwd"],
+            "Cannot download '/etc/passwd': it begins with '/'. Give a path such as work/model.pt",
+        ),
         (["download", "mnist", "work/no"], "There is no file 'work/no'"),
         (["download", "mnist", "--list", "--checkpoint"], "Leave one of the"),
         (["download", "mnist", "a", "b", "--list"], "Cannot list several folders at once"),

@@ -517,7 +517,7 @@ def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
     assert any(f"allocations?since={NOW - 86400}&until={NOW}" in asked for asked in platform.asked())
     assert "Name a file" not in err
     number = len(platform.requests)
-    assert "End it in .svg or .png" in call("usage", "--draw", "pool.gif")[2]
+    assert "Give a name that ends in .svg or .png" in call("usage", "--draw", "pool.gif")[2]
     assert len(platform.requests) == number, "refused before anything is asked"
     platform.canned["/allocations"] = {"items": []}
     assert "no job had slots in that time" in call("usage", "--draw", "empty.svg")[2]

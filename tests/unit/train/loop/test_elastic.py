@@ -270,8 +270,8 @@ def test_to_go_on_with_another_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MismatchError) as refusal:
         train(make_data(start=1), resume=True)
     one = r"TensorDataset of 24 samples, first (\w{16})\."
-    assert "data set is not that of the checkpoint" in str(refusal.value)
-    found = re.search(f"Theirs: {one} Mine: {one}", str(refusal.value))
+    assert "data set differs from that of the checkpoint" in str(refusal.value)
+    found = re.search(f"This one: {one} The other one: {one}", str(refusal.value))
     assert found is not None and found[1] != found[2], refusal.value
     assert train(make_data(), resume=True) == 2 * NUM_STEPS
 

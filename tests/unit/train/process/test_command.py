@@ -46,7 +46,7 @@ def test_python_is_the_one_that_runs_legato(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["nothing-of-the-kind", "--x"], 127, "The command 'nothing-of-the-kind' is not there."),
+        (["nothing-of-the-kind", "--x"], 127, "The command 'nothing-of-the-kind' does not exist."),
         (["./train.sh"], 126, "The command './train.sh' may not be executed: make it executable"),
         (["./binary"], 126, "The command './binary' cannot be run: Exec format error."),
     ],
