@@ -69,7 +69,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         prepare_limit_s: a view that a worker has not connected after this long, without a reason, is replaced. 60:
             far more than a connection takes.
         max_deaths: more deaths than this in one slot in a row, without a step committed that was never committed
-            before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
+            before, and the job (or a joiner's slot) is given up.
         max_breaks: more views than this in a row that break, or cannot be connected, with no worker dead and no round
             completed, and the job fails.
         memory_bytes: of each worker with all that it starts; the kernel ends a worker that uses more. None: no limit.
