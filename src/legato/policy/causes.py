@@ -173,10 +173,12 @@ class Causes:
         if not first:
             return Cause(rest, because)
         told = names(before, first)
-        left = "" if rest == _ALL else f", {rest}"
+        left = "" if rest == _ALL else f"; {rest}"
         if self.policy == Policy.PRIORITY:
-            return Cause(f"the slots that {told} with higher priority leave{'s' if first == 1 else ''}{left}", because)
-        return Cause(f"the slots that {told}, submitted earlier, leave{'s' if first == 1 else ''}", because)
+            return Cause(
+                f"the slots left by {told}, which {'has' if first == 1 else 'have'} a higher priority{left}", because
+            )
+        return Cause(f"the slots left by {told}, which {'was' if first == 1 else 'were'} submitted earlier", because)
 
     def before(self, claim: Claim) -> Sequence[Claim]:
         """Return some of the jobs that precede a job, or that precede all jobs of its priority."""

@@ -217,7 +217,7 @@ class Explainer:
         rules = self._rules
         if claim.ready_at > claim.since + rules.stability_s:
             wait_s = rules.cooldown_factor * (claim.job.resize_cost_s or 0.0)
-            times = f"{rules.cooldown_factor:g} times what one takes"
+            times = f"{rules.cooldown_factor:g} times as long as a resize takes"
             return f"when {wait_s:g} s have passed since its last resize, {times}"
         return f"if nothing changes for {rules.stability_s:g} s"
 

@@ -35,10 +35,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         ageing_s: seconds of waiting that weigh as much as 5000 points of priority when a fair share decides whose
             minimum comes first, so that no job is overtaken forever. None: priority decides, and age only among
             equals.
-        fair_finish_s: seconds; who has had less than its share for longer goes before others when a fair share decides
-            whose minimum comes first: twice its priority counts if it had half of what was due to it, up to eight
-            times. Jobs then take turns, which pauses them more often. None: it does not count. 60: in simulation of a
-            full pool that halved the 99th percentile of completion times; 600 did little.
+        fair_finish_s: seconds; a job that has had less than its share for longer than this goes before others when a
+            fair share decides whose minimum comes first: twice its priority counts if it had half of what was due to
+            it, up to eight times. Jobs then take turns, which pauses them more often. None: it does not count. 60: in
+            simulation of a full pool that halved the 99th percentile of completion times; 600 did little.
     """
 
     policy: Policy = Policy.FAIR

@@ -221,11 +221,11 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
             rested(
                 8, [make_job("u/b", 3, priority=9000), make_job("u/c", 9), make_job("u/d", 9)], policy=Policy.PRIORITY
             ),
-            {"c": "3 of up to 9 slots: the slots that u/b with higher priority leaves, an equal share with u/d"},
+            {"c": "3 of up to 9 slots: the slots left by u/b, which has a higher priority; an equal share with u/d"},
         ),
         (
             rested(8, [make_job(f"u/f{index}", 3, at=float(index)) for index in range(3)], policy=Policy.FIFO),
-            {"f2": "2 of up to 3 slots: the slots that u/f0 and u/f1, submitted earlier, leave"},
+            {"f2": "2 of up to 3 slots: the slots left by u/f0 and u/f1, which were submitted earlier"},
         ),
     ],
 )
@@ -280,7 +280,8 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
     }
     lately = changed(due, "b", last_resized_at=due.now, resize_cost_s=1.5)
     assert told(decide(lately, RULES))["b"] == (
-        "2 of up to 4 slots: will grow to 3 when 30 s have passed since its last resize, 20 times what one takes"
+        "2 of up to 4 slots: will grow to 3 when 30 s have passed since its last resize, 20 times as long as a resize "
+        "takes"
     )
     resizing = changed(due, "b", standing=Standing.RESIZING)
     want = "2 of up to 4 slots: its workers are starting or leaving, and it grows to 3 afterwards"
