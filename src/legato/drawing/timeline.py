@@ -59,7 +59,7 @@ def draw_timeline(
     for panel in panels:
         drawn, y = draw_panel(panel, frame, y + 14)
         shapes += drawn
-    return Picture(WIDTH, round(y + MARGIN), title, _tell(panels, frame), tuple(shapes))
+    return Picture(WIDTH, round(y + MARGIN), title, _describe(panels, frame), tuple(shapes))
 
 
 def _lay_out_legend(frame: Frame) -> Iterator[list[tuple[float, str | None, str]]]:
@@ -85,7 +85,7 @@ def _lay_out_legend(frame: Frame) -> Iterator[list[tuple[float, str | None, str]
         yield row
 
 
-def _tell(panels: Sequence[Panel], frame: Frame) -> str:
+def _describe(panels: Sequence[Panel], frame: Frame) -> str:
     num_jobs, num_slots = len(frame.jobs), max(len(list_slots(panel)) for panel in panels)
     jobs = "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
     slots = "1 slot" if num_slots == 1 else f"{num_slots} slots"

@@ -66,8 +66,8 @@ def fence(job: JobFacts, worker: Worker, reason: str) -> None:
 def note_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool = False) -> None:
     """Handle the death of a worker that was not asked to end or given up. ``is_explained``: the cause is known."""
     # Give the advice once, because it is the same for all workers that die of the same cause.
-    told = how.partition(". ")[0] if how in job.told_deaths else how
-    job.told_deaths.add(how)
+    told = how.partition(". ")[0] if how in job.reported_deaths else how
+    job.reported_deaths.add(how)
     job.record("died", f"worker {worker.number} died: {told}", worker, "warning")
     _count_death(job, worker, how, is_explained=is_explained)
 

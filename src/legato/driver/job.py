@@ -35,7 +35,7 @@ class Worker:
         repeats: number of messages that it will repeat, because it has connected again.
         works: it works without training: it runs a plain command, or has done some of a plugin's work, as far as this
             driver knows.
-        told_step: an earlier driver knew of checkpoints up to this step, which it may report again; -1: none.
+        known_step: an earlier driver knew of checkpoints up to this step, which it may report again; -1: none.
         is_adopted: an earlier driver started it, and it has not reported to this one.
         is_waiting: whether its program waits for other workers or for the driver, as last reported. None: not reported;
             workers of an earlier release never report it.
@@ -64,7 +64,7 @@ class Worker:
     trained: bool | None = None
     saved: str | None = None
     repeats: str | None = None
-    told_step: int = -1
+    known_step: int = -1
     works: bool = False
     is_adopted: bool = False
     is_waiting: bool | None = None
@@ -136,8 +136,8 @@ class JobFacts:
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last committed step, as far as known; lower than ``best_step`` if the job had to begin again.
         saved_step: step of the newest checkpoint, as far as known; None: none.
-        told_differences: reports of workers about different states, without duplicates.
-        told_deaths: descriptions of deaths of workers, without duplicates.
+        reported_differences: reports of workers about different states, without duplicates.
+        reported_deaths: descriptions of deaths of workers, without duplicates.
         differed_step: step after which workers were first found to have different states; None: never.
         unsaved_step: step whose checkpoint could not be written, unless an equally new one was written since; else
             None.
@@ -181,8 +181,8 @@ class JobFacts:
     step: int = 0
     saved_step: int | None = None
     differed_step: int | None = None
-    told_differences: set[str] = field(default_factory=set)
-    told_deaths: set[str] = field(default_factory=set)
+    reported_differences: set[str] = field(default_factory=set)
+    reported_deaths: set[str] = field(default_factory=set)
     unsaved_step: int | None = None
     resume: bool = False
     reference: dict[str, str] | None = None

@@ -112,7 +112,7 @@ class Membership:
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker
             if number in running:
-                worker.told_step = -1 if snapshot.saved_step is None else snapshot.saved_step
+                worker.known_step = -1 if snapshot.saved_step is None else snapshot.saved_step
                 worker.is_adopted = True
             else:
                 worker.move(WorkerPhase.GONE, now, "it was not running when the new driver started")

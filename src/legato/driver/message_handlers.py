@@ -181,8 +181,8 @@ def _handle_saved(job: JobFacts, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
     if job.unsaved_step is not None and job.unsaved_step <= saved.step:
         job.unsaved_step = None
-    is_repeated = saved.path == worker.repeats or saved.step <= worker.told_step
-    worker.saved, worker.repeats, worker.told_step = saved.path, None, -1
+    is_repeated = saved.path == worker.repeats or saved.step <= worker.known_step
+    worker.saved, worker.repeats, worker.known_step = saved.path, None, -1
     if not is_repeated:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 
@@ -199,9 +199,9 @@ def _handle_note(job: JobFacts, worker: Worker, note: wire.Note) -> None:
 def _handle_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> None:
     if job.differed_step is None:
         job.differed_step = differed.step
-    if differed.text not in job.told_differences:
+    if differed.text not in job.reported_differences:
         # All workers report it, so that the report arrives even if one of them dies.
-        job.told_differences.add(differed.text)
+        job.reported_differences.add(differed.text)
         reason, _, detail = differed.text.partition("\n")
         job.record("differed", reason, level="warning", detail=detail)
 

@@ -40,12 +40,12 @@ def open_line(server: Server, *, is_watching: bool = False) -> Line:
     if is_watching:
         line = Line(server, patience_s=0.0, first_patience_s=_FIRST_PATIENCE_S, answer_limit_s=_LOOK_LIMIT_S)
     else:
-        line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S, on_outage=_tell_outage)
+        line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S, on_outage=_report_outage)
     _lines.append(line)
     return line
 
 
-def _tell_outage(is_silent: bool) -> None:
+def _report_outage(is_silent: bool) -> None:
     since = f"no answer from the server since {render_clock(time.time(), time.time())}; trying again"
     typer.echo(f"legato: {since if is_silent else 'the server answers again'}", err=True)
 
@@ -94,18 +94,18 @@ def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job
     try:
         client = open_client(server, is_watching=is_watching)
     except Unauthenticated as error:
-        raise Unauthenticated(f"{error}{_tell_local(name)}") from None
+        raise Unauthenticated(f"{error}{_mention_local_job(name)}") from None
     try:
         return client.job(name)
     except NotFound as error:
-        if local := _tell_local(name):
+        if local := _mention_local_job(name):
             raise NotFound(f"{error}{local}") from None
         found = client.jobs(limit=_NUM_NAMES)
         known = [job.id for job in found] if name.startswith(_ID_PREFIX) else [job.name for job in found]
         raise NotFound(f"{error}{ask_whether(name, known)}") from None
 
 
-def _tell_local(name: str) -> str:
+def _mention_local_job(name: str) -> str:
     """Return a sentence that this machine has a job of that name, with a space before it; "" if it has none."""
     from legato.cli.local import jobs
 

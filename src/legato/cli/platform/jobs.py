@@ -172,7 +172,7 @@ def change(
         found.record = _with_version(found.record, if_version)
     before = found.record
     found.set(**said, only_if_unchanged=if_version is not None)
-    typer.echo(_tell_change(before, found.record))
+    typer.echo(_describe_change(before, found.record))
 
 
 def pause(job: PlatformJob, wait: WaitOption = False, server: ServerOption = None) -> None:
@@ -333,7 +333,7 @@ def _draw_jobs(records: list[JobRecord], output: Output, *, is_more: bool, is_ev
     return make_table(job_columns(time.time()), records, is_wide=output is Output.wide, below=below)
 
 
-def _tell_change(before: JobRecord, after: JobRecord) -> str:
+def _describe_change(before: JobRecord, after: JobRecord) -> str:
     changes = []
     for field, name in (("priority", "priority"), ("queue", "queue"), ("labels", "labels")):
         if getattr(before, field) != getattr(after, field):

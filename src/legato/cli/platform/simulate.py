@@ -161,7 +161,7 @@ def simulate(
         _draw(runs, draw, f"{title} on {slots} slots")
     reports = [run.report for run in runs]
     for report in reports:
-        _tell_unfinished(report)
+        _report_unfinished(report)
     if output is Output.csv:
         rows = [{"policy": run.report.policy, **msgspec.to_builtins(job)} for run in runs for job in run.report.jobs]
         typer.echo(render_for_programs(rows, output), nl=False)
@@ -294,7 +294,7 @@ def _draw(runs: Sequence[Run], path: Path, title: str) -> None:
 # ---------------------------------------------------------------- output
 
 
-def _tell_unfinished(report: Report) -> None:
+def _report_unfinished(report: Report) -> None:
     left = [job for job in report.jobs if job.completion_s is None]
     if report.num_unfinished:
         example = f": job '{clean(left[0].name)}' {clean(left[0].reason)}" if left else ""

@@ -155,7 +155,7 @@ def submit(
             code=wanted.code,
             directory=wanted.directory,
             key=key,
-            before_upload=_tell_upload,
+            before_upload=_announce_upload,
             **options,
         )
     if shortage is not None:
@@ -210,7 +210,7 @@ def _find_shortage(client: Client, options: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _tell_upload(packed: Packed) -> None:
+def _announce_upload(packed: Packed) -> None:
     """Announce an upload that is larger than the user may expect."""
     num_bytes, num_files = len(packed.content), len(packed.names)
     if num_bytes >= _MANY_BYTES or num_files >= _MANY_FILES:

@@ -31,7 +31,9 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
         now: seconds since 1970.
     """
     head = Text.assemble((clean(f"{job.owner}/{job.name}"), "bold"), "  ", (job.stage, style_stage(job)), f"  {job.id}")
-    return Group(head, _draw_pairs([*_tell_state(job, now), *_tell_terms(job, spec), *_tell_times(job, now)]))
+    return Group(
+        head, _draw_pairs([*_describe_state(job, now), *_describe_terms(job, spec), *_describe_times(job, now)])
+    )
 
 
 def draw_explanation(
@@ -103,7 +105,7 @@ def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -
         more: additional lines at the end; they replace fields with the same names.
     """
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    texts = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
+    texts = {name: _describe_field(name, value) for name, value in fields.items()} | dict(more or {})
     return _draw_pairs([(name.replace("_", " "), text) for name, text in texts.items() if text])
 
 
@@ -134,7 +136,7 @@ def _wants_more(job: JobRecord, explanation: Explanation) -> bool:
     return job.stage == "queued" or job.num_slots < most
 
 
-def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+def _describe_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
     since = f"for {render_age(now - job.staged_at)}"
     yield "stage", f"{job.stage} {since}: {job.reason}"
     yield "gpus", render_gpus(job)
@@ -153,11 +155,11 @@ def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
     yield "exit code", None if job.exit_code is None else str(job.exit_code)
 
 
-def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
+def _describe_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     kind = "elastic" if job.is_elastic else "static"
     yield "terms", f"{kind}, queue {job.queue}, priority {job.priority}, version {job.version}"
     yield "labels", render_labels(job.labels) or None
-    yield "run of", _tell_origin(job)
+    yield "run of", _describe_origin(job)
     yield "clone of", job.parent
     yield "framework", None if spec.framework == "legato" else spec.framework
     yield "program", shlex.join(spec.program)
@@ -179,7 +181,7 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     yield "replaces", f"workers that are silent for {silent:g} s, or hang for {hung:g} s"
 
 
-def _tell_field(name: str, value: object) -> str:
+def _describe_field(name: str, value: object) -> str:
     if name.endswith("_at") and isinstance(value, float):
         return render_time(value)
     if isinstance(value, dict):
@@ -187,7 +189,7 @@ def _tell_field(name: str, value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
-def _tell_origin(job: JobRecord) -> str | None:
+def _describe_origin(job: JobRecord) -> str | None:
     parts = [("experiment", job.experiment), ("definition", job.definition), ("project", job.project)]
     return ", ".join(f"{what} {made}" for what, made in parts if made is not None) or None
 
@@ -196,7 +198,7 @@ def _plain(value: str | bool | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _tell_times(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+def _describe_times(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
     yield "submitted", f"{render_time(job.submitted_at)} ({render_age(now - job.submitted_at)} ago)"
     yield "started", render_time(job.started_at) or None
     yield "ended", render_time(job.ended_at) or None

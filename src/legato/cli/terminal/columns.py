@@ -36,7 +36,7 @@ STAGE_STYLES: Final[Mapping[str, str]] = {
 }
 
 
-def _tell_nodes(definition: Definition) -> str:
+def _describe_nodes(definition: Definition) -> str:
     if definition.distributed != "elastic":
         return str(definition.max_nodes)
     return f"{definition.min_nodes}..{definition.max_nodes}"
@@ -175,7 +175,7 @@ DEFINITION_COLUMNS: Final[Sequence[Column[Definition]]] = (
     Column("ID", lambda definition: definition.id),
     Column("NAME", lambda definition: definition.name),
     Column("FRAMEWORK", lambda definition: definition.framework),
-    Column("NODES", _tell_nodes),
+    Column("NODES", _describe_nodes),
     Column("COMMAND", lambda definition: definition.command),
     Column("PROJECT", lambda definition: definition.project, is_wide=True),
     Column("MADE BY", lambda definition: definition.created_by, gives_way=1),

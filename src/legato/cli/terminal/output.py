@@ -262,7 +262,7 @@ class Silence:
         if self._since is not None:
             return None
         self._since = time.time()
-        return self._tell(error, self._since)
+        return self._describe_outage(error, self._since)
 
     def draw_over(self, drawn: RenderableType, error: Unavailable) -> RenderableType:
         """Return the last drawing, below a line that says that it is old; raises the errors of `begin`."""
@@ -271,12 +271,12 @@ class Silence:
 
         self.begin(error)
         assert self._since is not None, "begin has set it"
-        return Group(Text(self._tell(error, self._since), style="red"), drawn)
+        return Group(Text(self._describe_outage(error, self._since), style="red"), drawn)
 
     def end(self) -> None:
         """Record an answer."""
         self._has_heard, self._since = True, None
 
     @staticmethod
-    def _tell(error: Unavailable, since: float) -> str:
+    def _describe_outage(error: Unavailable, since: float) -> str:
         return f"no answer from the server since {render_clock(since, time.time())}; trying again. {error}"

@@ -83,9 +83,9 @@ class Outbox:
         A driver that died may have lost messages on their way. So the next one gets all steps, the last checkpoint, all
         metrics that are not confirmed to be in the records, and the view that ``broken`` reports.
         """
-        told_anew = wire.Progress | wire.Metrics | wire.Broken | wire.Heartbeat
+        repeated_kinds = wire.Progress | wire.Metrics | wire.Broken | wire.Heartbeat
         with self._changed:
-            kept = [message for message in self._unsent if not isinstance(message, told_anew)]
+            kept = [message for message in self._unsent if not isinstance(message, repeated_kinds)]
             saved = self._saved if self._saved not in kept else None
             again = [self._resumed, *self._unrecorded, saved, *kept, broken and wire.sendable(broken)]
             self._unsent = deque(message for message in again if message is not None)
