@@ -216,7 +216,7 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
     assert "one of the options out" in shell.type("download", "mnist", "--code", "--checkpoint", want=2)
     ann.submit("train.py", directory=tmp_path / "cnn", name="far")
     assert "on the machines" in shell.type("download", "far", "--code", want=2)
-    with pytest.raises(UsageError, match="job 'mnist': it is ann's"):
+    with pytest.raises(UsageError, match="job 'mnist': it belongs to 'ann'"):
         client_of("ben").job("mnist").download_code("b.zip")
     assert not Path("b.zip").exists()
 
