@@ -124,7 +124,7 @@ class Causes:
             return self._explain_peers(claim, self._peers[queue], among)
         order = "priority" if self.policy == Policy.PRIORITY else "submission"
         others = _without(inside, claim)
-        return Cause(f"its part by {order}{among}, shared with {names(others, len(inside) - 1)}", ids(others))
+        return Cause(f"its share by {order}{among}, shared with {names(others, len(inside) - 1)}", ids(others))
 
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue

@@ -178,7 +178,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
                 policy=Policy.PRIORITY,
             ),
             {
-                "a": "1 of up to 8 slots: its part by priority of the 4 slots that queue 'all' can have at most, "
+                "a": "1 of up to 8 slots: its share by priority of the 4 slots that queue 'all' can have at most, "
                 "shared with u/b"
             },
         ),
@@ -187,7 +187,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
                 8, [make_job("u/a", 3), make_job("u/b", 3, at=1.0)], (Queue(name="all", ceiling=4),), policy=Policy.FIFO
             ),
             {
-                "b": "1 of up to 3 slots: its part by submission of the 4 slots that queue 'all' can have at most, "
+                "b": "1 of up to 3 slots: its share by submission of the 4 slots that queue 'all' can have at most, "
                 "shared with u/a"
             },
         ),

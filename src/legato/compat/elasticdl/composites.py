@@ -153,8 +153,8 @@ def _find_fault(name: str, value: str) -> str | None:
         return None if _WHOLE.fullmatch(value) else f"{name} is a whole number, such as 1."
     if name.endswith("/gpu"):
         return (
-            f"'{name[:100]}' names no vendor of GPUs. Write a name of DNS, such as amd.com/gpu: its parts have at most "
-            "63 lower-case letters, digits and '-'."
+            f"'{name[:100]}' is not the resource name of a GPU. Write a DNS name and /gpu, such as amd.com/gpu; each "
+            "part of the DNS name has at most 63 lower-case letters, digits and '-'."
         )
     return f"there is no resource '{name[:100]}'. There are cpu, memory, disk, ephemeral-storage and gpu."
 

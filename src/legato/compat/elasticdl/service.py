@@ -330,7 +330,9 @@ def _on_bytes(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Await
         try:
             if len(request) > m.MAX_REQUEST_BYTES and kind is not m.ShardCheckpoint:
                 # Reading it would keep the driver from everything else.
-                raise DataError(f"A request has {len(request)} bytes, and may have {m.MAX_REQUEST_BYTES}. Shorten it.")
+                raise DataError(
+                    f"A request has {len(request)} bytes; at most {m.MAX_REQUEST_BYTES} are allowed. Shorten it."
+                )
             asked = decode(kind, request)
             for name in _NAMES:
                 if len(getattr(asked, name, "")) > _MAX_NAME_LENGTH:

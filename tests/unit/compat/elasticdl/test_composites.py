@@ -93,7 +93,9 @@ def test_resources_that_make_no_sense(text: str) -> None:
 def test_a_vendor_of_gpus_is_a_name_of_dns() -> None:
     longest = ".".join(["a" * 63] * 3)
     assert resources(f"{longest}/gpu=1") == {f"{longest}/gpu": "1"}
-    with pytest.raises(UsageError, match=r"names no vendor of GPUs. Write a name of DNS, such as amd.com/gpu"):
+    with pytest.raises(
+        UsageError, match=r"is not the resource name of a GPU. Write a DNS name and /gpu, such as amd.com/gpu"
+    ):
         resources(f"{'a' * 64}/gpu=1")
 
 

@@ -358,7 +358,7 @@ def test_workers_wait_for_one_another_at_named_points(tmp_path: Path) -> None:
 )
 def test_requests_that_are_too_large_are_refused(tmp_path: Path, method: str, number: int) -> None:
     async def play(_master: Master, _host: Host, client: RawClient) -> None:
-        with pytest.raises(grpc.aio.AioRpcError, match=r"A request has .* bytes, and may have 1048576"):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"A request has .* bytes; at most 1048576 are allowed"):
             await client.ask(method, {number: "x" * 2**20})
         # Checkpoints may be larger than other requests.
         assert await client.ask("report_shard_checkpoint", {1: "x" * 2**20}) == {}
