@@ -129,12 +129,16 @@ class Job:
     @property
     def view(self) -> int:
         """The number of the present membership."""
-        return self.ledger[-1]["view"] if self.ledger else 0
+        return max((line["view"] for line in self.ledger), default=0)
 
     @property
     def sizes(self) -> list[int]:
         """How many workers there were at step 1, 2, ..."""
-        return [max(len(self.members.get(line["view"], ())), 1) for line in self.ledger]
+        sizes: list[int] = []
+        for line in self.ledger:
+            # View 0: a worker that joined later reported the step. Take the workers of the step before.
+            sizes.append(len(self.members.get(line["view"], ())) or (sizes[-1] if sizes else 1))
+        return sizes
 
     @property
     def is_whole(self) -> bool:
