@@ -55,6 +55,12 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+_OTHER_WAYS = {
+    "down": " To stop the platform, press Ctrl-C where 'legato up' runs; its jobs keep running.",
+}
+"""What to do instead of commands that other programs have."""
+
+
 class _Commands(typer.core.TyperGroup):
     """Loads a command when it is called; turns errors into one line on stderr and an exit code."""
 
@@ -70,7 +76,8 @@ class _Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
             raise UsageError(
-                f"There is no command '{args[0]}'.{ask_whether(args[0], known)} 'legato --help' lists all."
+                f"There is no command '{args[0]}'.{_OTHER_WAYS.get(args[0]) or ask_whether(args[0], known)} "
+                "'legato --help' lists all."
             )
         return super().resolve_command(ctx, args)
 

@@ -185,7 +185,8 @@ def find_server(
     `find_local`.
 
     Args:
-        said: an address, a name of `legato login`, or ``current``. None: ``LEGATO_SERVER``, else the current one.
+        said: an address, a name of `legato login`, or ``current``; if there is no current one, ``current`` means the
+            one on this machine. None: ``LEGATO_SERVER``, else the current one.
         token: None: ``LEGATO_TOKEN``, unless ``LEGATO_SERVER`` names another server; else the one of `legato login`.
         environment: variables.
         file: None: `find_file`.
@@ -197,7 +198,10 @@ def find_server(
     """
     known = read_known(file or find_file(environment))
     named = environment.get(SERVER_VARIABLE) or None
-    wanted = said or named or (CURRENT if known.current else None)
+    current = CURRENT if known.current else None
+    if named == CURRENT:
+        named = current
+    wanted = current if said == CURRENT else said or named or current
     local = find_local(environment)
     if wanted is None and local is not None:
         server = local
@@ -318,8 +322,6 @@ def _find(said: str, known: KnownServers) -> Server:
         return found
     if looks_like_url(said):
         return Server(url=read_url(said))
-    if said == CURRENT:
-        raise Unauthenticated("There is no current server. Log in with 'legato login URL'.")
     raise NotFound(f"There is no server '{said}' here. {_describe_known(known)}")
 
 

@@ -388,7 +388,7 @@ def test_the_commands_ask_the_real_server(
         (["tokens"], "first-start"),
         (["console", "--no-browser"], "/#/welcome?code=lgc_"),
         (["audit"], "job.submit"),
-        (["config", "show", "--server", "current"], "no current server"),
+        (["config", "show", "--server", "current"], "No server is known"),
         (["config", "show", "--server", platform.url], "the server"),
         (["plan", "--workers", "1..2"], "would"),
         (["set", "mnist", "--priority", "6000"], "5000 → 6000"),
@@ -400,7 +400,7 @@ def test_the_commands_ask_the_real_server(
         (["wait", "train"], "was stopped"),
     ):
         result = CliRunner().invoke(main.app, command)
-        refused = "no current" in want
+        refused = "No server" in want
         # It was stopped before it ever ran.
         code = 2 if refused else 1 if command[0] == "wait" else 0
         assert result.exit_code == code, (command, result.output)

@@ -86,7 +86,7 @@ def test_a_token_that_is_given_wins(file: Path) -> None:
 def test_where_no_server_is_known_it_is_said_how_to_get_to_one(tmp_path: Path) -> None:
     with pytest.raises(Unauthenticated, match=r"'legato login URL'.*'legato up'"):
         find_server(environment={}, file=tmp_path / "none")
-    with pytest.raises(Unauthenticated, match="no current server"):
+    with pytest.raises(Unauthenticated, match="No server is known"):
         find_server("current", environment={}, file=tmp_path / "none")
     with pytest.raises(NotFound, match=r"There is no server 'prod' here. Log in"):
         find_server("prod", environment={}, file=tmp_path / "none")

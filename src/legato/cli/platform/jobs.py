@@ -33,6 +33,8 @@ from legato.core.errors import NotFound, UsageError
 from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from legato.api.jobs import JobRecord, TrainingEvent
     from legato.client.client import Client
     from legato.client.jobs import Job
@@ -128,11 +130,13 @@ def explain(
 
     found = find_job(job, server)
     explanation = found.explain(decisions)
-    write(
-        explanation,
-        output,
-        lambda: draw_explanation(found.record, explanation, job, time.time(), _find_losses(found, decisions)),
-    )
+
+    def draw() -> RenderableType:
+        num_usable = open_client(server).pool().num_usable if found.record.stage == "queued" else None
+        losses = _find_losses(found, decisions)
+        return draw_explanation(found.record, explanation, job, time.time(), losses, num_usable=num_usable)
+
+    write(explanation, output, draw)
 
 
 def _find_losses(job: Job, count: int) -> list[TrainingEvent]:

@@ -37,7 +37,13 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
 
 
 def draw_explanation(
-    job: JobRecord, explanation: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
+    job: JobRecord,
+    explanation: Explanation,
+    called: str,
+    now: float,
+    losses: Sequence[TrainingEvent] = (),
+    *,
+    num_usable: int | None = None,
 ) -> RenderableType:
     """Draw why a job has its slots, and what the user can do.
 
@@ -47,6 +53,7 @@ def draw_explanation(
         called: how the user named the job: its own name may mean a newer job.
         now: seconds since 1970.
         losses: of workers, with the newest first.
+        num_usable: usable slots of the pool; None: not known.
     """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in explanation.sentences]
     if explanation.because:
@@ -69,11 +76,11 @@ def draw_explanation(
         for event in losses:
             table.add_row(render_clock(event.time, now), Text(clean(event.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
-    hint = suggest_next(job, explanation, called)
+    hint = suggest_next(job, explanation, called, num_usable)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
 
 
-def suggest_next(job: JobRecord, explanation: Explanation, called: str) -> str | None:
+def suggest_next(job: JobRecord, explanation: Explanation, called: str, num_usable: int | None = None) -> str | None:
     """Suggest commands, None if there is nothing to do; arguments as in `draw_explanation`."""
     match job.stage:
         case "paused":
@@ -81,6 +88,12 @@ def suggest_next(job: JobRecord, explanation: Explanation, called: str) -> str |
         case "failed":
             return (
                 f"The end of its logs: legato logs {called} --tail 50. The driver's log: legato logs {called} --driver"
+            )
+        case "queued" if num_usable is not None and num_usable < job.min_workers:
+            return (
+                f"The pool has {count_slots(num_usable)} that can be used, so the job cannot start with its minimum of "
+                f"{job.min_workers}, whatever its priority. To ask for less: legato scale {called} N. To see the "
+                "slots: legato slots"
             )
         case "queued" | "running" | "starting" if explanation.ceiling is not None:
             return (

@@ -55,11 +55,23 @@ def strip(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
+POOL = {
+    "policy": "fair",
+    "num_slots": 1,
+    "num_usable": 1,
+    "num_free": 0,
+    "num_leaving": 0,
+    "jobs": {"running": 1},
+    "summary": None,
+}
+
+
 @pytest.fixture
 def jobs(platform: Platform) -> Platform:
     platform.add_job(1)
     platform.add_job(2, **BERT)
     platform.add_job(3, **ENDED)
+    platform.canned["/pool"] = POOL
     return platform
 
 
@@ -195,8 +207,6 @@ def test_the_pool_on_the_whole_screen() -> None:
 
 def test_top_without_a_terminal_is_drawn_once(jobs: Platform, call: Call) -> None:
     jobs.canned["/slots"] = {"items": [msgspec.to_builtins(make_slot(0, job="j-0000000001", since=NOW))]}
-    told = {"policy": "fair", "num_slots": 1, "num_usable": 1, "num_free": 0, "num_leaving": 0, "summary": None}
-    jobs.canned["/pool"] = told | {"jobs": {"running": 1}}
     code, out, _ = call("top")
     assert code == 0
     assert strip(out)[2] == "node-0  A"
@@ -284,6 +294,15 @@ def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -
     assert any(asked.endswith("explain?limit=5") for asked in jobs.asked())
     assert "'legato set j-0000000002 --priority N'" in call("explain", "j-0000000002")[1], "the name may be another's"
     assert json.loads(call("explain", "bert", "-o", "json", "-d", "1")[1])["wanted"] == 2
+
+
+def test_explain_suggests_no_priority_if_the_pool_is_too_small(jobs: Platform, call: Call) -> None:
+    jobs.canned["explain"] = explanation()
+    jobs.jobs["j-0000000002"] |= {"min_workers": 2}
+    assert call("explain", "bert")[1].splitlines()[-1] == (
+        "The pool has 1 slot that can be used, so the job cannot start with its minimum of 2, whatever its priority. "
+        "To ask for less: legato scale bert N. To see the slots: legato slots"
+    )
 
 
 @pytest.mark.parametrize("stage", ["queued", "running"])
