@@ -24,13 +24,18 @@ def is_there(name: str) -> bool:
     return directory.is_locked() or directory.read_journal() is not None
 
 
-def prefers_this_machine(name: str) -> bool:
-    """Return whether a name alone means the job of this machine: it runs here, or began in this directory."""
+def is_running(name: str) -> bool:
+    """Return whether this machine has a running job of this name."""
+    return JobDirectory.of(name).is_locked()
+
+
+def find_end(name: str) -> float | None:
+    """Return when an ended job that was started in the present directory ended, in seconds since 1970; else None."""
     directory = JobDirectory.of(name)
-    if directory.is_locked():
-        return True
     journal = directory.read_journal()
-    return journal is not None and Path(journal.spec.directory) == Path.cwd()
+    if journal is None or Path(journal.spec.directory) != Path.cwd():
+        return None
+    return directory.journal_file.stat().st_mtime
 
 
 def scale(name: str, num_workers: int) -> None:

@@ -1,8 +1,8 @@
 """Commands for jobs of this machine and of a platform. This module decides which of the two a command means.
 
-A name means the job of this machine if that job runs, or began in the present directory; otherwise the job of the
-platform, if a platform is known. ``--local`` and ``--server`` decide explicitly. An id always means a job of the
-platform.
+A name means the job of this machine if that job runs. If it has ended and was started in the present directory, it is
+meant unless the platform's job has not ended, or was submitted later. Otherwise the name means the job of the platform,
+if a platform is known. ``--local`` and ``--server`` decide explicitly. An id always means a job of the platform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from legato.cli.platform.connecting import find_job, is_server_known
 from legato.cli.platform.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
 from legato.cli.terminal.formatting import read_moment, tell_waiting, tell_when
 from legato.cli.terminal.output import Output, ending_on_interrupt
-from legato.core.errors import NotFound, ServerError, UsageError
+from legato.core.errors import NotFound, ServerError, Unauthenticated, UsageError
 from legato.core.spec import parse_workers
 from legato.driver.journal import PLATFORM_JOB
 
@@ -53,7 +53,10 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
     if server is not None:
         return find_job(name, server, is_watching=is_watching)
     is_id = PLATFORM_JOB.fullmatch(name) is not None
-    if (not is_id and jobs.prefers_this_machine(name)) or not is_server_known():
+    if (not is_id and jobs.is_running(name)) or not is_server_known():
+        return None
+    ended_at = None if is_id else jobs.find_end(name)
+    if ended_at is not None and not _has_later(name, ended_at):
         return None
     try:
         return find_job(name, None, is_watching=is_watching)
@@ -63,6 +66,15 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
         if isinstance(error, NotFound):
             return None
         raise type(error)(f"{error} To use the job '{name}' of this machine, add --local.") from error
+
+
+def _has_later(name: str, ended_at: float) -> bool:
+    """Return whether the platform has a job of this name that has not ended, or was submitted after ``ended_at``."""
+    try:
+        job = find_job(name, None, is_watching=True)
+    except (NotFound, ServerError, Unauthenticated):
+        return False
+    return not job.has_ended or job.record.submitted_at > ended_at
 
 
 def scale(
@@ -111,7 +123,7 @@ def scale(
 def stop(
     job: AnyJob, now: Now = False, wait: WaitOption = False, local: LocalOption = False, server: ServerOption = None
 ) -> None:
-    """Stop a job after the current step, with a checkpoint."""
+    """Stop a job after the current step, with a checkpoint. A job of a platform cannot be resumed: pause it instead."""
     found = find(job, local=local, server=server)
     if found is None:
         if wait:
@@ -123,9 +135,14 @@ def stop(
     found.stop(now)
     if wait:
         found.wait()
-    ended = "is stopped" if found.has_ended else "stops"
+    if found.has_ended:
+        typer.echo(f"Job '{found.name}' is stopped.")
+        return
     how = "without another checkpoint" if now else "after the current step, with a checkpoint"
-    typer.echo(f"Job '{found.name}' {ended}." if found.has_ended else f"Job '{found.name}' {ended} {how}.")
+    typer.echo(
+        f"Job '{found.name}' stops {how}. A stopped job of a platform cannot be resumed; to continue a job later, use "
+        "'legato pause' instead."
+    )
 
 
 def attach(

@@ -381,7 +381,7 @@ def test_scale_and_stop(platform: Platform, call: Call, job: dict[str, Any]) -> 
     platform.jobs[job["id"]] |= {"is_elastic": False, "min_workers": 2, "max_workers": 2}
     call("scale", "mnist", "4")
     assert sent(platform) == {"min_workers": 4, "max_workers": 4}
-    assert call("stop", "mnist")[1] == "Job 'mnist' stops after the current step, with a checkpoint.\n"
+    assert call("stop", "mnist")[1].startswith("Job 'mnist' stops after the current step, with a checkpoint.")
     platform.jobs[job["id"]]["stage"] = "running"
     platform.waited = lambda: platform.move(job["id"], "stopped", "as asked", 0)
     assert call("stop", "mnist", "--now", "--wait")[1] == "Job 'mnist' is stopped.\n"
@@ -687,6 +687,7 @@ def test_the_user_who_runs_the_platform_of_this_machine_is_logged_in(
     assert call("users")[0] == 2
     monkeypatch.setattr(servers, "find_local", lambda *_: Server(url=URL, token=TOKEN, user="anna"))
     assert call("users")[0] == 0
+    assert call("users", "--server", "current")[0] == 0, "also under the name of the current one"
     code, out, _ = call("login", URL)
     assert code == 0 and f"You are logged in to {URL} as 'anna'" in out
     (known,) = read_known(find_file()).servers.values()
@@ -762,7 +763,12 @@ def test_which_job_is_meant(platform: Platform, call: Call, local: JobDirectory,
     assert meant() == "0 | of the platform\n", "the one here is over, and began elsewhere"
     assert meant("--local") == "0 | local\n"
     write_journal(local, str(place / "here"))
-    assert meant() == "0 | local\n", "it began in this directory"
+    assert meant() == "0 | of the platform\n", "the one here began in this directory, but the other has not ended"
+    ended_at = local.journal_file.stat().st_mtime
+    platform.jobs["j-0000000001"] |= {"stage": "succeeded", "submitted_at": ended_at - 60}
+    assert meant() == "0 | local\n", "it began in this directory, and ended after the other was submitted"
+    platform.jobs["j-0000000001"]["submitted_at"] = ended_at + 60
+    assert meant() == "0 | of the platform\n", "it was submitted later"
     assert meant("--server", "test") == meant("--server", "current") == "0 | of the platform\n"
     assert meant(name="j-0000000001") == "0 | of the platform\n"
     write_journal(local, "/elsewhere")
@@ -794,7 +800,7 @@ def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_mac
     directory = JobDirectory.of(job["id"])
     directory.lock()
     try:
-        assert call("stop", job["id"])[1] == "Job 'mnist' stops after the current step, with a checkpoint.\n"
+        assert call("stop", job["id"])[1].startswith("Job 'mnist' stops after the current step, with a checkpoint.")
     finally:
         directory.unlock()
     assert platform.jobs[job["id"]]["stage"] == "stopping"
@@ -878,6 +884,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["submit", "nowhere.yaml"], "Cannot submit 'nowhere.yaml': there is no such file"),
         (["submit", "--workers", "4..2", "SCRIPT"], "the minimum is above the maximum. Write '2..4'."),
         (["submit", "--workers", "0..2", "SCRIPT"], "the number is below 1. Write '1..2', or more."),
+        (["down"], "To stop the platform, press Ctrl-C where 'legato up' runs; its jobs keep running."),
         (["submti", "SCRIPT"], "There is no command 'submti'. Did you mean 'submit'? 'legato --help' lists all."),
         (["ps", "--queue", "defalt"], "There is no queue 'defalt' that you may see. Did you mean 'default'?"),
         (["submit", "--workers", "4", "--max-workers", "4", "SCRIPT"], "cannot be combined with --min-workers"),
