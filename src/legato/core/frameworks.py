@@ -132,7 +132,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
 
     >>> check_in_code("a.py", ["b/a.py"])
     Traceback (most recent call last):
-    legato.core.errors.BadField: The script 'a.py' is not in the code. Did you mean 'b/a.py'? Name it by its path there.
+    legato.core.errors.BadField: The script 'a.py' is not in the code. Did you mean 'b/a.py'? Give its path in the code.
     """
     if name in files:
         return
@@ -141,7 +141,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
     near = sorted(file for file in files if file.rpartition("/")[2] == base)
     near = near or difflib.get_close_matches(name, sorted(files), 1)
     if near:
-        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Give the path inside of the code.")
+        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Give its path in the code.")
     shown = ", ".join(sorted(files)[:_NUM_SHOWN])
     more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
-    raise BadField("command", f"{told}, which has: {shown}{more}. Give the path inside of the code.")
+    raise BadField("command", f"{told}, which has: {shown}{more}. Give its path in the code.")
