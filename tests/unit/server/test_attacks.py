@@ -139,7 +139,7 @@ def test_half_heads_and_half_bodies_are_not_waited_for(new_platform: Callable[..
         assert b"HTTP/1.1 401" in read_all(opened), "what comes whole is answered"
 
 
-def test_who_waits_longest_for_nothing_makes_room(new_platform: Callable[..., Platform]) -> None:
+def test_the_server_closes_the_connections_that_idle_longest(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_connections_of_address=20)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_socket(platform, b"GET / HTTP/1.1\r\nX-A")) for _ in range(40)]
@@ -149,7 +149,7 @@ def test_who_waits_longest_for_nothing_makes_room(new_platform: Callable[..., Pl
         assert platform.get("me")["name"] == "ann"
 
 
-def test_half_bodies_take_the_room_of_their_address_alone(new_platform: Callable[..., Platform]) -> None:
+def test_half_bodies_use_up_only_the_limit_of_their_address(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_requests_of_address=3)
     half = head_of(f"{API}/login", "Content-Type: application/json", "Content-Length: 100") + b"{"
     with contextlib.ExitStack() as stack:
@@ -161,7 +161,7 @@ def test_half_bodies_take_the_room_of_their_address_alone(new_platform: Callable
         assert is_healthy(platform)
 
 
-def test_half_bodies_take_the_room_of_their_user_alone(new_platform: Callable[..., Platform]) -> None:
+def test_half_bodies_use_up_only_the_limit_of_their_user(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_requests_of_user=2)
     half = head_of(
         f"{API}/jobs",
@@ -217,7 +217,7 @@ def test_bodies_with_too_much_in_them(shared: Platform, content: str, told: str)
     assert loop_seconds(shared) - before < LOOP_S * 2
 
 
-def test_texts_may_hold_what_they_like(shared: Platform) -> None:
+def test_texts_may_contain_any_characters(shared: Platform) -> None:
     body = {"name": "x", "role": "user", "password": '[{",\\"' * 5}
     assert shared.ask("POST", "users", body, who="admin").status_code == 201
     large = {"name": "y", "program": ["a"], "directory": "/d", "labels": {"a": ",[{" * 100_000}}
@@ -227,7 +227,7 @@ def test_texts_may_hold_what_they_like(shared: Platform) -> None:
 # ---------------------------------------------------------------- what takes long
 
 
-def test_who_asks_the_same_shares_one_plan(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_who_ask_the_same_share_one_plan(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     platform.lead()
     threads: list[int] = []
     running, most = [0], [0]

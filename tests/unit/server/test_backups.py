@@ -87,7 +87,7 @@ def files_in(home: Path) -> set[str]:
     return {str(path.relative_to(home)) for path in home.rglob("*")}
 
 
-def test_everything_comes_back_but_what_tells_of_processes(home: Path, tmp_path: Path) -> None:
+def test_a_restore_brings_back_everything_but_records_of_processes(home: Path, tmp_path: Path) -> None:
     job = next(path.name for path in (home / "jobs").iterdir() if path.name != "mine")
     file = make(home, tmp_path / "backup")
     assert file.stat().st_mode & 0o777 == 0o600
@@ -143,7 +143,7 @@ def test_processes_of_the_old_platform_that_still_run_are_reported(home: Path, t
         left.stdin.close()
 
 
-def test_holes_stay_holes_and_take_no_room(home: Path, tmp_path: Path) -> None:
+def test_holes_in_files_take_no_space_in_a_backup(home: Path, tmp_path: Path) -> None:
     log = home / "jobs/mine/worker-0.log"
     with log.open("wb") as opened:
         for place in (0, 64 * MIB, 200 * MIB):
@@ -239,7 +239,7 @@ def test_a_job_cannot_keep_a_backup_from_being_made(home: Path, tmp_path: Path) 
     assert len(list((tmp_path / "new/jobs/mine/checkpoints").iterdir())) == 2000
 
 
-def test_nothing_is_restored_by_way_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_writes_nothing_through_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "jobs/mine/work/link").unlink()
     (home / "jobs/mine/work/link").symlink_to("../../../code/abc")
     describe = backups._describe
@@ -288,7 +288,7 @@ def test_one_changed_byte_is_found(home: Path, tmp_path: Path) -> None:
         restore(file, tmp_path / "new")
 
 
-def test_what_is_no_backup_is_refused(home: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_backup_is_refused(home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for content in (b"", b"hello" * 1000):
         other.write_bytes(content)
@@ -366,7 +366,7 @@ def test_attempts_that_began_after_the_store_was_read_fit_it(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_restores_belongs_to_the_user_of_the_server(home: Path, tmp_path: Path) -> None:
+def test_files_that_root_restores_belong_to_the_user_of_the_server(home: Path, tmp_path: Path) -> None:
     job = next(path.name for path in (home / "jobs").iterdir() if path.name != "mine")
     for path in (home, *home.rglob("*")):
         os.chown(path, 4711, 4712, follow_symlinks=False)

@@ -61,7 +61,7 @@ def test_code_is_kept_once(platform: Platform) -> None:
     assert leftovers(platform) == [SHA256]
 
 
-def test_code_is_downloaded_as_a_zip_by_who_may_use_it(platform: Platform) -> None:
+def test_users_download_code_that_they_may_use_as_a_zip(platform: Platform) -> None:
     check_problem(platform.ask("GET", f"code/{SHA256}/archive"), 404, "not-found", "Upload it first")
     put(platform)
     script = platform.home / "code" / SHA256 / "train.py"
@@ -92,7 +92,7 @@ def test_code_is_used_by_jobs(platform: Platform) -> None:
     check_problem(answer, 422, "invalid", "is outside of the uploaded code")
 
 
-def test_code_is_not_opened_by_those_who_only_see_the_job(platform: Platform) -> None:
+def test_users_who_only_see_a_job_cannot_read_its_code(platform: Platform) -> None:
     put(platform)
     job = platform.submit(code=SHA256, directory=None)
     for who in ("ben", "eye"):
@@ -262,7 +262,7 @@ def test_an_upload_that_goes_silent_is_given_up(platform: Platform, monkeypatch:
     assert leftovers(platform) == []
 
 
-def test_one_user_may_keep_so_much_code(new_platform: Callable[..., Platform]) -> None:
+def test_the_code_that_one_user_keeps_is_limited(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(upload_quota_bytes=len(CODE) + 10)
     assert put(platform).status_code == 201
     assert put(platform).status_code == 200, "what is there is not more"

@@ -50,7 +50,7 @@ def test_code_is_walked_once(tmp_path: Path, walks: list[str]) -> None:
     assert walks == ["a", "b"]
 
 
-def test_what_is_taken_away_and_comes_again_is_walked_again(tmp_path: Path, walks: list[str]) -> None:
+def test_code_that_is_uploaded_again_is_walked_again(tmp_path: Path, walks: list[str]) -> None:
     room = CodeFolder(tmp_path, 1, CAPS)
     put(tmp_path, "a", "train.py")
     assert room.names.list("a") == ("train.py",)
@@ -61,7 +61,9 @@ def test_what_is_taken_away_and_comes_again_is_walked_again(tmp_path: Path, walk
     assert sorted(room.names.list("a")) == ["b.py", "train.py"]
 
 
-def test_a_part_of_what_is_just_taken_away_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_code_that_is_deleted_during_the_walk_are_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room = CodeFolder(tmp_path, 1, CAPS)
     put(tmp_path, "a", "train.py", "lib/net.py")
     walk = os.walk
@@ -77,7 +79,7 @@ def test_a_part_of_what_is_just_taken_away_is_not_remembered(tmp_path: Path, mon
     assert len(room.names.list("a")) == 2
 
 
-def test_so_many_names_are_remembered(tmp_path: Path, walks: list[str]) -> None:
+def test_the_number_of_cached_names_is_limited(tmp_path: Path, walks: list[str]) -> None:
     names = CodeNames(tmp_path, max_kept=4)
     for sha256 in "abc":
         put(tmp_path, sha256, "1", "2")

@@ -65,7 +65,7 @@ def test_assets_are_cached_forever(platform: Platform, pages: Path) -> None:
         assert answer.headers["content-security-policy"]
 
 
-def test_what_is_long_is_packed_for_those_who_can_read_it(platform: Platform, pages: Path) -> None:
+def test_long_files_are_compressed_for_clients_that_accept_it(platform: Platform, pages: Path) -> None:
     for path, content in (("/", PAGE), ("/assets/index-a1.js", SCRIPT)):
         with platform.http.stream("GET", path, headers={"Accept-Encoding": "gzip, br"}) as answer:
             packed = b"".join(answer.iter_raw())
@@ -102,7 +102,7 @@ def test_built_again_while_it_runs(platform: Platform, pages: Path) -> None:
     assert platform.ask("GET", "/", who=None).status_code == 503
 
 
-def test_where_it_was_not_built_it_says_how(platform: Platform, pages: Path) -> None:
+def test_the_server_says_how_to_build_a_missing_console(platform: Platform, pages: Path) -> None:
     (pages / "index.html").unlink()
     answer = platform.ask("GET", "/", who=None)
     assert answer.status_code == 503
@@ -112,6 +112,6 @@ def test_where_it_was_not_built_it_says_how(platform: Platform, pages: Path) -> 
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_foreign_hosts_and_pages_get_none(platform: Platform, pages: Path) -> None:
+def test_foreign_hosts_and_pages_get_no_console(platform: Platform, pages: Path) -> None:
     check_problem(platform.ask("GET", "/", who=None, Host="evil.example"), 421, "wrong-host")
     check_problem(platform.ask("GET", "/", who=None, Origin="http://evil.example"), 403, "wrong-origin")

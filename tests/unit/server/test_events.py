@@ -69,7 +69,7 @@ def test_an_empty_answer_is_held_back_until_there_is_something(platform: Platfor
     assert platform.get("events?after=2&wait=0.01") == {"items": [], "after": 2}
 
 
-def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform) -> None:
+def test_hidden_events_are_not_sent_and_end_no_wait(platform: Platform) -> None:
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     after = platform.get("events?wait=30", who="eye")["after"]
     hidden = platform.submit("ben", queue="closed", name="hidden")
@@ -163,7 +163,7 @@ def test_a_page_from_memory_is_empty_only_where_there_is_no_more(
     assert [one["job"] for one in platform.get(f"events?after={first['after']}")["items"]] == seen[2:]
 
 
-def test_a_stream_tells_all_in_order_and_goes_on_where_it_was_cut_off(platform: Platform) -> None:
+def test_a_stream_sends_all_events_in_order_and_resumes_where_it_was_cut_off(platform: Platform) -> None:
     jobs = [platform.submit(name=f"job-{number}") for number in range(3)]
     with platform.stream("events") as messages:
         first = take(messages, 2)
@@ -199,7 +199,7 @@ def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_sent(platfor
         assert [message["event"] for message in messages] == ["end"]
 
 
-def test_the_end_of_a_job_is_sent_last_although_the_server_heard_of_it_late(
+def test_the_end_of_a_job_is_sent_last_when_the_feed_is_late(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform.lead()
@@ -273,7 +273,7 @@ def time_is_over(platform: Platform, messages: Messages) -> None:
             return
 
 
-def test_so_many_streams_of_one_token(new_platform: Callable[..., Platform]) -> None:
+def test_the_number_of_streams_of_one_token_is_limited(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_streams=2)
     job = platform.submit()
     with platform.stream("events"), platform.stream(f"jobs/{job}/logs"):

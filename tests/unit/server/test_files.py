@@ -76,7 +76,7 @@ def test_checkpoints(platform: Platform, job: str) -> None:
     assert platform.get(f"jobs/{platform.submit(name='new')}/checkpoints")["items"] == []
 
 
-def test_who_may_see_them(platform: Platform, job: str) -> None:
+def test_only_owners_and_admins_see_files_and_checkpoints(platform: Platform, job: str) -> None:
     for path in ("files", "files/work/train.py", "checkpoints"):
         assert platform.ask("GET", f"jobs/{job}/{path}", who="admin").status_code == 200
         for who in ("ben", "eye"):
@@ -125,7 +125,7 @@ def test_ranges(platform: Platform, job: str) -> None:
         assert answer.headers["content-length"] == str(len(want[0]))
 
 
-def test_ranges_that_are_none(platform: Platform, job: str) -> None:
+def test_unusable_ranges_are_ignored_or_refused(platform: Platform, job: str) -> None:
     for said in ("bytes=0-1,3-4", "lines=1-2", "bytes=", "bytes=-", "bytes=3-1", "bytes=x-1", "0-3"):
         assert (get(platform, job, Range=said).status_code, get(platform, job, Range=said).text) == (
             200,
@@ -176,7 +176,7 @@ TRICKS = (
 )
 
 
-def test_paths_that_lead_elsewhere(platform: Platform, job: str) -> None:
+def test_paths_out_of_the_job_directory_are_refused(platform: Platform, job: str) -> None:
     for path in TRICKS:
         check_problem(platform.ask_raw("GET", f"{API}/jobs/{job}/files/{path}"), 404, "not-found")
         if path.rstrip("/") in ("work", ""):

@@ -67,19 +67,19 @@ def test_two_jobs_cross(platform: Platform, story: dict[str, str]) -> None:
         ("project", {("", "no project"): [2]}),
     ],
 )
-def test_by_whom(platform: Platform, story: dict[str, str], by: str, want: Any) -> None:
+def test_the_timeline_groups_slots(platform: Platform, story: dict[str, str], by: str, want: Any) -> None:
     items = timeline(platform, f"by={by}")["items"]
     assert {(one["key"], one["title"]): one["slots"] for one in items} == want
 
 
-def test_of_single_jobs(platform: Platform, story: dict[str, str]) -> None:
+def test_the_timeline_shows_single_jobs(platform: Platform, story: dict[str, str]) -> None:
     assert [one["key"] for one in timeline(platform, "job=first")["items"]] == [story["anns"]]
     both = timeline(platform, f"job=first&job={story['bens']}")["items"]
     assert [one["key"] for one in both] == [story["anns"], story["bens"]]
     check_problem(platform.ask("GET", "timeline?job=nothing"), 404, "not-found")
 
 
-def test_what_one_may_not_see_is_one_line_without_a_name(platform: Platform) -> None:
+def test_hidden_jobs_are_one_line_without_a_name(platform: Platform) -> None:
     platform.lead(num_slots=3)
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     own = platform.submit()
@@ -113,7 +113,7 @@ def test_slots_that_come_and_go(platform: Platform) -> None:
     assert platform.get(f"timeline?since={NOW + 15}")["num_slots"]["values"] == [1, 2, 3]
 
 
-def test_times_that_cannot_be(platform: Platform) -> None:
+def test_invalid_times_are_refused(platform: Platform) -> None:
     check_problem(platform.ask("GET", "timeline?since=5&until=4"), 422, "invalid", "it ends before it begins")
     for query in ("since=x", "by=colour", "points=3", "points=10001", "since=-1", "since=nan"):
         check_problem(platform.ask("GET", f"timeline?{query}"), 422, "invalid")
@@ -156,7 +156,7 @@ def test_a_line_is_the_sum_of_its_spans() -> None:
 # ---------------------------------------------------------------- moves
 
 
-def test_who_shrank_for_whom(platform: Platform, story: dict[str, str]) -> None:
+def test_moves_name_the_job_that_shrank_and_the_job_that_grew(platform: Platform, story: dict[str, str]) -> None:
     want = {
         "time": NOW + 10,
         "slot": "node/1",

@@ -115,7 +115,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path, flags: dict[str, str], tol
         make_settings(tmp_path, **flags)
 
 
-def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
+def test_leftover_processes_of_a_pool_user_without_a_job_are_ended(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[int, str]] = []

@@ -84,7 +84,7 @@ def test_a_static_job_has_its_maximum_or_nothing(platform: Platform) -> None:
     check_problem(answer, 422, "invalid", "it is static and has workers 1..3")
 
 
-def test_what_is_null_is_as_usual(platform: Platform) -> None:
+def test_fields_that_are_null_take_their_defaults(platform: Platform) -> None:
     nothing = dict.fromkeys((name for name in ALL_FIELDS if name not in JOB), None)
     job = platform.ask("POST", "jobs", JOB | nothing).json()
     plain = platform.ask("POST", "jobs", JOB).json()
@@ -115,7 +115,7 @@ def test_a_framework_may_run_the_program(platform: Platform) -> None:
         ({"framework": "legato", "program": []}, "program", "The program is empty"),
     ],
 )
-def test_what_a_framework_cannot_run_is_refused(
+def test_a_program_that_the_framework_cannot_run_is_refused(
     platform: Platform, changes: dict[str, Any], field: str, told: str
 ) -> None:
     problem = check_problem(platform.ask("POST", "jobs", JOB | changes), 422, "invalid")
@@ -131,7 +131,7 @@ def test_what_a_framework_cannot_run_is_refused(
         ({"data": "/nowhere"}, "there is no data directory '/nowhere' on the machine that runs it"),
     ],
 )
-def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
+def test_a_server_that_runs_jobs_refuses_missing_paths(
     platform: Platform, tmp_path: Path, changes: dict[str, Any], told: str
 ) -> None:
     (tmp_path / "train.py").touch()
@@ -237,7 +237,7 @@ def test_a_submission_that_cannot_be_used(
     assert shared.get("jobs")["items"] == [], "nothing was submitted"
 
 
-def test_who_may_submit_where(platform: Platform) -> None:
+def test_users_submit_only_to_queues_that_are_open_to_them(platform: Platform) -> None:
     check_problem(platform.ask("POST", "jobs", JOB, who="eye"), 403, "forbidden", "the role is 'viewer'")
     check_problem(platform.ask("POST", "jobs", JOB | {"queue": "no"}), 404, "not-found", "there is no queue 'no'")
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
@@ -273,14 +273,14 @@ def test_keys_that_cannot_be_used(platform: Platform) -> None:
         check_problem(platform.ask("POST", "jobs", JOB, Idempotency_Key=key), 422, "invalid", "idempotency key")
 
 
-def test_a_key_outlives_what_the_operator_changes(platform: Platform) -> None:
+def test_a_key_stays_valid_when_the_operator_changes_a_default(platform: Platform) -> None:
     platform.ask("POST", "jobs", JOB, Idempotency_Key="k")
     changed = platform.settings.model_copy(update={"default_priority": 9})
     object.__setattr__(platform.services, "settings", changed)
     assert platform.ask("POST", "jobs", JOB, Idempotency_Key="k").status_code == 200
 
 
-def test_a_clone_made_twice_is_one_job_although_its_name_means_another_by_then(platform: Platform) -> None:
+def test_a_repeated_clone_is_one_job_when_the_name_has_come_to_mean_another(platform: Platform) -> None:
     platform.submit(priority=100)
     first = platform.ask("POST", "jobs/mnist/clone", {"priority": 200}, Idempotency_Key="k")
     platform.ask("PATCH", "jobs/mnist", {"max_workers": 3})
@@ -346,7 +346,7 @@ def test_a_name_is_the_newest_job_of_it_that_one_may_see(platform: Platform) -> 
     assert [job["id"] for job in platform.get("jobs")["items"]] == [own]
 
 
-def test_whose_environment_is_shown(platform: Platform) -> None:
+def test_only_owners_and_admins_see_the_environment(platform: Platform) -> None:
     job = platform.submit(environment={"KEY": "secret"})
     shown = {who: platform.get(f"jobs/{job}/spec", who=who)["environment"] for who in ("ann", "ben", "eye", "admin")}
     assert shown == {"ann": {"KEY": "secret"}, "ben": {"KEY": None}, "eye": {"KEY": None}, "admin": {"KEY": "secret"}}
@@ -436,7 +436,7 @@ def test_the_life_of_a_job_as_users_steer_it(platform: Platform) -> None:
     assert platform.get(f"jobs/{job}")["exit_code"] == ended.exit_code
 
 
-def test_who_may_change_what(platform: Platform) -> None:
+def test_only_owners_and_admins_change_a_job(platform: Platform) -> None:
     job = platform.submit()
     asked = [
         ("PATCH", "", {"priority": 3}),
@@ -455,7 +455,7 @@ def test_who_may_change_what(platform: Platform) -> None:
     assert platform.ask("POST", f"jobs/{job}/pause", who="admin").status_code == 200
 
 
-def test_jobs_that_there_are_not(shared: Platform) -> None:
+def test_unknown_jobs_are_not_found(shared: Platform) -> None:
     for job in (UNKNOWN, "nothing", "%2e%2e", "a" * 5000):
         for path in ("", "/spec", "/explain", "/attempts", "/allocations", "/events", "/training-events", "/logs"):
             check_problem(shared.ask("GET", f"jobs/{job}{path}"), 404, "not-found", "There is no job")
@@ -529,7 +529,7 @@ def test_a_clone_is_a_new_job_of_the_asker(platform: Platform) -> None:
     check_problem(platform.ask("POST", "jobs/all/clone", {"max_workers": 1}), 422, "invalid", "min_workers=2 is above")
 
 
-def test_what_is_changed_is_audited(platform: Platform) -> None:
+def test_changes_are_audited(platform: Platform) -> None:
     job = platform.submit()
     platform.ask("PATCH", f"jobs/{job}", {"priority": 3})
     platform.ask("POST", f"jobs/{job}/stop", who="admin")
@@ -540,7 +540,7 @@ def test_what_is_changed_is_audited(platform: Platform) -> None:
 # ---------------------------------------------------------------- how many
 
 
-def test_so_many_jobs_of_one_user_may_wait(new_platform: Callable[..., Platform]) -> None:
+def test_the_number_of_queued_jobs_of_one_user_is_limited(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_queued_jobs=2)
     platform.lead()
     first, second = platform.submit(name="one"), platform.submit(name="two")

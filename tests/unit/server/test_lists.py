@@ -53,7 +53,7 @@ def test_a_client_with_the_newest_list_gets_304_and_nothing_is_read(platform: Pl
     assert platform.ask("GET", "jobs", If_None_Match=tag).json()["items"][0]["progress"]["step"] == 7
 
 
-def test_the_tag_is_of_what_was_asked_and_of_who_asked(platform: Platform) -> None:
+def test_the_tag_depends_on_the_query_and_the_user(platform: Platform) -> None:
     platform.submit(labels={"a": "b"})
     queries = ("", "limit=5", "order=oldest", "stage=queued", "label=a=b", "owner=ann", "search=mni", "name=mn")
     tags = {tag_of(platform, query, who) for query in queries for who in ("ann", "ben", "eye", "admin")}
@@ -61,7 +61,7 @@ def test_the_tag_is_of_what_was_asked_and_of_who_asked(platform: Platform) -> No
     assert tag_of(platform, "stage=queued&stage=running") == tag_of(platform, "stage=running&stage=queued")
 
 
-def test_those_who_see_the_same_share_a_list(platform: Platform, read: list[Any]) -> None:
+def test_users_who_see_the_same_jobs_share_a_list(platform: Platform, read: list[Any]) -> None:
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     platform.submit("ben", queue="closed")
     code = upload(platform)
@@ -77,7 +77,7 @@ def test_those_who_see_the_same_share_a_list(platform: Platform, read: list[Any]
         assert [job["code"] for job in told[place]["items"]] == sees[who]
 
 
-def test_one_sees_ones_own_change_at_once(platform: Platform) -> None:
+def test_users_see_their_own_change_at_once(platform: Platform) -> None:
     for number in range(5):
         job = platform.submit(name=f"n{number}")
         assert platform.get("jobs")["items"][0]["id"] == job

@@ -168,14 +168,14 @@ def test_a_line_that_never_ends(platform: Platform, job: str) -> None:
     assert len(told["items"]) == 1 and len(told["items"][0]["text"]) == 4000
 
 
-def test_when_a_line_was_written(platform: Platform, job: str) -> None:
+def test_lines_have_the_time_at_which_they_were_written(platform: Platform, job: str) -> None:
     write(platform, job, "worker-1", "one\ntwo\nthree\nfour\n")
     mark(platform, job, (NOW, {0: 5, 1: 4}), (NOW + 1, {0: 9}), (NOW + 2, {1: 14}))
     told = search(platform, job, "", "worker-1")["items"]
     assert [one["time"] for one in told] == [NOW, NOW + 2, NOW + 2, None]
 
 
-def test_what_was_written_at_a_moment(platform: Platform, job: str) -> None:
+def test_a_moment_leads_to_the_line_that_was_written_then(platform: Platform, job: str) -> None:
     write(platform, job, "worker-1", "one\ntwo\nthree\nfour\n")
     mark(platform, job, (NOW, {1: 4}), (NOW + 2, {1: 10}), (NOW + 5, {0: 3, 1: 19}))
 
@@ -209,7 +209,7 @@ def test_the_driver_writes_the_time_itself(platform: Platform, job: str) -> None
         assert platform.get(f"jobs/{job}/logs/driver/at?time={when}")["offset"] == offset
 
 
-def test_of_a_long_log_of_the_driver_little_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_search_by_time_reads_little_of_a_long_driver_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also where lines without a time, long ones among them, stand between those with one."""
     parts, moments = [], []
     for number in range(3_000):
@@ -237,7 +237,7 @@ def test_of_a_long_log_of_the_driver_little_is_read(monkeypatch: pytest.MonkeyPa
     assert log_search.find_place(tmp_path, "driver", NOW - 1) == log_search.LogPlace(*moments[0])
 
 
-def test_what_there_is_not(platform: Platform, job: str) -> None:
+def test_unknown_logs_and_invalid_queries_are_refused(platform: Platform, job: str) -> None:
     for path in ("search", "at?time=1"):
         for log in ("worker-9", "driver", "secret", "..%2fdriver"):
             check_problem(platform.ask("GET", f"jobs/{job}/logs/{log}/{path}"), 404, "not-found")

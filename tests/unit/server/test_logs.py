@@ -43,7 +43,7 @@ def texts(messages: list[dict[str, str]]) -> dict[str, str]:
 # ---------------------------------------------------------------- pieces
 
 
-def test_which_logs_there_are(platform: Platform, job: str) -> None:
+def test_the_list_has_every_log_and_no_other_file(platform: Platform, job: str) -> None:
     for log in ("worker-10", "worker-2", "driver"):
         write(platform, job, log, "x")
     for odd in ("worker-x.log", "worker-01.log", "notes.txt", "worker-3.log.gz"):
@@ -88,7 +88,7 @@ def test_letters_stay_whole_where_there_is_more(platform: Platform, job: str) ->
     assert read(platform, job, "?offset=1&max_bytes=1", "worker-1")[2] == 2
 
 
-def test_pieces_that_cannot_be_had(platform: Platform, job: str) -> None:
+def test_invalid_pieces_are_refused(platform: Platform, job: str) -> None:
     for query in ("tail=1&offset=1", "tail=-1", "offset=-1", "max_bytes=0", f"max_bytes={MAX_BYTES + 1}", "tail=x"):
         check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-0?{query}"), 422, "invalid")
     check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-7"), 404, "not-found", "no log 'worker-7'")
@@ -100,7 +100,7 @@ TRICKS = (
 )
 
 
-def test_names_that_lead_elsewhere(platform: Platform, job: str) -> None:
+def test_names_of_logs_lead_to_no_other_file(platform: Platform, job: str) -> None:
     write(platform, job, "driver", "d\n")
     (platform.directory(job) / "lock.log").write_text("secret")
     for path in TRICKS:
@@ -161,7 +161,7 @@ def test_following_until_the_job_has_ended(platform: Platform, job: str) -> None
     assert json.loads(told[1]["data"])["text"] == "comes later\n", "lines are whole while there is more to come"
 
 
-def test_following_goes_on_where_it_was_cut_off(platform: Platform, job: str) -> None:
+def test_following_resumes_where_it_was_cut_off(platform: Platform, job: str) -> None:
     platform.lead()
     platform.start(job, "node/0")
     with platform.stream(f"jobs/{job}/logs") as messages:
@@ -178,7 +178,7 @@ def test_following_goes_on_where_it_was_cut_off(platform: Platform, job: str) ->
         check_problem(answer, 400, "bad-request", "Last-Event-ID")
 
 
-def test_following_what_was_chosen_from_its_tail_on(platform: Platform, job: str) -> None:
+def test_following_sends_the_chosen_logs_from_their_tail(platform: Platform, job: str) -> None:
     platform.lead()
     platform.start(job, "node/0")
     write(platform, job, "driver", "a\nb\n")
@@ -232,7 +232,7 @@ def test_lines_of_workers_that_were_replaced_are_in_order_of_time(
     assert lines_of(told)[0] == "2 a2"
 
 
-def test_what_is_added_while_logs_are_read_is_left_out(tmp_path: Path) -> None:
+def test_a_bounded_reader_skips_lines_that_are_added_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     file = tmp_path / "logs" / "worker-0.log"
     file.write_text("a\n")
@@ -289,7 +289,7 @@ def go_on(root: Path, reader: Reader) -> Reader:
     return Reader(root, (), read_place(render_place(reader.place)))
 
 
-def test_following_goes_on_after_so_many_workers_as_there_were(platform: Platform, job: str) -> None:
+def test_following_resumes_for_a_job_of_many_workers(platform: Platform, job: str) -> None:
     platform.lead()
     platform.start(job, "node/0")
     for number in range(1, 200):
@@ -339,9 +339,7 @@ def test_the_place_names_no_more_logs_than_fit(tmp_path: Path, monkeypatch: pyte
     assert take(again) == take(go_on(tmp_path, reader)) == {"worker-100": "new\n", "worker-99": "more\n"}
 
 
-def test_of_a_log_that_was_sent_in_part_the_rest_is_not_taken_for_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_of_a_log_that_was_sent_in_part_is_sent_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_MAX_NAMED", 2)
     (tmp_path / "logs").mkdir()
     for number in range(6):

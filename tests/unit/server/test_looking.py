@@ -43,7 +43,7 @@ def test_attempts_and_allocations(platform: Platform) -> None:
     assert platform.get(f"jobs/{job}")["num_retries"] == 1
 
 
-def test_what_the_driver_wrote_down(platform: Platform) -> None:
+def test_the_server_shows_training_events_of_the_driver(platform: Platform) -> None:
     job = platform.submit()
     assert platform.get(f"jobs/{job}/training-events") == {"items": [], "after": 0}, "it has not begun"
     lines = [
@@ -93,7 +93,7 @@ def test_series(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_a_program_puts_in_the_place_of_a_record_is_not_read(platform: Platform, kind: str) -> None:
+def test_a_file_that_a_program_put_in_place_of_a_record_is_not_read(platform: Platform, kind: str) -> None:
     job = platform.submit()
     file = platform.directory(job) / "events.jsonl"
     line = {"seq": 1, "time": NOW, "kind": "note", "level": "info", "reason": "another's"}
@@ -174,7 +174,7 @@ def test_lines_from_some_step_on_are_those_of_reading_all(
         ]
 
 
-def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_not_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"".join(b'{"step":%d}\n' % step for step in range(100_000)))
     lines = Lines(Line, lambda line: line.step)

@@ -30,7 +30,7 @@ def test_an_invalid_token_is_reported(platform: Platform) -> None:
         check_problem(answer, 401, "unauthenticated")
 
 
-def test_tokens_that_do_not_hold(platform: Platform) -> None:
+def test_invalid_tokens_are_refused(platform: Platform) -> None:
     store = platform.store
     short = store.tokens.create("ann", "short", ADMIN, NOW, expires_at=NOW + DAY_S)
     revoked = store.tokens.create("ann", "revoked", ADMIN, NOW, expires_at=NOW + 1e7)
@@ -74,7 +74,7 @@ def test_hosts(new_platform: Callable[..., Platform]) -> None:
     check_problem(platform.http.send(raw), 421, "wrong-host")
 
 
-def test_foreign_pages(platform: Platform) -> None:
+def test_requests_of_foreign_pages_are_refused(platform: Platform) -> None:
     host = platform.url.partition("://")[2]
     assert platform.ask("POST", "jobs", JOB, Origin=f"http://{host}").status_code == 201
     for origin in ("https://evil.example", "null", f"http://{host}.evil.example", "http://localhost", "file://"):
@@ -83,7 +83,7 @@ def test_foreign_pages(platform: Platform) -> None:
     assert "access-control-allow-origin" not in platform.ask("GET", "jobs").headers
 
 
-def test_paths_and_methods_that_there_are_not(platform: Platform) -> None:
+def test_unknown_paths_and_methods_are_refused(platform: Platform) -> None:
     for path in ("nothing", "/nothing", "/docs", "/openapi.json", "jobs/", "/api/v2/jobs", "jobs/x/colour"):
         check_problem(platform.ask("GET", path), 404, "not-found")
     answer = platform.ask("DELETE", "jobs")
@@ -93,7 +93,7 @@ def test_paths_and_methods_that_there_are_not(platform: Platform) -> None:
     check_problem(platform.ask("GET", "jobs/a%00b"), 400, "bad-request", "zero byte")
 
 
-def test_a_query_that_is_not_understood_whole(platform: Platform) -> None:
+def test_queries_with_unknown_parameters_are_refused(platform: Platform) -> None:
     answer = platform.ask("GET", "jobs?stages=running")
     told = "takes no 'stages' in the query. It takes after, definition, experiment, label, limit, name, order, "
     check_problem(answer, 422, "invalid", told)
@@ -149,7 +149,7 @@ def test_bodies_that_are_too_large(platform: Platform) -> None:
     assert platform.get("jobs")["items"] == []
 
 
-def test_who_asks_too_often_waits(new_platform: Callable[..., Platform]) -> None:
+def test_a_client_that_asks_too_often_has_to_wait(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(requests_per_s=0.25, requests_burst=3)
     assert [platform.ask("GET", "me").status_code for _ in range(3)] == [200, 200, 200]
     answer = platform.ask("GET", "me")
@@ -165,9 +165,7 @@ def test_who_asks_too_often_waits(new_platform: Callable[..., Platform]) -> None
     assert statuses == [401, 401, 401, 429, 429]
 
 
-def test_a_mistake_of_the_server_is_a_problem_and_tells_nothing_of_itself(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_shows_no_details_to_the_client(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the secret inside")
 

@@ -105,7 +105,7 @@ def test_fields_that_the_page_names_are_those_of_the_description(document: Any) 
     assert set(rows) >= set(schemas["Submission"]["properties"])
 
 
-def test_operations_have_names_of_their_own_and_say_what_they_do(document: Any) -> None:
+def test_operations_have_unique_names_and_descriptions(document: Any) -> None:
     names = []
     for methods in document["paths"].values():
         for operation in methods.values():

@@ -75,7 +75,7 @@ def test_passwords_in_all_places() -> None:
 # ---------------------------------------------------------------- open pages
 
 
-def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_reports_its_health_and_readiness(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     assert platform.get("/healthz", who=None) == {"status": "ok"}
     late = {"ready": False, "store": True, "disk": True, "loop": "late"}
     assert platform.get("/readyz", who=None, want=503) == late, "no server has decided yet"
@@ -196,7 +196,7 @@ def test_metrics_name_no_user(platform: Platform) -> None:
 # ---------------------------------------------------------------- what is old
 
 
-def test_what_is_old_goes_with_its_files(new_platform: Callable[..., Platform]) -> None:
+def test_old_data_is_deleted_with_its_files(new_platform: Callable[..., Platform]) -> None:
     from tests.unit.server.test_code import SHA256, put
 
     platform = new_platform(keep_jobs_days=10, keep_uploads_days=5)
@@ -250,7 +250,7 @@ def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypat
     assert [line["log_level"] for line in lines] == ["info"]
 
 
-def test_what_is_kept_forever_is_kept(new_platform: Callable[..., Platform]) -> None:
+def test_data_without_an_age_limit_is_kept(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(keep_jobs_days=None, keep_uploads_days=None)
     platform.lead()
     job = platform.submit()
@@ -262,7 +262,7 @@ def test_what_is_kept_forever_is_kept(new_platform: Callable[..., Platform]) -> 
     assert platform.store.jobs.get(job).id == job
 
 
-def test_what_a_crash_left_of_uploads_goes(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_uploads_of_a_crash_are_deleted(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     code = platform.home / "code"
@@ -273,7 +273,7 @@ def test_what_a_crash_left_of_uploads_goes(platform: Platform, monkeypatch: pyte
     assert [path.name for path in code.glob(".incoming-*")] == [".incoming-new"]
 
 
-def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_continues_after_any_error(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     troubles: list[Exception] = [StoreError("away"), FencedOut("lost"), OSError(5, "disk"), RuntimeError("odd")]
 
     def fail(_services: object) -> None:
@@ -303,7 +303,7 @@ def test_leftover_processes_are_ended_where_old_data_cannot_be_removed(
     assert [line["event"] for line in lines] == ["old data of jobs could not be removed; the server tries again"]
 
 
-def test_a_job_that_nests_its_folders_is_deleted_all_the_same(tmp_path: Path) -> None:
+def test_a_job_with_deeply_nested_folders_is_deleted(tmp_path: Path) -> None:
     job = tmp_path / "j-0000000001"
     job.mkdir()
     at = os.open(job, os.O_RDONLY)

@@ -44,7 +44,7 @@ def test_logging_in(with_password: Platform) -> None:
     check_problem(platform.ask("GET", "me", who="new"), 401, "unauthenticated")
 
 
-def test_who_cannot_log_in(with_password: Platform) -> None:
+def test_invalid_logins_are_refused(with_password: Platform) -> None:
     platform = with_password
     same = {
         log_in(platform, *one).json()["detail"].replace(f"'{one[0]}'", "X")
@@ -170,7 +170,7 @@ def test_tokens(platform: Platform) -> None:
         check_problem(platform.ask("POST", "tokens", body), 422, "invalid")
 
 
-def test_no_user_gets_more_rights_by_way_of_a_token(platform: Platform) -> None:
+def test_a_token_gives_no_user_more_rights(platform: Platform) -> None:
     check_problem(platform.ask("POST", "tokens", {"name": "a", "role": "admin"}), 403, "forbidden", "above 'user'")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "user": "admin"}), 403, "forbidden")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "user": "nobody"}, who="admin"), 404, "not-found")
@@ -186,14 +186,14 @@ def test_no_user_gets_more_rights_by_way_of_a_token(platform: Platform) -> None:
     check_problem(platform.ask("GET", "config", who="low"), 403, "forbidden")
 
 
-def test_how_long_tokens_may_live(new_platform: Callable[..., Platform]) -> None:
+def test_the_lifetime_of_tokens_is_limited(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(max_token_days=30, token_days=7)
     assert platform.ask("POST", "tokens", {"name": "a"}).json()["token"]["expires_at"] == NOW + 7 * DAY_S
     check_problem(platform.ask("POST", "tokens", {"name": "a", "days": 31}), 422, "invalid", "max_token_days=30")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "days": None}), 422, "invalid", "no end is above")
 
 
-def test_a_user_has_so_many_tokens_and_sessions_do_not_count(with_password: Platform) -> None:
+def test_the_number_of_tokens_of_a_user_is_limited_without_sessions(with_password: Platform) -> None:
     platform = with_password
     ann = Asker("ann", Role.USER)
     made = [platform.store.tokens.create("ann", "t", ann, NOW, expires_at=NOW + 9) for _ in range(MAX_TOKENS - 1)]
@@ -209,7 +209,9 @@ def test_a_user_has_so_many_tokens_and_sessions_do_not_count(with_password: Plat
     assert platform.ask("POST", "tokens", body, who="new").status_code == 201, "those that have ended do not count"
 
 
-def test_of_too_many_sessions_the_oldest_ends(with_password: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_session_ends_when_there_are_too_many(
+    with_password: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tokens, "MAX_SESSIONS", 3)
     secrets = [log_in(with_password).json()["secret"] for _ in range(4)]
     with_password.secrets |= {str(number): secret for number, secret in enumerate(secrets)}
@@ -217,7 +219,7 @@ def test_of_too_many_sessions_the_oldest_ends(with_password: Platform, monkeypat
     assert statuses == [401, 200, 200, 200]
 
 
-def test_what_a_log_in_makes_ends_with_it_unless_the_password_is_given(with_password: Platform) -> None:
+def test_tokens_made_without_the_password_end_with_their_login(with_password: Platform) -> None:
     platform = with_password
     told = log_in(platform).json()
     platform.secrets["new"], ends = told["secret"], told["token"]["expires_at"]

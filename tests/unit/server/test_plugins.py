@@ -66,7 +66,7 @@ def new_platform(tmp_path: Path, template: Path) -> Iterator[Callable[..., Platf
         yield make
 
 
-def test_its_paths_are_its_own_and_no_others(platform: Platform) -> None:
+def test_a_plugin_answers_its_own_paths_and_no_others(platform: Platform) -> None:
     assert platform.ask("GET", "/plugin/echo", who=None).text == "GET 0"
     assert platform.ask("GET", "/alone", who=None).text == "GET 0"
     for path in ("/alone/", "/alonely", "/gues", "/plugin"):
@@ -74,25 +74,25 @@ def test_its_paths_are_its_own_and_no_others(platform: Platform) -> None:
     assert platform.get("me") == {"name": "ann", "role": "user"}
 
 
-def test_bodies_are_its_own_to_cap_and_to_read(platform: Platform) -> None:
+def test_a_plugin_reads_and_limits_its_own_bodies(platform: Platform) -> None:
     answer = platform.http.post("/plugin/echo", content=b"x" * 3_000_000, headers={"Content-Type": "text/odd"})
     assert answer.text == "POST 3000000"
 
 
-def test_the_door_refuses_foreign_hosts_pages_and_zeros_before_it_is_asked(platform: Platform) -> None:
+def test_the_server_refuses_bad_requests_before_a_plugin_sees_them(platform: Platform) -> None:
     check_problem(platform.http.get("/plugin/echo", headers={"Host": "evil.example"}), 421, "wrong-host")
     check_problem(platform.http.get("/plugin/echo", headers={"Origin": "http://evil.example"}), 403, "wrong-origin")
     check_problem(platform.http.get("/plugin/echo?a=%00"), 400, "bad-request")
 
 
-def test_its_answers_have_the_door_s_headers(platform: Platform) -> None:
+def test_answers_of_a_plugin_have_the_headers_of_the_server(platform: Platform) -> None:
     answer = platform.ask("GET", "/plugin/echo", who=None)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert len(answer.headers["x-request-id"]) == 16
 
 
-def test_it_asks_with_the_rights_of_the_token_it_shows_and_has_none_itself(platform: Platform) -> None:
+def test_a_plugin_has_only_the_rights_of_the_token_it_passes_on(platform: Platform) -> None:
     told = platform.http.get("/plugin/ask?path=/api/v1/me").json()
     assert told["status"] == 401
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
@@ -103,7 +103,7 @@ def test_it_asks_with_the_rights_of_the_token_it_shows_and_has_none_itself(platf
     assert platform.http.get("/plugin/ask?path=/api/v1/config", headers=bearer).json()["status"] == 403
 
 
-def test_it_asks_from_the_address_of_whose_request_it_is(new_platform: Callable[..., Platform]) -> None:
+def test_a_plugin_asks_from_the_address_of_its_client(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(logins_per_minute=2)
     wrong = {"user": "ann", "password": "wrong"}
     inside = [platform.http.post("/plugin/ask?path=/api/v1/login&method=POST", json=wrong).json() for _ in range(2)]
@@ -112,14 +112,14 @@ def test_it_asks_from_the_address_of_whose_request_it_is(new_platform: Callable[
     assert platform.http.post("/api/v1/login", json=wrong).status_code == 429
 
 
-def test_limits_of_a_token_hold_for_it(new_platform: Callable[..., Platform]) -> None:
+def test_limits_of_a_token_hold_for_a_plugin(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(requests_per_s=0.001, requests_burst=2)
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
     told = [platform.http.get("/plugin/ask?path=/api/v1/me", headers=bearer).json()["status"] for _ in range(3)]
     assert told == [200, 200, 429]
 
 
-def test_the_log_says_who_asked_it(platform: Platform) -> None:
+def test_the_log_names_the_user_who_asked_a_plugin(platform: Platform) -> None:
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
     with structlog.testing.capture_logs() as log:
         platform.http.post("/plugin/ask?path=/api/v1/me", headers=bearer)
@@ -131,7 +131,7 @@ def test_the_log_says_who_asked_it(platform: Platform) -> None:
     assert [line["user"] for line in lines] == ["ann", None, None]
 
 
-def test_a_guest_that_falls_is_an_answer(platform: Platform) -> None:
+def test_a_plugin_that_fails_gets_an_error_answer(platform: Platform) -> None:
     answer = platform.ask("GET", "/plugin/fall", who=None)
     assert answer.status_code == 500
     assert "it fell" not in answer.text
@@ -139,7 +139,7 @@ def test_a_guest_that_falls_is_an_answer(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["/api/v1/x/", "/api/", "/metrics", "/healthz"])
-def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path, prefix: str) -> None:
+def test_a_plugin_cannot_take_paths_of_the_server(tmp_path: Path, template: Path, prefix: str) -> None:
     from legato.server.plugins import ServerPlugins
 
     async def nothing(*_: Any) -> None: ...
@@ -153,7 +153,7 @@ def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path,
         ServerPlugins(two, nothing, ())
 
 
-def test_the_settings_name_the_guests() -> None:
+def test_the_settings_choose_the_plugins() -> None:
     from legato.cli.platform.server import find_plugins
 
     assert [plugin.name for plugin in find_plugins(Settings())] == ["wmla", "elasticdl"]

@@ -73,7 +73,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
     assert seen["node/2"] == busy["bens"]
 
 
-def test_who_had_what_when(platform: Platform, busy: dict[str, str]) -> None:
+def test_allocations_show_which_job_had_a_slot_and_when(platform: Platform, busy: dict[str, str]) -> None:
     platform.write(busy["anns"], closed=("node/1",))
     platform.now += 50
 

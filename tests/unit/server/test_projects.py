@@ -140,7 +140,7 @@ def ask_all(platform: Platform, who: str, digits: Any, one: Any, experiment: Any
     return {what: platform.ask(*request, who=who).status_code for what, request in asked.items()}
 
 
-def test_who_may_what(platform: Platform, digits: Any) -> None:
+def test_roles_and_membership_limit_what_users_may_do_in_a_project(platform: Platform, digits: Any) -> None:
     platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)
     platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
     one = define(platform, digits)
@@ -163,7 +163,7 @@ def test_who_may_what(platform: Platform, digits: Any) -> None:
         assert platform.ask("PATCH", f"jobs/{run['id']}", {"priority": 1}, who=who).status_code == want
 
 
-def test_runs_are_seen_through_the_project_alone(platform: Platform) -> None:
+def test_users_see_runs_only_through_the_project(platform: Platform) -> None:
     for name in ("hall", "cell"):
         platform.store.queues.put(Queue(name=name, is_open=False, members=("ann",)), ADMIN, NOW)
     project = make(platform, "projects", name="Closed", queue="cell", members=["ben"])
@@ -205,7 +205,7 @@ def test_users_who_see_a_project_hear_of_its_changes(platform: Platform, digits:
     assert told(from_memory, "ben") == ["definition.create"]
 
 
-def test_who_is_taken_out_hears_of_it_once(platform: Platform, digits: Any) -> None:
+def test_a_removed_member_gets_one_event(platform: Platform, digits: Any) -> None:
     wait_for_memory(platform)
     after = platform.get("events")["after"]
     platform.ask("PATCH", "projects/Digits", {"members": []})
@@ -328,7 +328,7 @@ def test_names_are_taken_once(platform: Platform, digits: Any) -> None:
     assert define(platform, other)["name"] == "CNN"
 
 
-def test_so_many_projects_and_so_much_in_them(new_platform: NewPlatform) -> None:
+def test_the_number_of_projects_and_of_their_parts_is_limited(new_platform: NewPlatform) -> None:
     platform = new_platform(max_projects=2, max_in_project=1)
     digits = make(platform, "projects", **PROJECT)
     make(platform, "projects", name="Two")
@@ -349,7 +349,7 @@ def test_so_many_projects_and_so_much_in_them(new_platform: NewPlatform) -> None
     check_problem(answer, 409, "conflict", "raise max_in_project")
 
 
-def test_what_is_needed_is_not_deleted(platform: Platform, digits: Any) -> None:
+def test_objects_in_use_are_not_deleted(platform: Platform, digits: Any) -> None:
     one = define(platform, digits)
     experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
     (run,) = platform.ask("POST", "experiments/One/runs", {}).json()["items"]

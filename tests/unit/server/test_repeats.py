@@ -11,7 +11,7 @@ from legato.control.records import Queue
 from legato.control.stages import Stage
 
 
-def test_a_run_is_made_once_although_its_experiment_is_gone(platform: Platform) -> None:
+def test_a_repeated_run_is_made_once_after_its_experiment_is_deleted(platform: Platform) -> None:
     project = make(platform, "projects", name="Digits")
     one = define(platform, project, directory="/d")
     experiment = make(platform, f"projects/{project['id']}/experiments", name="First", definitions=[one["id"]])
@@ -31,7 +31,7 @@ def test_a_run_is_made_once_although_its_experiment_is_gone(platform: Platform) 
     assert platform.store.jobs.count() == 1
 
 
-def test_a_job_is_submitted_once_although_its_code_is_gone(platform: Platform) -> None:
+def test_a_repeated_job_is_submitted_once_after_its_code_is_deleted(platform: Platform) -> None:
     code = upload(platform)
     body = {"name": "mnist", "program": ["python3", "train.py"], "framework": "command", "code": code}
     made = platform.ask("POST", "jobs", body, Idempotency_Key="k")
@@ -44,7 +44,7 @@ def test_a_job_is_submitted_once_although_its_code_is_gone(platform: Platform) -
     check_problem(new, 404, "not-found", "not uploaded the code")
 
 
-def test_a_job_is_submitted_once_although_its_queue_is_gone(platform: Platform) -> None:
+def test_a_repeated_job_is_submitted_once_after_its_queue_is_deleted(platform: Platform) -> None:
     platform.store.queues.put(Queue(name="lab"), ADMIN, NOW)
     made = platform.ask("POST", "jobs", JOB | {"queue": "lab"}, Idempotency_Key="k").json()["id"]
     platform.ask("PATCH", f"jobs/{made}", {"queue": "default"})
@@ -53,7 +53,7 @@ def test_a_job_is_submitted_once_although_its_queue_is_gone(platform: Platform) 
     assert (again.status_code, again.json()["id"]) == (200, made)
 
 
-def test_a_clone_is_made_once_although_its_parent_is_gone(platform: Platform) -> None:
+def test_a_repeated_clone_is_made_once_after_its_parent_is_deleted(platform: Platform) -> None:
     platform.lead()
     parent = platform.submit(name="parent")
     made = platform.ask("POST", f"jobs/{parent}/clone", {"priority": 7}, Idempotency_Key="k")

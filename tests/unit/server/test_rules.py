@@ -29,7 +29,7 @@ def test_defaults_are_the_same_everywhere() -> None:
     assert make_rules(Settings()) == Rules()
 
 
-def test_the_page_on_scheduling_tells_these_defaults() -> None:
+def test_the_page_on_scheduling_has_these_defaults() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", PAGE.read_text(), re.MULTILINE)
     told = {name: None if default == "none" else default for name, default in rows}
     assert msgspec.convert(told, Rules, strict=False) == Rules()

@@ -144,7 +144,7 @@ def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the port
 
 
-def test_where_it_listens(tmp_path: Path) -> None:
+def test_the_server_listens_at_the_host_of_the_settings(tmp_path: Path) -> None:
     for host, want in (
         ("127.0.0.1", "http://127.0.0.1:"),
         ("localhost", "http://localhost:"),
@@ -175,13 +175,13 @@ def test_where_it_listens(tmp_path: Path) -> None:
         ("no.such.host.invalid", "is not a host name or address"),
     ],
 )
-def test_where_it_cannot_listen(tmp_path: Path, host: str, told: str) -> None:
+def test_an_unusable_address_is_refused(tmp_path: Path, host: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         listen(make_settings(tmp_path, host=host, port=9))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6 here")
-def test_addresses_of_the_new_kind(tmp_path: Path) -> None:
+def test_the_server_listens_at_ipv6_addresses(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, host="::1")
     try:
         sockets = listen(settings)
@@ -296,7 +296,7 @@ def test_a_damaged_row_of_a_slot_is_put_right_at_the_start(platform: Platform) -
 # ---------------------------------------------------------------- what it says
 
 
-def test_how_it_greets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_prints_its_address_and_first_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_settings(tmp_path)
     monkeypatch.setenv("LEGATO_HOME", str(settings.home_path))
     first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), ("the first start",), is_local=True))
@@ -317,7 +317,7 @@ def test_how_it_greets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_the_first_token_is_shown_at_a_terminal_alone(
+def test_the_first_token_is_shown_only_at_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
     settings = make_settings(tmp_path)
@@ -431,7 +431,7 @@ def test_the_user_who_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path
 
 
 @pytest.mark.parametrize(("host", "want"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("", False)])
-def test_whom_it_lets_in(tmp_path: Path, host: str, want: bool) -> None:
+def test_is_loopback_knows_addresses_that_only_this_machine_reaches(tmp_path: Path, host: str, want: bool) -> None:
     sockets = listen(make_settings(tmp_path, host=host))
     assert is_loopback(sockets) is want
     for opened in sockets:
@@ -475,7 +475,7 @@ def test_the_log_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "failed" in told and "job=j-1" in told and "RuntimeError: a story" in told
 
 
-def test_what_strangers_choose_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_escapes_control_characters_from_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begin_log(make_settings(tmp_path, log_format="text"))
     log = structlog.get_logger("legato.test")
     log.info("request", path="/nobody/\x1b]0;OWNED\x07\nforged", user=["\x1b[2J"])
@@ -490,7 +490,7 @@ def test_what_strangers_choose_commands_no_terminal(tmp_path: Path, capsys: pyte
     assert r"foreign \x1b[2J\u202e" in told
 
 
-def test_as_many_connections_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_raises_its_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = [(1024, 4096)]
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: bounds[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _kind, wanted: bounds.append(wanted))
@@ -506,7 +506,7 @@ def test_as_many_connections_as_the_system_allows(monkeypatch: pytest.MonkeyPatc
         assert bounds[-1] == want
 
 
-def test_the_file_of_a_server_is_taken_away_by_that_server_alone(tmp_path: Path) -> None:
+def test_only_the_server_that_wrote_its_file_removes_it(tmp_path: Path) -> None:
     settings, file = make_settings(tmp_path), tmp_path / SERVER_FILE
     mine, other = ServerFile("http://localhost:1", 1), ServerFile("http://localhost:2", 2)
     with _written(mine, settings):
@@ -536,7 +536,7 @@ def test_a_store_whose_jobs_are_in_another_home(tmp_path: Path) -> None:
     refuse(settings, UsageError, "Cannot schedule the jobs of this store: their directories are in another home")
 
 
-def test_who_has_the_directory_alone_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_server_alone_in_its_directory_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its last server was killed a moment ago, and the clock was set back since."""
     settings = make_settings(tmp_path)
     with open_store(settings.store_url) as store:

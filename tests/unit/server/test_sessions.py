@@ -83,7 +83,7 @@ def test_a_session_begins_with_a_token_and_has_its_own(platform: Platform, brows
     assert begin(platform, {"token": low}).json()["role"] == "viewer", "no user gets more rights"
 
 
-def test_what_begins_no_session(platform: Platform) -> None:
+def test_invalid_bodies_begin_no_session(platform: Platform) -> None:
     secret = platform.secrets["ann"]
     for body in (
         {},
@@ -139,7 +139,7 @@ def test_the_cookie_is_for_tls_alone_where_there_is_tls(new_platform: Callable[.
     assert (gone.value, gone["max-age"], bool(gone["secure"])) == ("", "0", True)
 
 
-def test_who_is_no_proxy_is_not_believed(platform: Platform) -> None:
+def test_forwarded_headers_of_a_client_that_is_no_proxy_are_ignored(platform: Platform) -> None:
     answer = begin(platform, {"token": platform.secrets["ann"]}, X_Forwarded_Proto="https")
     assert not cookie_of(answer)["secure"]
 
@@ -186,7 +186,7 @@ def test_a_change_by_cookie_with_that_value(platform: Platform, browser: Browser
     check_problem(browser.ask("POST", "jobs", JOB, Host="evil.example"), 421, "wrong-host")
 
 
-def test_looking_by_cookie_needs_no_more(browser: Browser) -> None:
+def test_reading_by_cookie_needs_no_csrf_value(browser: Browser) -> None:
     for path in ("jobs", "me", "session", "events?after=now"):
         assert browser.ask("GET", path, csrf=False).status_code == 200
 
@@ -242,7 +242,7 @@ def test_a_session_expires(platform: Platform, browser: Browser) -> None:
     check_problem(browser.ask("POST", "jobs", JOB), 401, "unauthenticated", "expired")
 
 
-def test_a_user_who_may_less_may_less_at_once(platform: Platform, browser: Browser) -> None:
+def test_a_session_loses_the_rights_that_its_user_loses_at_once(platform: Platform, browser: Browser) -> None:
     platform.ask("PATCH", "users/ann", {"role": "viewer"}, who="admin")
     assert browser.ask("GET", "session").json()["role"] == "viewer"
     check_problem(browser.ask("POST", "jobs", JOB), 403, "forbidden")
@@ -311,7 +311,7 @@ def test_a_link_logs_in_once(platform: Platform) -> None:
     assert ("ann", "link.create") in told and ("ann", "link.use") in told
 
 
-def test_a_link_tells_whom_it_logs_in_and_is_not_used_up_by_that(new_platform: Callable[..., Platform]) -> None:
+def test_looking_up_the_user_of_a_link_does_not_use_it_up(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(logins_per_minute=2)
     made = make_code(platform)
 
@@ -327,7 +327,7 @@ def test_a_link_tells_whom_it_logs_in_and_is_not_used_up_by_that(new_platform: C
     check_problem(look("lgc_1"), 429, "too-many-requests")  # guesses count as those of a log-in
 
 
-def test_a_link_is_good_for_an_hour(platform: Platform) -> None:
+def test_a_link_expires_after_an_hour(platform: Platform) -> None:
     code = make_code(platform)["code"]
     platform.now += HOUR_S
     check_problem(begin(platform, {"code": code}), 401, "unauthenticated", "has expired")

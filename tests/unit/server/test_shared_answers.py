@@ -47,7 +47,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() -> None:
+def test_simultaneous_requests_share_an_answer_that_is_kept_for_a_while() -> None:
     async def ask() -> None:
         shared, work = SharedAnswers(keep_s=0.0, num_at_once=9), Work()
         asking = [asyncio.create_task(shared.get("a", 1, work.compute)) for _ in range(20)]
@@ -66,7 +66,7 @@ def test_those_who_ask_at_once_get_one_answer_and_others_get_it_for_a_while() ->
     asyncio.run(ask())
 
 
-def test_who_knows_of_a_change_waits_for_the_old_answer_and_has_a_new_one() -> None:
+def test_a_request_after_a_change_waits_for_the_old_answer_and_gets_a_new_one() -> None:
     async def ask() -> None:
         shared, work = SharedAnswers(keep_s=LIMIT_S, num_at_once=9), Work()
         old = asyncio.create_task(shared.get("a", 1, work.compute))
@@ -79,7 +79,7 @@ def test_who_knows_of_a_change_waits_for_the_old_answer_and_has_a_new_one() -> N
     asyncio.run(ask())
 
 
-def test_so_many_are_computed_at_once() -> None:
+def test_the_number_of_answers_computed_at_once_is_limited() -> None:
     async def ask() -> None:
         shared, work = SharedAnswers(keep_s=LIMIT_S, num_at_once=2), Work()
         asking = [asyncio.create_task(shared.get(number, 1, work.compute)) for number in range(8)]
@@ -120,7 +120,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_a_timeline_is_drawn_once_for_all_who_see_the_same(drawn: list[Any], platform: Platform) -> None:
+def test_users_who_see_the_same_share_one_timeline(drawn: list[Any], platform: Platform) -> None:
     asyncio.run(wait_until(lambda: platform.services.feed.last == platform.store.events.read_last_seq()))
     with ThreadPoolExecutor(8) as asking:
         told = list(asking.map(lambda who: platform.get("timeline", who=who), ["admin", "eye"] * 8))

@@ -49,7 +49,7 @@ def plan(platform: Platform, *queues: dict[str, Any], who: str = "admin") -> Any
     return platform.ask("POST", "queues/plan", {"queues": queues}, who=who)
 
 
-def test_what_other_queues_would_mean(platform: Platform, two: dict[str, str]) -> None:
+def test_a_plan_shows_the_effects_of_other_queues(platform: Platform, two: dict[str, str]) -> None:
     told = plan(platform, {"name": "night", "weight": 1}).json()
     assert told["effects"] == [
         {"job": two["anns"], "title": "ann/first", "before": 1, "after": 2},
@@ -76,7 +76,7 @@ def test_a_queue_as_it_is_listed_may_be_given_back(platform: Platform, two: dict
     assert plan(platform, queue | {"members": ["nobody"]}).json()["effects"] == []
 
 
-def test_what_cannot_be_planned(platform: Platform, two: dict[str, str]) -> None:
+def test_plans_of_users_and_of_invalid_queues_are_refused(platform: Platform, two: dict[str, str]) -> None:
     for who in ("ann", "eye"):
         check_problem(plan(platform, {"name": "night"}, who=who), 403, "forbidden")
     for queues in (

@@ -61,7 +61,7 @@ def test_made_up_tokens_do_not_reach_the_store_without_end(queries: tuple[Platfo
     assert len(asked) == 3, "the bound of the address comes before the store"
 
 
-def test_what_cannot_be_a_token_is_refused_without_the_store(queries: tuple[Platform, list[str]]) -> None:
+def test_malformed_tokens_are_refused_without_the_store(queries: tuple[Platform, list[str]]) -> None:
     platform, asked = queries
     wrong = ("lgt_1", make_up(1).upper(), "eyJhbGciOi.J9.x", make_up(1)[:-1])
     assert [show(platform, secret) for secret in wrong] == [401, 401, 401, 429]
@@ -133,7 +133,7 @@ def test_the_store_is_asked_once_a_second(platform: Platform, monkeypatch: pytes
         (lambda platform, _: platform.ask("PATCH", "users/ann", {"role": "viewer"}, who="admin"), "viewer"),
     ],
 )
-def test_what_is_taken_away_is_gone_at_once(platform: Platform, take_away: Act, role: str | None) -> None:
+def test_rights_that_are_taken_away_are_gone_at_once(platform: Platform, take_away: Act, role: str | None) -> None:
     token = platform.get("tokens")["items"][0]["id"]
     assert platform.get("me")["role"] == "user"
     assert take_away(platform, token).status_code in (200, 204)
@@ -143,7 +143,7 @@ def test_what_is_taken_away_is_gone_at_once(platform: Platform, take_away: Act, 
         assert platform.get("me")["role"] == role
 
 
-def test_what_another_server_took_away_is_gone_within_a_second(platform: Platform) -> None:
+def test_rights_that_another_server_took_away_are_gone_within_a_second(platform: Platform) -> None:
     assert platform.get("me")["name"] == "ann"
     platform.store.accounts.change("ann", ADMIN, NOW, is_disabled=True)
     platform.now += KEPT_S
@@ -171,7 +171,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(
     check_problem(platform.ask("GET", "me"), 401, "unauthenticated", "it was revoked")
 
 
-def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_cache, "_MAX_TOKENS", 3)
     known, asker = TokenCache[Asker](), Asker("ann", Role.USER)
     for key in "abcda":

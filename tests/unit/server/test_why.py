@@ -54,7 +54,7 @@ def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: P
     assert "Each step has 100 micro-batches, enough for 100 workers; its maximum is 2." in told
 
 
-def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
+def test_moves_name_the_job_that_got_the_slot(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)
     platform.start(job, "node/0", "node/1")
@@ -73,7 +73,7 @@ def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
     )
 
 
-def test_slots_that_it_left_before_explain_nothing_once_it_has_what_it_may(platform: Platform) -> None:
+def test_former_slots_explain_nothing_once_a_job_has_its_maximum(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)
     platform.start(job, "node/0", "node/1")
@@ -97,7 +97,7 @@ def test_slots_that_it_left_before_explain_nothing_once_it_has_what_it_may(platf
     assert explain() == ([], False), "it may have 1 and has 1"
 
 
-def test_of_a_job_that_the_user_may_not_see_only_its_title_is_shown(platform: Platform) -> None:
+def test_explain_shows_only_the_title_of_a_hidden_job(platform: Platform) -> None:
     platform.lead()
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
     hidden = platform.submit("ben", name="hidden", queue="closed")
@@ -128,7 +128,7 @@ def test_jobs_that_want_nothing_more(platform: Platform) -> None:
     assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It gets no slots until a user resumes it."
 
 
-def test_a_paused_job_tells_of_its_pause_and_of_nothing_before_it(platform: Platform) -> None:
+def test_explain_shows_only_the_pause_of_a_paused_job(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)
     platform.start(job, "node/0", "node/1")
@@ -158,7 +158,7 @@ def test_a_paused_job_tells_of_its_pause_and_of_nothing_before_it(platform: Plat
     assert not any("pause freed" in sentence for sentence in platform.get(f"jobs/{job}/explain")["sentences"])
 
 
-def test_so_many_decisions_as_asked_for(platform: Platform) -> None:
+def test_explain_shows_as_many_decisions_as_the_limit(platform: Platform) -> None:
     platform.lead()
     job = platform.submit()
     for number in range(5):
@@ -172,7 +172,7 @@ def test_so_many_decisions_as_asked_for(platform: Platform) -> None:
 # ---------------------------------------------------------------- plan
 
 
-def test_what_would_happen(platform: Platform) -> None:
+def test_a_plan_shows_what_the_scheduler_would_do(platform: Platform) -> None:
     platform.lead()
     plan = platform.ask("POST", "plan", JOB | {"max_workers": 4}).json()
     assert plan == {
