@@ -143,8 +143,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if not self.heartbeat_interval_s * 2 <= self.heartbeat_limit_s:
             raise UsageError(
-                f"Cannot run job '{self.name}': heartbeat_limit_s={self.heartbeat_limit_s} is too short for one lost "
-                f"heartbeat every {self.heartbeat_interval_s} s. Make it at least twice heartbeat_interval_s."
+                f"Cannot run job '{self.name}': heartbeat_limit_s={self.heartbeat_limit_s} is too short: a "
+                f"heartbeat comes every {self.heartbeat_interval_s} s, and one may be lost. Make it at "
+                "least twice heartbeat_interval_s."
             )
         if self.checkpoint_every is not None and not _EVERY.fullmatch(self.checkpoint_every):
             raise UsageError(

@@ -80,7 +80,9 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
     job.record(kind, f"{reason}; {told}", worker, "error", detail or None)
     left = len(job.wanted)
     if left < job.spec.min_workers and not job.ending:
-        fail(job, f"{left} workers can be started, below the minimum of {job.spec.min_workers}: {reason}")
+        fail(
+            job, f"the job can use only {left} of its slots, fewer than its minimum of {job.spec.min_workers}: {reason}"
+        )
 
 
 def _find_spare(job: JobFacts) -> int | None:
@@ -170,7 +172,7 @@ def conclude(job: JobFacts) -> None:
     if job.state is JobState.FAILING:
         _end(job, JobState.FAILED, job.end_reason)
     elif job.closed and _needs_all(job) and (missing := _missing_ends(job)):
-        fail(job, f"{missing}; it trains nothing with Legato, so each worker must run to the end")
+        fail(job, f"{missing}; the program trains nothing with Legato, so each worker must run to its end")
         _end(job, JobState.FAILED, job.end_reason)
     elif job.closed:
         _end_succeeded(job)

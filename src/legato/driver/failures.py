@@ -44,7 +44,7 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
                 job.closed = True
             job.record("left", f"worker {worker.number} exited after finishing", worker)
         case WorkerPhase.FINISHED:
-            note_death(job, worker, f"{describe_exit(exit_code, reason)} after finishing, before its end")
+            note_death(job, worker, f"{describe_exit(exit_code, reason)} during its exit, after its program finished")
         case _:
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
             note_death(job, worker, how, is_explained=bool(reason))

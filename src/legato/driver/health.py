@@ -130,8 +130,8 @@ def _judge_idleness(job: JobFacts, worker: Worker) -> str | None:
         if idle_s < 2 * limit_s:
             return None
         return (
-            f"has made no progress for {idle_s:.0f} s, as all workers of its view; it is of an earlier release of "
-            "Legato, which does not say whether it waits for others: its program hangs"
+            f"has made no progress for {idle_s:.0f} s, and neither has any other worker of its view, so its program "
+            "hangs. It runs an earlier release of Legato, which does not report whether it waits for others"
         )
     if idle_s < limit_s:
         return None

@@ -149,7 +149,7 @@ class Causes:
         """
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
             others = _without(peers.claims, claim)
-            return Cause(f"its minimum{among}, shared with {names(others, len(peers.claims) - 1)}", ids(others))
+            return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
         kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)

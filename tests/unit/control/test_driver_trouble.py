@@ -311,7 +311,10 @@ def test_a_driver_that_does_not_answer_is_reported_until_it_does() -> None:
         assert platform.reasons == ["its workers train"], "a short silence is no news"
         platform.world.drivers.hang(job)
         await platform.wait(20.0, job)
-        assert platform.job(job).reason == "its workers train; but its driver does not answer: its process lives"
+        assert (
+            platform.job(job).reason
+            == "its workers train; but its driver does not answer, although its process still runs"
+        )
         platform.world.drivers.wake(job)
         await platform.wait(3.0, job)
         assert platform.job(job).reason == "its workers train"
@@ -330,7 +333,7 @@ def test_a_driver_that_never_answers_again_is_replaced_and_nothing_is_done_twice
         await platform.wait(15.0, job)
         assert len(platform.starts) == 2
         but = "its workers train; but its driver"
-        silent = f"{but} does not answer: its process lives"
+        silent = f"{but} does not answer, although its process still runs"
         assert platform.reasons == [silent, f"{but} did not answer and was killed", "its workers train"]
         await platform.wait(300.0)
         assert platform.job(job).stage is Stage.SUCCEEDED

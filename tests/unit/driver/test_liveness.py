@@ -235,7 +235,7 @@ def test_a_worker_of_an_earlier_release_is_fenced_when_nothing_has_happened_for_
     world.calm(12)
     (fenced,) = kinds(world, "fenced")
     assert fenced.worker == 0
-    assert "it is of an earlier release of Legato, which does not say whether it waits for others" in fenced.reason
+    assert "It runs an earlier release of Legato, which does not report whether it waits for others" in fenced.reason
     world.bodies[1].is_waiting = False
     world.check_at_peace()
 

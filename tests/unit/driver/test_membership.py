@@ -1114,7 +1114,7 @@ def test_a_job_below_its_minimum_uses_another_slot_of_its_own_before_it_fails() 
         "slot 1 is given up, and slot 2 is used in its place",
         "slot 2 is given up",
     ]
-    assert "below the minimum of 2" in kinds(world, "failed")[0].reason, "there is no other slot left"
+    assert "fewer than its minimum of 2" in kinds(world, "failed")[0].reason, "there is no other slot left"
 
 
 def test_a_new_driver_knows_how_many_workers_can_help() -> None:

@@ -104,7 +104,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         ),
         (
             rested(6, [make_job("u/a", 6, min_workers=4), make_job("u/b", 6)]),
-            {"a": "4 of up to 6 slots: its minimum, shared with u/b"},
+            {"a": "4 of up to 6 slots: its minimum, next to u/b"},
         ),
         (
             rested(3, [make_job("u/a", 4, num_micro_batches=4)]),

@@ -123,7 +123,7 @@ def scale(
 def stop(
     job: AnyJob, now: Now = False, wait: WaitOption = False, local: LocalOption = False, server: ServerOption = None
 ) -> None:
-    """Stop a job after the current step, with a checkpoint. A job of a platform cannot be resumed: pause it instead."""
+    """Stop a job after the current step, with a checkpoint. On a platform, a stopped job cannot resume: pause it."""
     found = find(job, local=local, server=server)
     if found is None:
         if wait:

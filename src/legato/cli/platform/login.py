@@ -152,7 +152,7 @@ def servers(output: OutputOption = Output.table) -> None:
 def use(
     server: Annotated[str, typer.Argument(metavar="NAME", help="Name of the server.", autocompletion=complete_servers)],
 ) -> None:
-    """Choose the current platform, which commands use."""
+    """Choose the current platform. Commands without --server go to it."""
     from legato.client.servers import find_file, read_known, write_known
 
     file = find_file()

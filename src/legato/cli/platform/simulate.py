@@ -102,7 +102,7 @@ def simulate(
     ] = None,
     fair_finish: Annotated[
         float | None,
-        _seconds("the time that a job has less than its fair share before it goes before others", 60, _OFF),
+        _seconds("the time below its fair share after which a job goes before others", 60, _OFF),
     ] = None,
     worker_start: Annotated[float, _seconds("the time from the start of a worker until it takes part", 3)] = 3.0,
     resize_pause: Annotated[

@@ -33,6 +33,7 @@ _LIMITS_S: Final = {
 }
 _MAX_LENGTH: Final = 500
 _BUT: Final = "; but its driver "
+_STILL_RUNS: Final = ", although its process still runs"
 
 
 class DriverFailures(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +125,9 @@ class DriverFailures(msgspec.Struct, frozen=True, kw_only=True):
                 died = f"died: {report.trouble or 'it gave no reason'}"
                 return (died if self.killed_at is None else "did not answer and was killed") + tried
             case DriverState.SILENT if silent_s >= _SILENT_S:
-                return f"does not answer: {report.trouble or 'its process lives'}"
+                return f"does not answer{f': {report.trouble}' if report.trouble else _STILL_RUNS}"
             case DriverState.STARTING if silent_s >= _SLOW_S:
-                return f"has not answered yet: {report.trouble or 'its process lives'}"
+                return f"has not answered yet{f': {report.trouble}' if report.trouble else _STILL_RUNS}"
         return None
 
     def describe_end(self, report: DriverReport) -> str:

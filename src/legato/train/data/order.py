@@ -169,7 +169,9 @@ class Order:
     def samples(self, key: Key) -> Indices:
         """Return the sample numbers of one micro-batch."""
         if not 0 <= key.index < self.num_micro_batches_of(key.step):
-            raise IndexError(f"step {key.step} has {self.num_micro_batches_of(key.step)} micro-batches: no {key.index}")
+            raise IndexError(
+                f"step {key.step} has {self.num_micro_batches_of(key.step)} micro-batches: none has index {key.index}"
+            )
         size = self.layout.micro_batch_size
         start = key.step * self.layout.global_batch_size + key.index * size
         stop = min(start + size, self.num_samples)
@@ -189,7 +191,7 @@ class Order:
 
     def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
-            raise IndexError(f"an epoch has {self.num_steps} steps: no {step}")
+            raise IndexError(f"an epoch has {self.num_steps} steps: none has index {step}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_permutations": {}}

@@ -361,8 +361,9 @@ class Run:
         session = self._session
         if session.turn.is_open and not session.turn.stepped:
             raise ProgramError(
-                "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
-                "turns. Call it under `if run.stepped:`, or outside of the loop over batches."
+                "run.evaluate was called in a turn of the loop that completes no step. These turns differ between "
+                "workers, but all must evaluate together. Call it under `if run.stepped:`, or outside of the "
+                "loop over batches."
             )
         known = self._fast_forward.recall_evaluation()
         if known is not None:

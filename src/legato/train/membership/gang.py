@@ -89,9 +89,10 @@ class Gang:
             self._sleep(_POLL_S)
         if len(found) > self._num_workers:
             raise LegatoError(
-                f"A worker of this job is gone, and worker {found[-1]} has come in its place. The {self._num_workers} "
-                "workers of such a program begin together or not at all, so the job ends here. The events of the job "
-                "say how the worker was lost. Submit the job again; such a program must save its own state."
+                f"A worker of this job is gone, and worker {found[-1]} has come in its place. But the program is "
+                f"not elastic: its {self._num_workers} workers begin together or not at all, so the job ends here. The "
+                "events of the job say how the worker was lost. Submit the job again; to continue where it was, the "
+                "program must save its own state."
             )
         addresses = [(self._directory / f"come-{number}").read_text() for number in found]
         return Seat(found.index(self._worker), tuple(addresses))

@@ -176,9 +176,9 @@ class StepReducer:
         if not self._active:
             if self._is_turn_over:
                 raise ProgramError(
-                    f"A backward pass reached parameters after the {self._num_backwards} of this turn. Say how many "
-                    "there are: legato.elastic(num_backwards=...). With reentrant activation checkpointing call "
-                    "run.backward(loss) instead of loss.backward()."
+                    f"A backward pass reached parameters after the {self._num_backwards} expected backward passes of "
+                    "this turn of the loop. Say how many there are: legato.elastic(num_backwards=...). With "
+                    "reentrant activation checkpointing call run.backward(loss) instead of loss.backward()."
                 )
             return
         if not self._callback_queued and not self._in_backward:

@@ -531,8 +531,9 @@ def _regroup(
         known = unprepared[place] if place < len(unprepared) else {}
         if any(index == _UNPREPARED and at not in known for at, index in enumerate(members)):
             raise CheckpointError(
-                f"Group {place} of the {type(optimizer).__name__} holds a frozen parameter of no prepared model in the "
-                "saved state, but not in this program. Pass the module that holds it to run.prepare."
+                f"In the saved state, group {place} of the {type(optimizer).__name__} holds a frozen parameter that "
+                "belongs to no prepared model; in this program it does not. Pass the module that holds it to "
+                "run.prepare."
             )
         held = [known[at] if index == _UNPREPARED else parameters[index] for at, index in enumerate(members)]
         if place == len(own):
