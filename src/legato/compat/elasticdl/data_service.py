@@ -27,7 +27,7 @@ from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic, r
 from legato.compat.elasticdl.stream import Record, Stream
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError
-from legato.train.data.seeds import seed_sample
+from legato.train.data.seeds import seed_samples
 
 
 class DataShardService:
@@ -186,7 +186,7 @@ class DataShardService:
             return None
         first, self._current = self._shards.popleft()
         # The random numbers of the data set for these records depend on nothing else.
-        seed_sample(self._seed, first.epoch, first.index)
+        seed_samples(self._seed, first.epoch, first.index)
         return self._current
 
     def get_task(self, task_type: int | None = None) -> HistoricTask:  # noqa: ARG002 - a service has tasks of one type
@@ -283,7 +283,7 @@ class RecordIndexService(DataShardService):
         if record is None:
             raise StopIteration
         # The random numbers of the data set for this record depend on nothing else.
-        seed_sample(self._seed, record.epoch, record.index)
+        seed_samples(self._seed, record.epoch, record.index)
         return record.index
 
     def record_index_gen(self) -> Iterator[int]:

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 
 from legato.core.errors import DataError
 from legato.train.data.order import Indices, Key, Order
-from legato.train.data.seeds import seed_sample
+from legato.train.data.seeds import seed_samples
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
 
@@ -35,10 +35,10 @@ class FetchError(Exception):
 class Fetcher:
     """Makes the batch of a key.
 
-    * Generators are seeded by (seed, epoch, sample number) before each ``dataset[i]``; ``collate_fn`` continues with
-    the
-      state that the last sample left.
-    * A data set with ``__getitems__`` gets the whole micro-batch, seeded once by its first sample.
+    * The generators are seeded once, by (seed, epoch, number of the first sample). The samples draw one by one;
+      ``collate_fn`` continues with the state that the last sample left. Seeding for every sample would cost several
+      times as much as loading a small one.
+    * A data set with ``__getitems__`` gets the whole micro-batch.
     * A `TensorDataset`, or a `Subset` of one, with the default collation is indexed as a whole: the same bytes and the
       same layout in memory as sample by sample, many times faster.
 
@@ -84,7 +84,7 @@ class Fetcher:
 
     def _fetch_many(self, key: Key, samples: Indices) -> list[Any]:
         numbers = samples.tolist()
-        seed_sample(self.seed, key.epoch, numbers[0])
+        seed_samples(self.seed, key.epoch, numbers[0])
         try:
             items: list[Any] = self.dataset.__getitems__(numbers)  # type: ignore[attr-defined]
         except Exception as error:
@@ -94,13 +94,14 @@ class Fetcher:
         return items
 
     def _fetch_each(self, key: Key, samples: Indices) -> list[Any]:
-        items = []
-        for number in samples.tolist():
-            seed_sample(self.seed, key.epoch, number)
-            try:
-                items.append(self.dataset[number])
-            except Exception as error:
-                raise FetchError(f"sample {number} raised {told(error)}") from error
+        numbers, dataset = samples.tolist(), self.dataset
+        items: list[Any] = []
+        seed_samples(self.seed, key.epoch, numbers[0])
+        try:
+            for number in numbers:
+                items.append(dataset[number])  # noqa: PERF401 - the number of items names the sample that failed
+        except Exception as error:
+            raise FetchError(f"sample {numbers[len(items)]} raised {told(error)}") from error
         return items
 
 

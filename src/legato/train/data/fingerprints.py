@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from legato.core.errors import DataError
 from legato.train.data.order import Layout
-from legato.train.data.seeds import seed_sample, untouched
+from legato.train.data.seeds import seed_samples, untouched
 
 
 def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[str, str]:
@@ -28,9 +28,13 @@ def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[s
 def hashing() -> dict[str, str]:
     """Return what must be equal in all workers that train at the same time, but may differ in the next run.
 
-    The order of a set depends on the hashes of texts, and a program may depend on that order.
+    The order of a set depends on the hashes of texts, and a program may depend on that order. Workers of an earlier
+    release seed the generators for each sample.
     """
-    return {"hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16]}
+    return {
+        "hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16],
+        "seeding of samples": "per micro-batch",
+    }
 
 
 def num_samples_of(dataset: Dataset[Any]) -> int:
@@ -73,7 +77,7 @@ def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
             f"The data set ({kind}) gives another sample 0 when it is read again with the same random seeds: it draws "
             "from a generator of its own, counts its calls or reads a clock. So what is trained would depend on which "
             "worker reads which sample. Draw from the global generators of torch, NumPy or Python, which Legato seeds "
-            "for each sample, or from a generator made of the sample's index; or give up equal results with "
+            "for each micro-batch, or from a generator made of the sample's index; or give up equal results with "
             'legato.elastic(reduction="fast").'
         )
     return kind
@@ -81,7 +85,7 @@ def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
 
 def _first_sample(dataset: Dataset[Any], seed: int) -> str:
     with untouched():
-        seed_sample(seed, 0, 0)
+        seed_samples(seed, 0, 0)
         try:
             return _digest(dataset[0])
         except Exception:  # noqa: BLE001 - it is reported, with its sample, when the sample is trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
@@ -35,7 +36,10 @@ def derive(tag: int, *places: int) -> int:
     >>> derive(1, 7, 0) == derive(1, 7, 0), derive(1, 7, 0) == derive(1, 0, 7), derive(1, 7) == derive(2, 7)
     (True, False, False)
     """
-    state = mix64((tag + GAMMA) & MASK)
-    for place in places:
-        state = mix64(((state ^ (place & MASK)) + GAMMA) & MASK)
-    return state
+    if not places:
+        return mix64((tag + GAMMA) & MASK)
+    return mix64(((_derive_start(tag, *places[:-1]) ^ (places[-1] & MASK)) + GAMMA) & MASK)
+
+
+# Micro-batches follow one another with the same first numbers.
+_derive_start = lru_cache(maxsize=64)(derive)

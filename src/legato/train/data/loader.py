@@ -20,7 +20,6 @@ from legato.train import torch_private
 from legato.train.data.fetch import Collate, Fetcher, FetchError, render_failure
 from legato.train.data.loader_processes import Failure, LoaderProcesses
 from legato.train.data.order import Key, Order
-from legato.train.data.seeds import untouched
 
 
 def no_fds() -> tuple[int, ...]:
@@ -31,9 +30,9 @@ def no_fds() -> tuple[int, ...]:
 class Loader:
     """Loads the micro-batches of the given keys. For use by one thread.
 
-    Batches do not depend on ``num_workers``, on ``prefetch_factor`` or on the process that loads them, and loading does
-    not change the random state of this process. There are no loading threads: all threads of a process share its random
-    generators, so a thread could not give a sample its own random numbers.
+    Batches do not depend on ``num_workers``, on ``prefetch_factor`` or on the process that loads them. Loading in this
+    process sets its random generators, so seed them before the program draws again. There are no loading threads: all
+    threads of a process share its random generators, so a thread could not give a micro-batch its own random numbers.
 
     Args:
         dataset: map-style; may change between two passes, see `begin_pass`.
@@ -137,10 +136,7 @@ class Loader:
 
     def _fetch_here(self, key: Key) -> Any:
         try:
-            if not self._fetcher.draws:
-                return self._fetcher(key)
-            with untouched():
-                return self._fetcher(key)
+            return self._fetcher(key)
         except FetchError as failed:
             raise self._error(key, str(failed)) from failed.__cause__
 

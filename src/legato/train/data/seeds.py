@@ -5,7 +5,7 @@ time with a 64-bit number that is a pure function of the job's seed and of the p
 
 * once per process before the model is built (`seed_job`),
 * before the forward pass of every micro-batch (`seed_micro_batch`),
-* before every sample is read from the data set (`seed_sample`).
+* before the samples of a micro-batch are read from the data set (`seed_samples`).
 
 All three set the global generators of Python (``random``), NumPy (legacy ``numpy.random``, with the low 32 bits of the
 seed, because its wide seeding is five times slower; only if NumPy is loaded), torch on the CPU, and torch on the
@@ -44,9 +44,15 @@ def seed_micro_batch(seed: int, step: int, index: int) -> None:
     _set_generators(derive(MICRO_BATCH, seed, step, index))
 
 
-def seed_sample(seed: int, epoch: int, index: int) -> None:
-    """Seed all generators for reading (and augmenting) sample ``index`` of the data set in an epoch."""
-    _set_generators(derive(SAMPLE, seed, epoch, index))
+def seed_samples(seed: int, epoch: int, first: int) -> None:
+    """Seed all generators for reading (and augmenting) the samples of a micro-batch, one after the other.
+
+    Args:
+        seed: of the job.
+        epoch: from 0.
+        first: number of the micro-batch's first sample in the data set.
+    """
+    _set_generators(derive(SAMPLE, seed, epoch, first))
 
 
 def _set_generators(number: int) -> None:

@@ -149,20 +149,35 @@ def test_processes_may_be_spawned() -> None:
     assert load(Augmented(12), 1, multiprocessing_context="spawn") == load(Augmented(12), 0)
 
 
-def test_augmentation_depends_on_sample_and_epoch_alone() -> None:
-    def drawn(layout: Layout, shuffle: bool, epoch: int) -> dict[int, Any]:
-        order = Order(40, layout, seed=3, shuffle=shuffle)
+def test_augmentation_depends_on_the_micro_batch_and_epoch_alone() -> None:
+    order = Order(40, LAYOUT, seed=3)
+
+    def drawn(keys: list[Key]) -> dict[Key, Any]:
         loader = Loader(Augmented(), order, seed=3, collate_fn=list)
-        loader.follow(iter([key._replace(epoch=epoch) for key in keys_of(order)]))
-        return {item["index"]: flat(item["drawn"]) for _, batch in take_all(loader) for item in batch}
+        loader.follow(iter(keys))
+        return {key: flat([item["drawn"] for item in batch]) for key, batch in take_all(loader)}
 
-    want = drawn(Layout(8, 4), True, epoch=1)
-    assert drawn(Layout(20, 5), False, epoch=1) == want
-    assert drawn(Layout(8, 4), True, epoch=2) != want
+    keys = keys_of(order, num_epochs=2)
+    want = drawn(keys)
+    assert drawn(keys[::-3]) == {key: want[key] for key in keys[::-3]}
+    numbers = [leaf for leaves in want.values() for leaf in leaves if isinstance(leaf, float)]
+    assert len(set(numbers)) == len(numbers) == 80, "each sample of each epoch has its own"
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_loading_leaves_the_random_state_alone(num_workers: int) -> None:
+@pytest.mark.parametrize("kind", [Augmented, Batched])
+def test_the_generators_are_seeded_once_for_a_micro_batch(
+    kind: type[Augmented], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr("legato.train.data.seeds._set_generators", seeded.append)
+    order = Order(40, LAYOUT, seed=3)
+    loader = Loader(kind(), order, seed=3)
+    loader.follow(iter(keys_of(order)))
+    list(take_all(loader))
+    assert len(set(seeded)) == len(seeded) == 10
+
+
+def test_loader_processes_leave_the_random_state_of_the_trainer_alone() -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
@@ -170,7 +185,7 @@ def test_loading_leaves_the_random_state_alone(num_workers: int) -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
-    load(Augmented(), num_workers)
+    load(Augmented(), 2)
     assert (random.random(), np.random.rand(), torch.rand(()).item()) == want
 
 

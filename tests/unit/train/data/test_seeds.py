@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.train.data.hashing import JOB, MASK, MICRO_BATCH, SAMPLE, derive, mix64
-from legato.train.data.seeds import seed_job, seed_micro_batch, seed_sample, untouched
+from legato.train.data.seeds import seed_job, seed_micro_batch, seed_samples, untouched
 
 
 def draw() -> tuple[float, float, float, float]:
@@ -19,7 +19,7 @@ def draw() -> tuple[float, float, float, float]:
 
 
 def test_every_generator_is_set() -> None:
-    for seed in (lambda: seed_job(3), lambda: seed_micro_batch(3, 5, 1), lambda: seed_sample(3, 5, 1)):
+    for seed in (lambda: seed_job(3), lambda: seed_micro_batch(3, 5, 1), lambda: seed_samples(3, 5, 1)):
         seed()
         first = draw()
         draw()
@@ -32,7 +32,7 @@ def test_every_generator_is_set() -> None:
 def test_neighbouring_places_have_nothing_in_common() -> None:
     drawn = set()
     for place in product(range(4), range(4), range(4)):
-        for seed in (seed_micro_batch, seed_sample):
+        for seed in (seed_micro_batch, seed_samples):
             seed(*place)
             drawn.update(draw()[:3])
     assert len(drawn) == 4**3 * 2 * 3
@@ -67,6 +67,6 @@ def test_untouched_gives_the_generators_back() -> None:
     with untouched():
         want = draw()
     with untouched():
-        seed_sample(9, 9, 9)
+        seed_samples(9, 9, 9)
         draw()
     assert draw() == want
