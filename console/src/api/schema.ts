@@ -1274,7 +1274,7 @@ export interface paths {
         };
         /**
          * Get Version
-         * @description Return the version of Legato, and the versions of its REST interface.
+         * @description Return the version of Legato, the versions of its REST interface, and the version of Python.
          */
         get: operations["get_version"];
         put?: never;
@@ -2456,11 +2456,17 @@ export interface components {
         };
         /**
          * Version
-         * @description The version of Legato on the server. ``api``: the versions of the REST interface that it offers.
+         * @description The version of Legato on the server.
+         *
+         *         Args:
+         *             api: the versions of the REST interface that it offers.
+         *             python: the version of Python that runs the jobs' scripts, such as ``3.11``. None: the server is too old to say.
          */
         Version: {
             version: string;
             api: string[];
+            /** @default null */
+            python: string | null;
         };
         /**
          * Page[AuditEntry]

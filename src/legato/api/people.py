@@ -95,7 +95,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """The version of Legato on the server. ``api``: the versions of the REST interface that it offers."""
+    """The version of Legato on the server.
+
+    Args:
+        api: the versions of the REST interface that it offers.
+        python: the version of Python that runs the jobs' scripts, such as ``3.11``. None: the server is too old to say.
+    """
 
     version: str
     api: tuple[str, ...]
+    python: str | None = None

@@ -204,6 +204,7 @@ def run(
     if not script.is_file():
         what = "it is a directory" if script.is_dir() else "there is no such file"
         raise UsageError(f"Cannot run '{program}': {what}. Name the Python script to train with.")
+    driving.check_syntax(script)
     handed = list(arguments or ())
     if handed[:1] == ["--"]:
         del handed[0]

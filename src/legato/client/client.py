@@ -23,7 +23,8 @@ from legato.client.pool import PoolCalls
 from legato.client.projects import ProjectCalls
 from legato.client.servers import Server, find_server
 from legato.client.submission import JobOptions, check_options, prepare
-from legato.core.errors import NotFound
+from legato.core.errors import NotFound, UsageError
+from legato.system.scripts import PYTHON, find_syntax_error
 
 if TYPE_CHECKING:
     from legato.client.packing import Packed
@@ -128,6 +129,8 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             UsageError: the job cannot be submitted; the message says what to change.
         """
         prepared = prepare(program, arguments, options, code=code, directory=directory)
+        if prepared.script is not None:
+            self._check_syntax(program, prepared.script)
         if prepared.packed is not None:
             self.upload(prepared.packed, before_upload)
         return self._submit(prepared.fields, prepared.packed, key or uuid.uuid4().hex)
@@ -228,6 +231,13 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             overwrite: replace an existing file.
         """
         return download_code(self._line, sha256, Path(to), is_overwriting=overwrite)
+
+    def _check_syntax(self, program: object, script: Path) -> None:
+        """Raise UsageError if a script has a syntax error for the Python of the server."""
+        error = find_syntax_error(script)
+        # Another version of Python may accept the script.
+        if error is not None and self.version().python == PYTHON:
+            raise UsageError(f"Cannot submit '{program}': it has a syntax error.\n{error}")
 
     def _submit(self, fields: dict[str, Any], packed: Packed | None, key: str) -> Job:
         headers = {"Idempotency-Key": key}

@@ -64,10 +64,15 @@ class JobOptions(TypedDict, total=False):
 
 
 class Prepared(NamedTuple):
-    """A submission, and the code to upload before it. ``packed`` None: there is no code to upload."""
+    """A submission, and the code to upload before it.
+
+    ``packed`` None: there is no code to upload. ``script``: the Python script in that code that the job runs. None:
+    there is none, or it is not known.
+    """
 
     fields: dict[str, Any]
     packed: Packed | None
+    script: Path | None = None
 
 
 def prepare(
@@ -118,14 +123,16 @@ def prepare(
         return Prepared({**fields, "program": [str(program), *words], "code": code}, None)
     if not is_script:
         # Only the framework knows which of the words are files.
-        packed = pack(_find_current_directory(str(program)) if code is None else Path(code), max_bytes=_MAX_CODE_BYTES)
-        return Prepared({**fields, "program": [str(program), *words], "code": packed.sha256}, packed)
+        top = _find_current_directory(str(program)) if code is None else Path(code)
+        packed = pack(top, max_bytes=_MAX_CODE_BYTES)
+        own = top / program if str(program) in packed.names and str(program).endswith(_PYTHON) else None
+        return Prepared({**fields, "program": [str(program), *words], "code": packed.sha256}, packed, own)
     folder, script = _find_folder(Path(program), None if code is None else Path(code))
     _check_python(folder / script)
     packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
     if script not in packed.names:
         raise UsageError(f"Cannot submit '{program}': {explain_absence(folder, script)}")
-    return Prepared({**fields, "program": [script, *words], "code": packed.sha256}, packed)
+    return Prepared({**fields, "program": [script, *words], "code": packed.sha256}, packed, folder / script)
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -210,6 +210,23 @@ def test_run_refuses_in_one_line_before_anything_starts(
     assert [path.name for path in (home / "jobs").iterdir()] == ["alpha"]
 
 
+@pytest.mark.parametrize("command", ["run", "verify"])
+def test_a_syntax_error_is_shown_as_python_shows_it_before_anything_starts(
+    command: str, script: str, home: Path, driven: dict[str, Any]
+) -> None:
+    Path(script).write_text("import legato\nfor epoch in range(3)\n    pass\n")
+    code, out, err = call(command, script)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "legato: Cannot run 'my train.py': it has a syntax error.",
+        '  File "my train.py", line 2',
+        "    for epoch in range(3)",
+        "                         ^",
+        "SyntaxError: expected ':'",
+    ]
+    assert driven == {} and not home.exists()
+
+
 def test_a_job_that_runs_already_is_not_reported_as_resumed(
     script: str, tmp_path: Path, driven: dict[str, Any], running: JobDirectory
 ) -> None:

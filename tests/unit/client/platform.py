@@ -14,6 +14,7 @@ import httpx
 from legato.client.client import Client
 from legato.client.connection import Line
 from legato.client.servers import Server
+from legato.system.scripts import PYTHON
 
 URL = "http://platform.test"
 TOKEN = "lgt_secret-of-anna"
@@ -119,6 +120,7 @@ def stream(*messages: tuple[str, Any, str | None], breaks: bool = False) -> http
 
 class Platform:
     def __init__(self) -> None:
+        self.python: str | None = PYTHON
         self.jobs: dict[str, dict[str, Any]] = {}
         self.specs: dict[str, dict[str, Any]] = {}
         self.code: dict[str, bytes] = {}
@@ -220,7 +222,7 @@ class Platform:
         try:
             path = request.url.path
             if path == "/version":
-                return httpx.Response(200, json={"version": "0.1.0", "api": ["v1"]})
+                return httpx.Response(200, json={"version": "0.1.0", "api": ["v1"], "python": self.python})
             assert path.startswith("/api/v1/"), path
             if request.headers.get("authorization") != f"Bearer {TOKEN}" and not path.endswith("/login"):
                 raise Refused(

@@ -166,6 +166,26 @@ def test_what_cannot_be_submitted_is_reported(
         client.submit(*arguments, **options)
 
 
+@pytest.mark.parametrize("options", [{}, {"framework": "wmla"}], ids=["script", "framework"])
+def test_a_script_with_a_syntax_error_is_not_sent(
+    client: Client, platform: Platform, project: Path, options: dict[str, Any]
+) -> None:
+    (project / "train.py").write_text("import legato\nprint('hi'\nrun = legato.elastic()\n")
+    with pytest.raises(UsageError) as caught:
+        client.submit("train.py", code=".", **options)
+    assert str(caught.value).splitlines() == [
+        "Cannot submit 'train.py': it has a syntax error.",
+        '  File "train.py", line 2',
+        "    print('hi'",
+        "         ^",
+        "SyntaxError: '(' was never closed",
+    ]
+    assert platform.asked() == ["GET /version"]
+    for python in ("3.99", None):
+        platform.python = python
+        client.submit("train.py", code=".", **options)  # only the server's Python knows
+
+
 def test_no_home_directory_is_sent_by_mistake(
     client: Client, platform: Platform, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import re
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -173,7 +174,8 @@ def test_there_are_figures_while_the_store_is_away(platform: Platform, monkeypat
 def test_the_version(platform: Platform) -> None:
     import legato
 
-    assert platform.get("/version", who=None) == {"version": legato.__version__, "api": ["v1"]}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert platform.get("/version", who=None) == {"version": legato.__version__, "api": ["v1"], "python": python}
 
 
 def test_metrics_name_no_user(platform: Platform) -> None:

@@ -33,6 +33,15 @@ def open_screen(*, plain: bool = False) -> Iterator[Screen]:
         screen.close()
 
 
+def check_syntax(script: Path) -> None:
+    """Raise UsageError if a script has a syntax error."""
+    from legato.system.scripts import find_syntax_error
+
+    error = find_syntax_error(script)
+    if error is not None:
+        raise UsageError(f"Cannot run '{script}': it has a syntax error.\n{error}")
+
+
 def check_port(port: int) -> None:
     """Raise UsageError unless a process can listen on a port."""
     import socket

@@ -54,6 +54,7 @@ def verify(
     if not script.is_file():
         what = "it is a directory" if script.is_dir() else "there is no such file"
         raise UsageError(f"Cannot verify '{program}': {what}. Name the Python script that trains.")
+    run.check_syntax(script)
     if steps < _MIN_STEPS:
         raise UsageError(f"Cannot verify a program in {steps} steps. Give --steps {_MIN_STEPS} or more.")
     devices = find_devices()

@@ -18,6 +18,7 @@ from legato.control.records import Lease
 from legato.core.errors import StoreError
 from legato.server.answers import Answer, responses
 from legato.server.services import Here, Services
+from legato.system.scripts import PYTHON
 
 router = APIRouter(tags=["open"])
 
@@ -67,8 +68,8 @@ async def get_readiness(here: Here) -> Response:
 
 @router.get("/version", openapi_extra=_OPEN, **responses(Version))
 async def get_version() -> Response:
-    """Return the version of Legato, and the versions of its REST interface."""
-    return Answer(Version(legato.__version__, ("v1",)))
+    """Return the version of Legato, the versions of its REST interface, and the version of Python."""
+    return Answer(Version(legato.__version__, ("v1",), PYTHON))
 
 
 @router.get("/metrics", openapi_extra=_OPEN, **responses(None, content_type="text/plain"))

@@ -112,6 +112,9 @@ def _report_failure(error: BaseException, link: Link) -> int:
         told = text + "\n"
     else:
         text = "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, SyntaxError):
+            # On one line. The lines with the caret are in the log.
+            text = f"{type(error).__name__}: {error}"
         if (advice := advise(error)) is not None:
             text = f"{text}. {advice}"
             error.add_note(f"legato: {advice}")

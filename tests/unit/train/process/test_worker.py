@@ -121,6 +121,7 @@ def test_a_program_with_a_syntax_error_is_reported_as_python_reports_it(
     )
     (failed,) = link.said
     assert isinstance(failed, wire.Failed) and failed.traceback == told
+    assert failed.error == "SyntaxError: invalid syntax (program.py, line 2)"
 
 
 def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
