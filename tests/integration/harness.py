@@ -267,6 +267,7 @@ class Result:
     events: list[dict[str, Any]]
     ledger: list[dict[str, Any]]
     metrics: list[dict[str, Any]]
+    losses: list[dict[str, Any]]
     logs: dict[int, str]
     left_over: list[int]
 
@@ -318,6 +319,8 @@ class Result:
         # A line is written when a worker reports, and workers do not report in step with one another.
         steps = sorted(line["step"] for line in self.ledger)
         assert steps == list(range(1, num_steps + 1)), f"ledger {steps}\n{story}"
+        losses = sorted(step for line in self.losses for step in line["step"])
+        assert losses in ([], steps), f"losses {losses}\n{story}"
         indices = sorted(line["index"] for line in self.metrics)
         assert indices == list(range(len(indices))), f"metrics {indices}\n{story}"
         assert [event["seq"] for event in self.events] == list(range(1, len(self.events) + 1)), story
@@ -393,6 +396,7 @@ class Stage:
             _read_lines(directory.events_file),
             _read_lines(directory.ledger_file),
             _read_lines(directory.metrics_file),
+            _read_lines(directory.losses_file),
             logs,
             self.wait_until_alone(),
         )

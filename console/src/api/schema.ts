@@ -278,7 +278,7 @@ export interface paths {
         };
         /**
          * Get Metrics
-         * @description Return the values that a job's program logged, and its committed steps, as time series.
+         * @description Return the values that a job's program logged, the losses and the commits of its steps, as time series.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -2343,7 +2343,7 @@ export interface components {
         };
         /**
          * JobMetrics
-         * @description The time series of a job: the values that its program logged, and its committed steps.
+         * @description The time series of a job: what its program logged, the losses of its steps, and its committed steps.
          */
         JobMetrics: {
             series: components["schemas"]["Series"][];
@@ -2351,7 +2351,11 @@ export interface components {
         };
         /**
          * Series
-         * @description The values that a program logged under one name, as columns of the same length.
+         * @description The values of one metric, as columns of the same length.
+         *
+         *         Args:
+         *             source: ``log``: the program logged them with ``run.log``; ``backward``: the mean losses of the steps, as
+         *                 ``run.backward`` or ``run.note_loss`` got them.
          */
         Series: {
             name: string;
@@ -2359,6 +2363,11 @@ export interface components {
             epoch: number[];
             time: number[];
             value: (number | null)[];
+            /**
+             * @default log
+             * @enum {unknown}
+             */
+            source: "backward" | "log";
         };
         /**
          * Steps

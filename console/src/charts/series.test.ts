@@ -1,12 +1,22 @@
 import { describe, expect, it } from "vitest";
 import type { JobMetrics, TrainingEvent } from "@/api/types";
-import { findMarks, findThroughput, findWorkers, mergeMetrics, placeAt, smooth, stepToAskAfter } from "./series";
+import {
+  findMarks,
+  findThroughput,
+  findWorkers,
+  goesOn,
+  mergeMetrics,
+  placeAt,
+  smooth,
+  stepToAskAfter,
+} from "./series";
 
 function metrics(steps: number[], series: Record<string, number[]>): JobMetrics {
   const zeros = (list: number[]) => list.map(() => 0);
   return {
     series: Object.entries(series).map(([name, step]) => ({
       name,
+      source: "log" as const,
       step,
       epoch: zeros(step),
       time: step,
@@ -37,6 +47,12 @@ describe("mergeMetrics", () => {
     const merged = mergeMetrics(known, metrics([64], { loss: [64], accuracy: [64] }));
     expect(merged.series.find((series) => series.name === "accuracy")?.step).toEqual([64]);
     expect(merged.steps.step).toEqual([1, 2, 64]);
+  });
+  it("does not go on when the program begins to log its own loss, because the losses of steps get another name", () => {
+    const known: JobMetrics = metrics([1, 2], { loss: [1, 2] });
+    const ofSteps = { ...known, series: known.series.map((each) => ({ ...each, source: "backward" as const })) };
+    expect(goesOn(ofSteps, { ...ofSteps, steps: metrics([2, 3], {}).steps })).toBe(true);
+    expect(goesOn(ofSteps, metrics([2, 3], { loss: [3] }))).toBe(false);
   });
   it("is the same where nothing is new", () => {
     const known = metrics([1], { loss: [1] });

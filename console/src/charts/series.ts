@@ -28,6 +28,7 @@ export function mergeMetrics(known: JobMetrics, later: JobMetrics): JobMetrics {
     if (!found || begin < 0) return old;
     return {
       name: old.name,
+      source: old.source,
       step: [...old.step, ...found.step.slice(begin)],
       epoch: [...old.epoch, ...found.epoch.slice(begin)],
       time: [...old.time, ...found.time.slice(begin)],
@@ -59,11 +60,14 @@ export function stepToAskAfter(metrics: JobMetrics): number {
 
 /**
  * Return whether later metrics, asked for behind `stepToAskAfter`, go on where the known ones end. An attempt that began
- * at step 0 has not yet come so far, or came there later than what is known.
+ * at step 0 has not yet come so far, or came there later than what is known. When a program first logs a `loss` itself,
+ * the losses of its steps get another name.
  */
 export function goesOn(known: JobMetrics, later: JobMetrics): boolean {
   const last = known.steps.time.at(-1);
   const first = later.steps.time[0];
+  const source = new Map(known.series.map((series) => [series.name, series.source]));
+  if (later.series.some(({ name, source: told }) => (source.get(name) ?? told) !== told)) return false;
   return last === undefined || (first !== undefined && first <= last);
 }
 

@@ -11,7 +11,10 @@ function measure(times: readonly number[], after: number): JobMetrics {
   const steps = times.map((_, step) => step).filter((step) => step > after);
   const time = steps.map((step) => times[step] as number);
   const column = { step: steps, epoch: steps.map(() => 0), time };
-  return { series: [{ name: "loss", ...column, value: time }], steps: { ...column, view: column.epoch } };
+  return {
+    series: [{ name: "loss", source: "log", ...column, value: time }],
+    steps: { ...column, view: column.epoch },
+  };
 }
 
 function note(times: readonly number[], after: number): TrainingEvent[] {

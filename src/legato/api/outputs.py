@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -39,13 +41,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """The values that a program logged under one name, as columns of the same length."""
+    """The values of one metric, as columns of the same length.
+
+    Args:
+        source: ``log``: the program logged them with ``run.log``; ``backward``: the mean losses of the steps, as
+            ``run.backward`` or ``run.note_loss`` got them.
+    """
 
     name: str
     step: tuple[int, ...]
     epoch: tuple[int, ...]
     time: tuple[float, ...]
     value: tuple[float | None, ...]
+    source: Literal["log", "backward"] = "log"
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -58,7 +66,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """The time series of a job: the values that its program logged, and its committed steps."""
+    """The time series of a job: what its program logged, the losses of its steps, and its committed steps."""
 
     series: tuple[Series, ...]
     steps: Steps

@@ -28,7 +28,7 @@ def need_pandas() -> Any:
 
 
 def make_frame(metrics: Metrics) -> pandas.DataFrame:
-    """Return logged values: a row for each step, a column for each name, and ``epoch`` and ``time``.
+    """Return the values of metrics: a row for each step, a column for each name, and ``epoch`` and ``time``.
 
     If a name was logged several times in a step, the last value counts.
     """

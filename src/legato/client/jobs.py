@@ -240,7 +240,7 @@ class Job:
     def series(
         self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS, steps: bool = True
     ) -> Metrics:
-        """Return the metrics that the program logged, as columns.
+        """Return the metrics that the program logged, and the losses of its steps, as columns.
 
         Args:
             names: of the series. If none is given: all.
@@ -253,10 +253,10 @@ class Job:
         return self._line.ask(Metrics, "GET", self._path("metrics"), params=params)
 
     def metrics(self, *names: str) -> pandas.DataFrame:
-        """Return the metrics that the program logged: a row for each step, a column for each name.
+        """Return the metrics that the program logged, and the losses of its steps: a row for each step.
 
         Args:
-            names: of the columns. If none is given: all.
+            names: of the columns, one for each metric. If none is given: all.
 
         Raises:
             UsageError: pandas is not installed; `series` works without it.

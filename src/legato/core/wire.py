@@ -90,6 +90,15 @@ class Broken(Message, frozen=True):
     reason: str
 
 
+class StepLoss(msgspec.Struct, frozen=True, array_like=True):
+    """The mean loss of a committed step. ``age_s``: seconds from the commit until the message was sent."""
+
+    step: int
+    epoch: int
+    age_s: float
+    loss: float
+
+
 class Progress(Message, frozen=True):
     """Steps ``first_step .. last_step`` (numbered from 1) are committed.
 
@@ -102,6 +111,7 @@ class Progress(Message, frozen=True):
         num_epochs: all epochs of the job if known, else None.
         phase: ``train`` or ``evaluate``.
         differed_step: the step after which the workers were first found to hold different states; None: never.
+        losses: of steps that this worker has committed, in order. The driver may have some of them already.
     """
 
     first_step: int
@@ -114,6 +124,7 @@ class Progress(Message, frozen=True):
     phase: str = "train"
     resumed: bool = False
     differed_step: int | None = None
+    losses: tuple[StepLoss, ...] = ()
 
 
 class Metrics(Message, frozen=True):
@@ -203,6 +214,7 @@ class Heartbeat(Message, frozen=True):
         num_rounds: of a worker: number of rounds whose result it has.
         num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, are in its records;
             workers need not keep these.
+        losses_to_step: of a driver: its records have the losses up to this step; workers need not keep these.
         is_waiting: of a worker: its program waits for other workers or for the driver. None: the worker runs an earlier
             release, whose heartbeats do not say that.
         is_independent: of a worker: its program works without Legato's training, such as a plain command.
@@ -210,6 +222,7 @@ class Heartbeat(Message, frozen=True):
 
     num_rounds: int = 0
     num_metrics: int = 0
+    losses_to_step: int = 0
     is_waiting: bool | None = None
     is_independent: bool = False
 

@@ -127,15 +127,17 @@ class Connections:
             _log.warning("Worker %d does not read its messages; the driver closes its connection", worker)
             line.cut()
 
-    def beat(self, num_metrics: int) -> None:
+    def beat(self, num_metrics: int, losses_to_step: int) -> None:
         """Send a heartbeat to every worker to which nothing else waits to be sent.
 
         Args:
             num_metrics: as in `Heartbeat`.
+            losses_to_step: as in `Heartbeat`.
         """
+        beat = wire.Heartbeat(num_metrics=num_metrics, losses_to_step=losses_to_step, is_waiting=False)
         for line in self._lines.values():
             if line.waiting.empty():
-                line.waiting.put_nowait(wire.Heartbeat(num_metrics=num_metrics, is_waiting=False))
+                line.waiting.put_nowait(beat)
 
     # ------------------------------------------------------------ one connection
 

@@ -319,7 +319,7 @@ class Driver:
             self._feed(events.Tick(await self._engine.examine(asked) if asked else {}))
             if now >= next_beat:
                 next_beat = now + interval_s
-                self._connections.beat(self._records.num_metrics)
+                self._connections.beat(self._records.num_metrics, self._records.losses_to_step)
                 self._notify(lambda observer: observer.on_status(self.status()))
             self._woken.clear()
             deadline = self._membership.next_deadline()

@@ -128,6 +128,7 @@ class JobDirectory:
         self.events_file = path / "events.jsonl"
         self.metrics_file = path / "metrics.jsonl"
         self.ledger_file = path / "ledger.jsonl"
+        self.losses_file = path / "losses.jsonl"
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
         self.guest = path / "guest"
@@ -301,7 +302,8 @@ class JobDirectory:
 
         This matters most for checkpoints: if this run loses all its workers, it must not continue from another run's.
         """
-        for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints, self.guest):
+        records = (self.events_file, self.metrics_file, self.ledger_file, self.losses_file)
+        for kept in (*records, self.checkpoints, self.guest):
             if kept.exists():
                 old = kept.with_name(kept.name + ".old")
                 if old.is_dir():

@@ -1,4 +1,4 @@
-"""Records of a job: events, metrics, and the first commit of every step. Never blocks its caller.
+"""Records of a job: events, metrics, losses, and the first commit of every step. Never blocks its caller.
 
 A thread writes the lines, which wait in memory. With a full disk, lines are lost and a warning is shown; the job
 continues.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from legato.core.wire import Metrics, Progress
+from legato.core.wire import Metrics, Progress, StepLoss
 from legato.driver.events import Record
 from legato.driver.journal import JobDirectory
 
@@ -71,7 +71,7 @@ class Numbers:
 
 
 class Records:
-    """The three record files of one job.
+    """The record files of one job.
 
     Args:
         directory: their directory; existing files are continued.
@@ -80,6 +80,7 @@ class Records:
     Attributes:
         num_metrics: number of calls of ``run.log``, from the first on, that workers need not send again, because they
             are on disk or the disk refused them.
+        losses_to_step: the same of losses: workers need not send those of steps up to this one again.
     """
 
     def __init__(self, directory: JobDirectory, wall_clock: Callable[[], float]) -> None:
@@ -92,8 +93,10 @@ class Records:
         self._seq = 0
         self._steps = Numbers()
         self._indices = Numbers()
+        self._losses = Numbers()
         self._last_reported: dict[int, int] = {}
         self.num_metrics = 0
+        self.losses_to_step = 0
 
     def load(self) -> None:
         """Continue existing files. Reads them completely, so call it in a thread."""
@@ -104,7 +107,10 @@ class Records:
         ):
             for number in sorted(line[key] for line in _read_lines(path) if isinstance(line.get(key), int)):
                 numbers.add(number)
-        self.num_metrics = self._indices.next
+        losses = (line.get("step") for line in _read_lines(self._directory.losses_file))
+        for step in sorted(step for steps in losses if isinstance(steps, list) for step in steps):
+            self._losses.add(step)
+        self.num_metrics, self.losses_to_step = self._indices.next, self._losses.top or 0
 
     # ------------------------------------------------------------ what happened
 
@@ -142,7 +148,7 @@ class Records:
         return new
 
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
-        """Record the first commit of each step.
+        """Record the first commit and the loss of each step, each once.
 
         If the job continued from a checkpoint, the steps before it were committed earlier, perhaps while no driver ran.
         If the ledger is empty, another job committed them. A report without samples repeats steps on purpose.
@@ -150,6 +156,7 @@ class Records:
         Returns:
             The number of new steps, and a description of the error if a worker reported a step for the second time.
         """
+        self._note_losses(progress.losses)
         if progress.resumed and self._steps.top is None:
             self._steps.top = progress.last_step
         last = self._last_reported.get(worker, 0) if progress.num_samples else 0
@@ -167,6 +174,18 @@ class Records:
                 line = {"step": step, "epoch": progress.epoch, "view": progress.view, "time": self._now()}
                 self._write(self._directory.ledger_file, line)
         return num_new, complaint
+
+    def _note_losses(self, losses: Sequence[StepLoss]) -> None:
+        new = [each for each in losses if self._losses.add(each.step)]
+        if new:
+            now = self._now()
+            line = {
+                "step": [each.step for each in new],
+                "epoch": [each.epoch for each in new],
+                "time": [round(now - each.age_s, 3) for each in new],
+                "loss": [each.loss for each in new],
+            }
+            self._write(self._directory.losses_file, line)
 
     def note_connected(self, worker: int) -> None:
         """Expect repeated reports: a worker cannot know which reports arrived before it lost the connection."""
@@ -197,12 +216,12 @@ class Records:
         if self._writing is not None:
             await asyncio.shield(self._writing)
         batch, self._waiting = self._waiting, []
-        num_metrics = self._indices.next
+        num_metrics, losses_to_step = self._indices.next, self._losses.top or 0
         if batch:
             # Shielded, because cancellation happens at the end of the job, and its last lines must be written.
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._append, batch)
             await asyncio.shield(self._writing)
-        self.num_metrics = num_metrics
+        self.num_metrics, self.losses_to_step = num_metrics, losses_to_step
 
     def _write(self, path: Path, line: Any) -> None:
         if len(self._waiting) >= _MAX_WAITING_LINES:

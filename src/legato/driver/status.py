@@ -28,12 +28,14 @@ class Meter:
         self.from_step: int | None = None
         self.samples_per_s: float | None = None
         self.metrics: Metrics | None = None
+        self.logged_loss: float | None = None
         self.delays = Delays()
         self._measured_at: float | None = None
 
     def note_metrics(self, metrics: Metrics) -> None:
         """Keep the newest logged metrics."""
         self.metrics = metrics
+        self.logged_loss = metrics.values.get("loss", self.logged_loss)
 
     def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
         """Handle a report with ``num_new`` new steps.
@@ -76,7 +78,7 @@ def build_status(
         "epoch": last.epoch if last else None,
         "num_steps": last.num_steps if last else None,
         "num_epochs": last.num_epochs if last else None,
-        "loss": last.loss if last else None,
+        "loss": last.loss if last and last.loss is not None else meter.logged_loss,
         "differed_step": job.differed_step,
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,

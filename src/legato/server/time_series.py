@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,13 @@ class _Logged(msgspec.Struct, frozen=True):
     values: dict[str, float | None]
 
 
+class _Losses(msgspec.Struct, frozen=True):
+    step: tuple[int, ...]
+    epoch: tuple[int, ...]
+    time: tuple[float, ...]
+    loss: tuple[float | None, ...]
+
+
 class _Committed(msgspec.Struct, frozen=True):
     step: int
     epoch: int
@@ -30,12 +37,18 @@ class _Committed(msgspec.Struct, frozen=True):
     time: float
 
 
+LOSS: Final = "loss"
+STEP_LOSS: Final = "step_loss"
+
 _LOGGED: Final = Lines(_Logged, lambda line: line.step)
+_LOGGED_LOSS: Final = Lines(_Logged, lambda line: int(LOSS in line.values))
+_LOSSES: Final = Lines(_Losses, lambda line: max(line.step, default=0))
 _COMMITTED: Final = Lines(_Committed, lambda line: line.step)
 
 
 def read_metrics(
     metrics_file: Path,
+    losses_file: Path,
     ledger_file: Path,
     *,
     names: Collection[str],
@@ -45,8 +58,11 @@ def read_metrics(
 ) -> Metrics:
     """Read the time series of a job.
 
+    The losses of ``run.backward`` are the series ``loss``, or ``step_loss`` if the program logs a ``loss`` itself.
+
     Args:
         metrics_file: the values that the program logged. The file need not exist yet.
+        losses_file: the mean losses of steps. The file need not exist yet.
         ledger_file: the commits of steps. The file need not exist yet.
         names: of the series to return. Empty: all.
         after_step: return only later steps. None: all steps.
@@ -72,6 +88,10 @@ def read_metrics(
                 tuple(value for _, value in points),
             )
         )
+    name = STEP_LOSS if any(True for _ in _LOGGED_LOSS.read(metrics_file, 0)) else LOSS
+    if name not in logged and (not names or name in names):
+        losses = _read_losses(losses_file, name, after_step, num_points)
+        series = sorted([*series, *losses], key=lambda each: each.name)
     committed: Downsampled[_Committed] = Downsampled(num_points)
     if has_steps:
         for step in _COMMITTED.read(ledger_file, after_step):
@@ -88,13 +108,32 @@ def read_metrics(
     )
 
 
+def _read_losses(losses_file: Path, name: str, after_step: int | None, num_points: int) -> list[Series]:
+    """Return the losses of the steps as a series; none if no step has a loss."""
+    rows = [row for line in _LOSSES.read(losses_file, after_step) for row in _rows_of(line)]
+    kept: Downsampled[tuple[Any, ...]] = Downsampled(num_points)
+    # Workers report on their own, so a line may have an earlier step than the line before.
+    for row in sorted(rows, key=lambda row: row[0]):
+        if after_step is None or row[0] > after_step:
+            kept.add(row, row[-1])
+    if not kept.points:
+        return []
+    step, epoch, time, loss = zip(*kept.points, strict=True)
+    return [Series(name, step, epoch, time, loss, "backward")]
+
+
+def _rows_of(line: _Losses) -> Iterator[tuple[int, int, float, float | None]]:
+    return zip(line.step, line.epoch, line.time, line.loss, strict=False)
+
+
 class Downsampled(Generic[T]):
-    """A sequence of points that keeps a bounded number of them: the smallest and largest of each interval.
+    """A sequence that keeps a bounded number of its points: the smallest and largest of each interval, and the last.
 
     Args:
-        most: maximum number of points to keep, at least 2. Until there are more, it keeps all.
+        most: maximum number of points to keep, at least 2. Until there are more, it keeps all. With 2, it keeps only
+            the smallest and the largest.
 
-    >>> thinned = Downsampled(4)
+    >>> thinned = Downsampled(5)
     >>> for value in [0.0, 1.0, 0.0, 0.0, 9.0, 0.0, 0.0, -5.0]:
     ...     thinned.add(value, value)
     >>> thinned.points
@@ -103,6 +142,8 @@ class Downsampled(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._most_stretches = max((most - 1) // 2, 1)
+        self._last: _Point[T] | None = None
         self._length = 1  # of an interval, in points; doubles when there are too many intervals
         self._num_added = 0
         self._stretches: list[tuple[_Point[T], _Point[T]]] = []
@@ -115,20 +156,22 @@ class Downsampled(Generic[T]):
         else:
             self._stretches[-1] = _join(self._stretches[-1], (added, added))
         self._num_added += 1
-        if len(self._stretches) > (self._most if self._length == 1 else self._most // 2):
+        self._last = added if added.value is not None else self._last
+        if len(self._stretches) > (self._most if self._length == 1 else self._most_stretches):
             self._shorten()
 
     @property
     def points(self) -> list[T]:
         """The points that are kept, in order."""
-        return [
-            kept.point
-            for low, high in self._stretches
-            for kept in (sorted((low, high), key=lambda one: one.place) if low.place != high.place else (low,))
-        ]
+        kept = {
+            one.place: one.point for stretch in self._stretches for one in sorted(stretch, key=lambda one: one.place)
+        }
+        if self._last is not None and self._most > 2:
+            kept[self._last.place] = self._last.point
+        return list(kept.values())
 
     def _shorten(self) -> None:
-        while len(self._stretches) > self._most // 2:
+        while len(self._stretches) > self._most_stretches:
             pairs = itertools.zip_longest(self._stretches[::2], self._stretches[1::2])
             self._stretches = [one if other is None else _join(one, other) for one, other in pairs]
             self._length *= 2

@@ -67,6 +67,37 @@ def test_metrics_count_as_known_only_when_they_are_on_disk(tmp_path: Path) -> No
     assert later.num_metrics == 5
 
 
+def test_the_loss_of_each_step_is_recorded_once_with_the_time_of_its_commit(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+
+    def report(*steps: int) -> wire.Progress:
+        losses = tuple(wire.StepLoss(step, step // 4, age_s=10.0 - step, loss=1 / step) for step in steps)
+        fields: dict[str, Any] = {"epoch": 0, "loss": 0.5, "num_steps": 9, "num_epochs": 1, "num_samples": 4}
+        return wire.Progress(first_step=steps[0], last_step=steps[-1], losses=losses, **fields)
+
+    async def play(records: Records) -> None:
+        # A worker that joined after step 4 knows the losses of its own steps only, and reports first.
+        records.note_progress(0, report(1, 2))
+        records.note_progress(1, report(5))
+        records.note_progress(0, report(2, 3, 4, 5))
+        assert records.losses_to_step == 0
+        await records.flush()
+        assert records.losses_to_step == 5
+
+    asyncio.run(play(Records(directory, lambda: 10.0)))
+    lines = [json.loads(line) for line in directory.losses_file.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [[1, 2], [5], [3, 4]]
+    assert lines[2] == {"step": [3, 4], "epoch": [0, 1], "time": [3.0, 4.0], "loss": [1 / 3, 1 / 4]}
+
+    # The job continues from its checkpoint of step 3: only step 6 is new.
+    later = Records(directory, lambda: 20.0)
+    later.load()
+    assert later.losses_to_step == 5
+    later.note_progress(0, report(4, 5, 6))
+    asyncio.run(later.flush())
+    assert json.loads(directory.losses_file.read_text().splitlines()[-1])["step"] == [6]
+
+
 def test_a_report_of_the_phase_commits_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     records, meter = Records(JobDirectory(tmp_path), lambda: 0.0), Meter()
 

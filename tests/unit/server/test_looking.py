@@ -80,6 +80,7 @@ def test_series(platform: Platform) -> None:
         "epoch": [0] * 4,
         "time": [NOW + step for step in range(1, 5)],
         "value": [1.0, 0.5, 1 / 3, 0.25],
+        "source": "log",
     }
     assert told["series"][1]["value"] == [None] * 4
     assert told["steps"] == {"step": [1, 2, 3, 4], "epoch": [0] * 4, "view": [1] * 4, "time": told["series"][0]["time"]}
@@ -90,6 +91,32 @@ def test_series(platform: Platform) -> None:
     assert (without["series"], without["steps"]) == (told["series"], empty["steps"])
     for query in ("points=1", "points=10001", "after_step=-1", "after_step=x"):
         check_problem(platform.ask("GET", f"jobs/{job}/metrics?{query}"), 422, "invalid")
+
+
+def test_the_losses_of_steps_are_a_series_unless_the_program_logs_its_own(platform: Platform) -> None:
+    job = platform.submit()
+    directory = platform.directory(job)
+
+    def write_losses(*steps: int) -> dict[str, object]:
+        about = {"step": steps, "epoch": [0] * len(steps), "time": [NOW + step for step in steps]}
+        return about | {"loss": [1 / step for step in steps]}
+
+    def list_series(query: str = "") -> list[tuple[str, str, list[int]]]:
+        found = platform.get(f"jobs/{job}/metrics?{query}")["series"]
+        return [(series["name"], series["source"], series["step"]) for series in found]
+
+    write_lines(
+        directory / "losses.jsonl", write_losses(1, 2), write_losses(5), write_losses(3, 4), cut_off='{"step": ['
+    )
+    assert list_series() == [("loss", "backward", [1, 2, 3, 4, 5])]
+    assert platform.get(f"jobs/{job}/metrics")["series"][0]["value"] == [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+    assert list_series("after_step=3") == [("loss", "backward", [4, 5])]
+    assert list_series("name=accuracy") == []
+    own = {"index": 0, "step": 2, "epoch": 0, "time": NOW, "values": {"loss": 0.7}}
+    write_lines(directory / "metrics.jsonl", own)
+    assert list_series() == [("loss", "log", [2]), ("step_loss", "backward", [1, 2, 3, 4, 5])]
+    assert list_series("after_step=3") == [("step_loss", "backward", [4, 5])], "the own loss was logged before"
+    assert list_series("name=loss") == [("loss", "log", [2])]
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -120,7 +147,7 @@ def test_thinning_out_keeps_the_ends_of_each_stretch() -> None:
     kept = thin_out(values, 10)
     assert 5 <= len(kept) <= 10
     assert {(42, 99.0), (77, -99.0)} <= set(kept)
-    assert kept == sorted(kept)
+    assert kept == sorted(kept) and kept[-1] == (99, 1.0), "the last value is a job's present one"
     odd = [float("nan"), None, 1.0, float("inf"), 2.0, None]
     assert thin_out(odd, 2) == [(2, 1.0), (4, 2.0)]
     assert thin_out(odd, 6) == list(enumerate(odd)), "all of so few"

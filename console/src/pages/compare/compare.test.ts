@@ -6,6 +6,7 @@ function run(started_at: number, series: Record<string, [number, number, number 
   const metrics: JobMetrics = {
     series: Object.entries(series).map(([name, points]) => ({
       name,
+      source: "log",
       step: points.map(([step]) => step),
       epoch: points.map(() => 0),
       time: points.map(([, time]) => time),

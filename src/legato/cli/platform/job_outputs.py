@@ -167,7 +167,7 @@ def metrics(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show the metrics that a job's program logged. -o csv prints all points."""
+    """Show a job's loss and the metrics that its program logged. -o csv prints all points."""
     found = find_job(job, server).series(*(names or ()), after_step=after_step, num_points=points, steps=False)
     missing = sorted(set(names or ()) - {series.name for series in found.series})
     if missing:
@@ -180,7 +180,10 @@ def metrics(
         from legato.cli.terminal.columns import SERIES_COLUMNS
 
         if not found.series:
-            return f"Job '{job}' has no metrics yet. To log some, call run.log(accuracy=0.97) in the program."
+            return (
+                f"Job '{job}' has no metrics yet. Its loss appears here if the program calls run.backward(loss). To "
+                "log other metrics, call run.log(accuracy=0.97)."
+            )
         return make_table(SERIES_COLUMNS, found.series, is_wide=output is Output.wide)
 
     write(found, output, draw)

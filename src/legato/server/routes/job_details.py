@@ -76,11 +76,12 @@ def get_metrics(
     points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
     steps: bool = True,
 ) -> Response:
-    """Return the values that a job's program logged, and its committed steps, as time series."""
+    """Return the values that a job's program logged, the losses and the commits of its steps, as time series."""
     found = here.store.jobs.find(job, asker)
     directory = JobDirectory(here.directory(found))
     metrics = read_metrics(
         directory.metrics_file,
+        directory.losses_file,
         directory.ledger_file,
         names=frozenset(name or ()),
         after_step=after_step,

@@ -292,7 +292,7 @@ class Run:
         self._session.share_freely()
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
-        """Run the backward pass of a micro-batch, and note its loss for the progress line.
+        """Run the backward pass of a micro-batch, and note its loss for progress, charts and metrics.
 
         ``loss.backward()`` does the same without the note. With reentrant activation checkpointing, where one
         backward pass runs others inside itself, call this method.
@@ -313,7 +313,7 @@ class Run:
         self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
 
     def note_loss(self, loss: float) -> None:
-        """Note the loss of a micro-batch for the progress line, if the program does not call `backward`.
+        """Note the loss of a micro-batch for progress, charts and metrics, if the program does not call `backward`.
 
         Args:
             loss: mean over the samples of the micro-batch; the losses of one turn are added up. Call it before the

@@ -234,6 +234,7 @@ class Link:
                 case wire.Heartbeat():
                     self.num_metrics = message.num_metrics
                     self._outbox.forget_metrics(message.num_metrics)
+                    self._outbox.forget_losses(message.losses_to_step)
             self.changed.notify_all()
 
     def _is_newest(self, view: View) -> bool:

@@ -7,14 +7,19 @@ bounds the number of messages.
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections import deque
+from typing import Final
 
 import msgspec
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
 from legato.core import wire
+
+_MAX_LOSSES: Final = 100_000  # that wait for the driver; with more, the outbox keeps those of every second step
 
 
 class Outbox:
@@ -33,6 +38,9 @@ class Outbox:
         self._reported: wire.Progress | None = None
         self._resumed: wire.Progress | None = None
         self._saved: wire.Saved | None = None
+        self._losses: deque[tuple[int, int, float, float]] = deque()  # step, epoch, time of the commit, loss
+        self._losses_sent_to = 0
+        self._loss_every = 1
 
     def put(self, message: wire.Message) -> None:
         """Put a message into the outbox, for this or the next driver. `report` takes progress, unless it is a resume.
@@ -68,12 +76,17 @@ class Outbox:
                 self.flush()
             self._progress = _merge(self._progress, progress)
             self._reported = _merge(self._reported, progress)
+            if progress.loss is not None and progress.num_samples and progress.last_step % self._loss_every == 0:
+                self._losses.append((progress.last_step, progress.epoch, time.monotonic(), progress.loss))
+                if len(self._losses) > _MAX_LOSSES:
+                    self._loss_every *= 2
+                    self._losses = deque(kept for kept in self._losses if kept[0] % self._loss_every == 0)
 
     def flush(self) -> None:
         """Send the merged report."""
         with self._changed:
             if self._progress is not None and self.connection is not None:
-                self._unsent.append(self._progress)
+                self._unsent.append(msgspec.structs.replace(self._progress, losses=self._take_losses()))
                 self._progress = None
                 self._changed.notify_all()
 
@@ -81,7 +94,7 @@ class Outbox:
         """Send over another connection from now on, and repeat the messages that may be lost with the last one.
 
         A driver that died may have lost messages on their way. So the next one gets all steps, the last checkpoint, all
-        metrics that are not confirmed to be in the records, and the view that ``broken`` reports.
+        metrics and losses that are not confirmed to be in the records, and the view that ``broken`` reports.
         """
         repeated_kinds = wire.Progress | wire.Metrics | wire.Broken | wire.Heartbeat
         with self._changed:
@@ -89,7 +102,7 @@ class Outbox:
             saved = self._saved if self._saved not in kept else None
             again = [self._resumed, *self._unrecorded, saved, *kept, broken and wire.sendable(broken)]
             self._unsent = deque(message for message in again if message is not None)
-            self._progress = self._reported
+            self._progress, self._losses_sent_to = self._reported, 0
             self.connection = connection
             self._changed.notify_all()
 
@@ -106,10 +119,26 @@ class Outbox:
             while self._unrecorded and self._unrecorded[0].index < num_recorded:
                 self._unrecorded.popleft()
 
+    def forget_losses(self, to_step: int) -> None:
+        """Record that the driver's records have the losses up to this step."""
+        with self._changed:
+            while self._losses and self._losses[0][0] <= to_step:
+                self._losses.popleft()
+                self._loss_every = 1
+
     def wait_until_sent(self, limit_s: float) -> bool:
         """Wait until all messages are sent. Return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._unsent and self._progress is None, limit_s)
+
+    def _take_losses(self) -> tuple[wire.StepLoss, ...]:
+        """Return the losses that were not yet sent over this connection."""
+        now, sent_to = time.monotonic(), self._losses_sent_to
+        newest = itertools.takewhile(lambda kept: kept[0] > sent_to, reversed(self._losses))
+        taken = [wire.StepLoss(step, epoch, now - at, loss) for step, epoch, at, loss in newest]
+        if taken:
+            self._losses_sent_to = taken[0].step
+        return tuple(reversed(taken))
 
     def send_forever(self) -> None:
         """Send the messages in order. Only the thread that runs this may have to wait for the driver."""

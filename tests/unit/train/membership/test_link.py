@@ -18,6 +18,7 @@ from websockets.sync.server import ServerConnection, serve
 from legato.core import wire
 from legato.core.errors import ProgramError
 from legato.train.membership import link as link_module
+from legato.train.membership import outbox as outbox_module
 from legato.train.membership.link import Link
 
 HOST = "127.0.0.1"
@@ -124,6 +125,38 @@ def test_steps_of_one_epoch_are_distinguished_from_those_of_the_next(link: Link)
     settle(link)
     told = [(said.first_step, said.last_step, said.epoch) for said in line.said if isinstance(said, wire.Progress)]
     assert told == [(1, 2, 0), (3, 4, 1)]
+
+
+def test_losses_are_sent_once_and_those_that_are_not_recorded_again_to_the_next_driver(link: Link) -> None:
+    def train(*steps: int) -> None:
+        for step in steps:
+            link.report(msgspec.structs.replace(progress(step, step), loss=1 / step))
+
+    def told(line: Line) -> list[tuple[int, float]]:
+        return [(one.step, one.loss) for said in line.said if isinstance(said, wire.Progress) for one in said.losses]
+
+    line = connect(link)
+    train(1, 2)
+    link.flush()
+    train(3)
+    # A report of the phase repeats its step.
+    link.report(msgspec.structs.replace(progress(3, 3, num_samples=0), loss=1 / 3, phase="evaluate"))
+    link.flush()
+    settle(link)
+    assert told(line) == [(1, 1.0), (2, 1 / 2), (3, 1 / 3)]
+    link._hear(wire.Heartbeat(losses_to_step=2), line)  # type: ignore[arg-type]
+    link._outbox.disconnect()
+    train(4, 5)
+    assert told(connect(link)) == [(3, 1 / 3), (4, 1 / 4), (5, 1 / 5)]
+
+
+def test_losses_that_wait_for_a_driver_are_thinned_out_evenly(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_MAX_LOSSES", 9)
+    for step in range(1, 101):
+        link.report(msgspec.structs.replace(progress(step, step), loss=1.0))
+    (said,) = [said for said in connect(link).said if isinstance(said, wire.Progress)]
+    steps = [one.step for one in said.losses]
+    assert steps == list(range(16, 101, 16)), "even, however many steps there were"
 
 
 def progress(first: int, last: int, num_samples: int = 8) -> wire.Progress:
