@@ -156,8 +156,8 @@ class Explainer:
     def _explain_coming(self, claim: Claim) -> Cause:
         if claim.leaving:
             return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
-        told = f"waits: {_needs(claim.target)}" if claim.target == claim.lo else f"waits for {count(claim.target)}"
-        told += f"; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
+        more = "" if claim.target == claim.lo else f" and will get {claim.target}"
+        told = f"waits: {_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
         coming = claim.from_others
         freers = [source for source in claim.gains_from if source is not None]
         if coming:

@@ -40,7 +40,7 @@ def test_the_story_of_two_jobs() -> None:
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
         "resnet": "shrinks 4 → 2: bob/bert was submitted and has the same weight",
-        "bert": "waits for 2 slots; none is free, 2 are being freed by anna/resnet",
+        "bert": "waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/resnet",
     }
     assert causes(decisions) == {"resnet": ("bert",), "bert": ("resnet",)}
     assert decisions.summary == "1 job has 2 of 4 slots; 1 job waits"
@@ -49,7 +49,7 @@ def test_the_story_of_two_jobs() -> None:
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
         "resnet": "2 of up to 4 slots: an equal share with bob/bert",
-        "bert": "waits for 2 slots; none is free, 2 are being freed by anna/resnet",
+        "bert": "waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/resnet",
     }
     assert decisions.summary == "1 job has 2 of 4 slots, 2 are being freed; 1 job waits"
 

@@ -26,17 +26,17 @@ def test_a_job_that_waits(platform: Platform) -> None:
     big = platform.submit("ben", name="big", max_workers=2)
     platform.start(big, "node/0", "node/1")
     job = platform.submit(max_workers=2)
-    platform.write(job, verdict=Verdict(0, "waits for 2 slots"))
+    platform.write(job, verdict=Verdict(0, "waits: needs 2 slots at once"))
     told = platform.get(f"jobs/{job}/explain")
     assert told["job"] == job
     assert told["sentences"] == [
         "ann/mnist waits in its queue: waits for slots.",
-        "The policy: waits for 2 slots.",
+        "The policy: waits: needs 2 slots at once.",
         "Slots that others hold: ben/big 2; free: 0.",
     ]
     assert (told["wanted"], told["share"], told["because"]) == (None, None, []), "this server has decided nothing"
     assert told["holders"] == [{"job": big, "title": "ben/big", "num_slots": 2}]
-    assert told["decisions"] == [{"time": NOW, "attempt": 0, "num_slots": 0, "reason": "waits for 2 slots"}]
+    assert told["decisions"] == [{"time": NOW, "attempt": 0, "num_slots": 0, "reason": "waits: needs 2 slots at once"}]
     platform.decide(decision(job, 2, big, "j-00000000gone"))
     told = platform.get(f"jobs/{job}/explain")
     assert (told["wanted"], told["share"]) == (2, 1.5)

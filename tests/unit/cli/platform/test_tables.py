@@ -34,7 +34,7 @@ BERT = {
     "progress": None,
     "decided_slots": 0,
     "reason": "submitted by 'bob'",
-    "decided_reason": "waits for 2 slots; none is free, 2 are being freed by anna/mnist",
+    "decided_reason": "waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/mnist",
     "submitted_at": NOW - 5,
 }
 ENDED = {
@@ -79,8 +79,8 @@ def test_ps(jobs: Platform, call: Call) -> None:
     assert call("ps", "--all")[1] == (
         "ID            NAME   OWNER  STAGE    GPUS       STEP    LOSS    AGE  REASON\n"
         "j-0000000003  old    anna   failed   0 of 2      120  0.1234  2d07h  worker 0 died: killed by SIGKILL\n"
-        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits for 2 slots; none is free, 2 are "
-        "being freed by anna/mnist\n"
+        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits: needs 1 slot and will get 2; "
+        "none is free, 2 are being freed by anna/mnist\n"
         "j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots: an equal share with "
         "bob/bert\n"
     )
@@ -119,10 +119,10 @@ def test_on_a_narrow_terminal_only_the_reason_is_folded() -> None:
         "j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots:",
         "                                                                     an equal share with",
         "                                                                     bob/bert",
-        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits for 2 slots;",
-        "                                                                     none is free, 2 are",
-        "                                                                     being freed by",
-        "                                                                     anna/mnist",
+        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits: needs 1 slot",
+        "                                                                     and will get 2; none",
+        "                                                                     is free, 2 are being",
+        "                                                                     freed by anna/mnist",
     ]
 
 
@@ -200,7 +200,7 @@ def test_the_pool_on_the_whole_screen() -> None:
         "A  j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2 of up to 4 slots: an equal share with …",
         "B  j-0000000002  bert   bob    running  2 of 1..4   120  0.1234  2 of up to 4 slots: an equal share with …",
     ]
-    last = "   j-0000000003  bert   bob    queued   0 of 1..4                waits for 2 slots; none is free, 2 are b…"
+    last = "   j-0000000003  bert   bob    queued   0 of 1..4                waits: needs 1 slot and will get 2; none…"
     assert render(draw_top(pool, slots, jobs, NOW, height=None), 106) == [*want, last]
     assert render(draw_top(pool, slots, jobs, NOW, height=9), 106) == [*want, "and 1 more"]
 
@@ -240,7 +240,7 @@ def explanation(**changes: object) -> dict[str, object]:
         "job": "j-0000000002",
         "sentences": [
             "bob/bert waits in its queue: submitted by 'bob'.",
-            "The policy: waits for 2 slots; none is free, 2 are being freed by anna/mnist.",
+            "The policy: waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/mnist.",
             "Slots that others hold: anna/mnist 4; free: 0.",
         ],
         "wanted": 2,
@@ -249,7 +249,12 @@ def explanation(**changes: object) -> dict[str, object]:
         "holders": [],
         "lost": [],
         "decisions": [
-            {"time": NOW - 4, "attempt": 0, "num_slots": 0, "reason": "waits for 2 slots; none is free"},
+            {
+                "time": NOW - 4,
+                "attempt": 0,
+                "num_slots": 0,
+                "reason": "waits: needs 1 slot and will get 2; none is free",
+            },
             {"time": NOW - 100_000, "attempt": 0, "num_slots": 1, "reason": "starts with 1 of up to 4 slots"},
         ],
     }
@@ -280,12 +285,12 @@ def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -
     jobs.canned["explain"] = explanation()
     assert call("explain", "bert")[1] == (
         "bob/bert waits in its queue: submitted by 'bob'.\n"
-        "The policy: waits for 2 slots; none is free, 2 are being freed by anna/mnist.\n"
+        "The policy: waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/mnist.\n"
         "Slots that others hold: anna/mnist 4; free: 0.\n"
         "Because of: anna/mnist (has 4).\n"
         "\n"
         "Decisions, the newest first:\n"
-        "  14:13:16             0 slots  waits for 2 slots; none is free\n"
+        "  14:13:16             0 slots  waits: needs 1 slot and will get 2; none is free\n"
         "  2026-09-20 10:26:40  1 slot   starts with 1 of up to 4 slots\n"
         "\n"
         "To get more slots sooner: 'legato set bert --priority N' (it has 5000, higher is more), or "
