@@ -27,6 +27,7 @@ from legato.train.loop.fast_forward import FastForward
 from legato.train.loop.session import Session
 from legato.train.loop.stepping import Source, Stepper, seed_between_passes
 from legato.train.process import job
+from legato.train.process.determinism import make_deterministic
 from legato.train.state.agreement import OnDifference
 
 Reduction = Literal["exact", "fast"]
@@ -58,6 +59,7 @@ def elastic(
         seed: seed of all random numbers: the initial model, the order of the data, dropout, augmentation. The seed of
             a submission (``LEGATO_SEED``) replaces it.
         reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
+            On a GPU, ``exact`` also has torch use deterministic operations only.
         num_backwards: backward passes per turn of the loop.
         num_threads: torch's threads per worker; the result depends on it. None: ``legato run --threads``, else 1.
         checkpoint_dir: directory for checkpoints when the program runs alone; under ``legato run`` the job has its own.
@@ -95,6 +97,8 @@ def elastic(
         settings = job.settings_alone(directory, checkpoint_every, keep, resume)
     if settings.checkpoint_every is not None and settings.checkpoint_dir is None:
         raise UsageError("checkpoint_every needs a checkpoint_dir to save to.")
+    if reduction == "exact":
+        make_deterministic(torch.device(place.device))
     seed_job(seed)
     session = Session(
         place,

@@ -91,7 +91,20 @@ def _end(place: job.Place) -> None:
 
 def advise(error: BaseException) -> str | None:
     """Return what to do about an error that the machine causes, not the program; None for all other errors."""
-    if "torchvision::" not in str(error) or "does not exist" not in str(error):
+    told = str(error)
+    if "CUDA out of memory" in told:
+        return (
+            "The GPU has too little memory for the model, its optimizer and one micro-batch. Take a smaller "
+            "micro_batch_size; with the same global_batch_size the steps stay equally large. Other programs, or other "
+            "workers, may use the same GPU: nvidia-smi shows them."
+        )
+    if "does not have a deterministic implementation" in told or "CUBLAS_WORKSPACE_CONFIG" in told:
+        return (
+            "On GPUs, reduction='exact' has torch refuse what gives other bits in each run. Use another operation, run "
+            "this one on the CPU, or call torch.use_deterministic_algorithms(True, warn_only=True) after "
+            "legato.elastic(...) if the result may differ between runs."
+        )
+    if "torchvision::" not in told or "does not exist" not in told:
         return None
     torch = getattr(sys.modules.get("torch"), "__version__", "")
     return (

@@ -132,3 +132,18 @@ def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
     (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
     for told in (failed.error, failed.traceback):
         assert "torchvision was not built for the installed torch" in told and "pip install" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", "Take a smaller micro_batch_size"),
+        ("cumsum_cuda_kernel does not have a deterministic implementation, but", "reduction='exact' has torch refuse"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_reported_with_what_to_change(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, error: str, advice: str
+) -> None:
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), f"raise RuntimeError({error!r})", monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    assert failed.error.startswith(f"RuntimeError: {error}") and advice in failed.error
