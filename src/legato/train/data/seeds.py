@@ -8,8 +8,8 @@ time with a 64-bit number that is a pure function of the job's seed and of the p
 * before the samples of a micro-batch are read from the data set (`seed_samples`).
 
 All three set the global generators of Python (``random``), NumPy (legacy ``numpy.random``, with the low 32 bits of the
-seed, because its wide seeding is five times slower; only if NumPy is loaded), torch on the CPU, and torch on the
-current CUDA device (only if CUDA is in use in this process). Generator objects that the program makes itself are not
+seed, because its wide seeding is five times slower; only if NumPy is loaded), torch on the CPU, and torch on all CUDA
+devices that this process sees (only if CUDA is in use in it). Generator objects that the program makes itself are not
 seeded.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -62,8 +62,7 @@ def _set_generators(number: int) -> None:
         numpy.random.seed(number & 0xFFFF_FFFF)
     # torch.manual_seed does the same, but a hundred times slower: it goes through every possible back end.
     torch.default_generator.manual_seed(number)
-    cuda = _cuda_generator()
-    if cuda is not None:
+    for cuda in _cuda_generators():
         cuda.manual_seed(number)
 
 
@@ -74,8 +73,7 @@ def untouched() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     numpy_state = None if numpy is None else numpy.random.get_state(legacy=False)
     cpu_state = torch.default_generator.get_state()
-    cuda = _cuda_generator()
-    cuda_state = None if cuda is None else cuda.get_state()
+    cuda_states = [(cuda, cuda.get_state()) for cuda in _cuda_generators()]
     try:
         yield
     finally:
@@ -83,12 +81,14 @@ def untouched() -> Iterator[None]:
         if numpy is not None:
             numpy.random.set_state(numpy_state)
         torch.default_generator.set_state(cpu_state)
-        if cuda is not None and cuda_state is not None:
-            cuda.set_state(cuda_state)
+        for cuda, state in cuda_states:
+            cuda.set_state(state)
 
 
-def _cuda_generator() -> torch.Generator | None:
-    # Also False in a process that was forked from one that uses CUDA: such a process must not use CUDA.
+def _cuda_generators() -> Sequence[torch.Generator]:
+    # None in a process that was forked from one that uses CUDA: such a process must not use CUDA. All, not only that of
+    # the current device: a program that runs alone may use another one, and on a GPU backward passes have their own
+    # thread, which has a current device of its own.
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return None
-    return torch.cuda.default_generators[torch.cuda.current_device()]
+        return ()
+    return torch.cuda.default_generators

@@ -6,6 +6,7 @@ import random
 from itertools import product
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,21 @@ def test_every_generator_is_set() -> None:
         again = draw()
         assert first == again
         assert len(set(first)) == len(first)
+
+
+def test_the_generators_of_all_gpus_are_set_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, backward passes have a thread of their own, with its own current device."""
+    gpus = (torch.Generator(), torch.Generator())
+    monkeypatch.setattr(torch.cuda, "default_generators", gpus)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    seed_micro_batch(3, 5, 1)
+    first = [torch.rand((), generator=gpu).item() for gpu in gpus]
+    assert first[0] == first[1]
+    with untouched():
+        seed_samples(3, 5, 1)
+        assert gpus[1].initial_seed() != derive(MICRO_BATCH, 3, 5, 1)
+    seed_micro_batch(3, 5, 1)
+    assert [torch.rand((), generator=gpu).item() for gpu in gpus] == first
 
 
 def test_neighbouring_places_have_nothing_in_common() -> None:
