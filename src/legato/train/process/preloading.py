@@ -21,6 +21,7 @@ from typing import Final
 _TRIAL_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.005
 _HARMLESS, _HARMFUL = 0, 1
+_CUDA_FILE: Final = "/dev/nvidia-uvm"  # CUDA has it open in every process that it was started in; NVML does not
 
 
 def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
@@ -109,4 +110,13 @@ def _num_threads() -> int:
 
 def _uses_cuda() -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
+    # An import may also start CUDA without torch's knowledge, such as by a query of the GPUs that asks CUDA.
+    return (torch is not None and bool(torch.cuda.is_initialized())) or _CUDA_FILE in _open_files()
+
+
+def _open_files() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return found

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from legato.train.process import preloading
+
 _SCRIPT = """
 import gc, sys
 from legato.train.process.preloading import preload
@@ -24,3 +28,13 @@ def test_only_harmless_wishes_are_imported(tmp_path: Path) -> None:
         [sys.executable, "-c", _SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split(maxsplit=1) == ["True", "['quiet']\nTrue True\n"], done
+
+
+def test_cuda_is_found_although_torch_does_not_know_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was forked after CUDA was started cannot use it, and would see all GPUs."""
+    file = tmp_path / "nvidia-uvm"
+    monkeypatch.setattr(preloading, "_CUDA_FILE", str(file))
+    assert not preloading._uses_cuda()
+    with file.open("w"):
+        assert preloading._uses_cuda()
+    assert not preloading._uses_cuda()
