@@ -241,7 +241,8 @@ def run(
     if devices and max_workers > len(devices):
         raise UsageError(
             f"Cannot run job '{job}' on {max_workers} workers: this machine offers {len(devices)} GPUs. Ask for "
-            f"{len(devices)} or fewer, or set LEGATO_DEVICE=cpu to train on the CPU."
+            f"{len(devices)} or fewer, let workers share a GPU by naming it more than once "
+            "(LEGATO_DEVICE=cuda:0,cuda:0), or set LEGATO_DEVICE=cpu to train on the CPU."
         )
     directory = JobDirectory.of(job)
     if directory.is_locked():

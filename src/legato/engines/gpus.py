@@ -70,23 +70,33 @@ def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]
 
 
 def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]:
-    """Return the found devices that ``LEGATO_DEVICE`` names; none for the CPU.
+    """Return the found devices that ``LEGATO_DEVICE`` names, one for each slot; none for the CPU.
+
+    It may name a GPU more than once: then several workers share it.
 
     Raises:
         UsageError: it names a missing GPU or an unknown device.
 
     >>> choose_devices(("GPU-6e", "GPU-91"), "cuda:1"), choose_devices(("GPU-6e",), "cpu"), choose_devices((), None)
     (('GPU-91',), (), ())
+    >>> choose_devices(("GPU-6e", "GPU-91"), "cuda:0,cuda:0,cuda:1")
+    ('GPU-6e', 'GPU-6e', 'GPU-91')
     """
     if not asked:
         return found
+    if asked.partition(":")[0] == "cpu":
+        return ()
+    return tuple(chain.from_iterable(_choose(found, part.strip(), asked) for part in asked.split(",")))
+
+
+def _choose(found: tuple[str, ...], part: str, asked: str) -> tuple[str, ...]:
     told = f"Cannot train on LEGATO_DEVICE={asked}"
     remedy = "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to use the GPUs of this machine, if any."
-    kind, _, number = asked.partition(":")
-    if kind == "cpu":
-        return ()
-    if kind != "cuda" or not (number.isdecimal() or asked == "cuda"):
-        raise UsageError(f"{told}: workers train on cpu, cuda, or one GPU such as cuda:0. {remedy}")
+    kind, _, number = part.partition(":")
+    if kind != "cuda" or not (number.isdecimal() or part == "cuda"):
+        raise UsageError(
+            f"{told}: workers train on cpu, cuda, one GPU such as cuda:0, or several with commas between them. {remedy}"
+        )
     if not found:
         raise UsageError(f"{told}: this machine offers no GPU, or CUDA_VISIBLE_DEVICES hides them. {remedy}")
     if not number:

@@ -61,7 +61,8 @@ def verify(
     if 0 < len(devices) < _NUM_WORKERS:
         raise UsageError(
             f"Cannot verify '{program}' on GPUs: {_NUM_WORKERS} are needed, and this machine offers {len(devices)}. "
-            "Set LEGATO_DEVICE=cpu to verify it on the CPU."
+            f"Set LEGATO_DEVICE={','.join(['cuda:0'] * _NUM_WORKERS)} to let {_NUM_WORKERS} workers share the first "
+            "one, or LEGATO_DEVICE=cpu to verify it on the CPU."
         )
     handed = list(arguments or ())
     if handed[:1] == ["--"]:

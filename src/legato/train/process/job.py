@@ -68,7 +68,8 @@ def take_place() -> Place:
     """
     keep_large_blocks()
     if _place is None:
-        device = os.environ.get(_DEVICE) or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        # It may name one device per worker; here is one worker.
+        device = os.environ.get(_DEVICE, "").partition(",")[0] or ("cuda:0" if torch.cuda.is_available() else "cpu")
         check_device(
             device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to use the GPUs of this machine, if any."
         )
