@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import datetime
 import operator
+import os
+import threading
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -96,12 +98,49 @@ def set_limit(group: Any, limit: datetime.timedelta) -> None:
     _part(group, "_set_default_timeout")(limit)
 
 
+# The driver decides what follows from a death. torch would end the processes of the survivors after an error of NCCL or
+# a long silence. torch reads these variables when it makes a group; groups of the program's own are made as it says.
+_NCCL_WITHOUT_REACTIONS: Final = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_BLOCKING_WAIT": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_PROPAGATE_ERROR": "0",
+}
+_making_nccl: Final = threading.Lock()
+
+
 def make_nccl_group(store: Any, rank: int, size: int, limit: datetime.timedelta) -> Any:
-    """Return a process group over NCCL that is not torch's global group; its operations may last ``limit``."""
+    """Return a process group over NCCL that is not torch's global group; its operations may last ``limit``.
+
+    It connects at its first operation. No error of NCCL and no silence of a peer ends this process.
+
+    Raises:
+        ProgramError: this torch was built without NCCL.
+    """
     kind = _part(_distributed, "ProcessGroupNCCL")
     options = kind.Options()
     options._timeout = limit
-    return kind(store, rank, size, options)
+    with _making_nccl:
+        before = {name: os.environ.get(name) for name in _NCCL_WITHOUT_REACTIONS}
+        os.environ.update(_NCCL_WITHOUT_REACTIONS)
+        try:
+            return kind(store, rank, size, options)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def end_nccl_group(group: Any) -> None:
+    """End a group of `make_nccl_group` without its peers: operations in progress, here and at peers, never complete.
+
+    Torch's own shutdown waits for the peers. Without this call the destructor warns, and waits too. Can be called more
+    than once, from any thread. If missing: ProgramError.
+    """
+    _part(group, "abort")()
 
 
 def all_reduce(group: Any, tensor: torch.Tensor) -> Any:

@@ -31,6 +31,7 @@ from legato.train.membership.groups import Group, Pending
 from legato.train.membership.membership_client import MembershipClient
 from legato.train.membership.peer_memory import UnreadableLoan
 from legato.train.process import job
+from legato.train.process.determinism import find_doubts
 from legato.train.process.program_sources import describe_program
 from legato.train.reduction.exchange import Exchange
 from legato.train.reduction.reducer import StepReducer
@@ -85,6 +86,7 @@ class Session:
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
         self._known_unshared: set[str] = set()
+        self._known_obstacles: set[str] = set()
         self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
         if self._recorder is not None:
             # `legato verify` compares the recorded states: a difference must neither end the run nor be repaired.
@@ -157,6 +159,8 @@ class Session:
             self.training_state.begin()
             self._identity = identity_of(self.training_state.fingerprint(), self.layout, self.seed, exact=self.is_exact)
             self._environment = describe_environment(self.device)
+            for doubt in find_doubts(self.device) if self.is_exact else ():
+                self.reporter.say(wire.Note(level="warning", text=doubt))
             self._program = describe_program()
             self.training_state.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
@@ -595,4 +599,8 @@ class Session:
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
+        if group.obstacle and group.obstacle not in self._known_obstacles and group.rank == 0:
+            self._known_obstacles.add(group.obstacle)
+            text = f"Gradients are summed in the memory of the host, not between the GPUs: {group.obstacle}."
+            self.reporter.say(wire.Note(level="warning", text=text))
         return exchange, reducer.layout

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
+from legato.core.span import max_pending
 from legato.core.view import View
 from legato.train.membership.groups import Group
 from legato.train.membership.peer_memory import can_read_each_other
 from legato.train.reduction.buckets import Bucket, layout_of
-from legato.train.reduction.device_exchange import DeviceExchange
+from legato.train.reduction.device_exchange import DeviceExchange, HostExchange
 from legato.train.reduction.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
 
 
@@ -87,6 +88,13 @@ def make_exchange(
         return None
     if group.size > 1 and group.device_group is not None:
         return DeviceExchange(group, buckets, num_micro_batches)
+    if group.size > 1 and any(bucket.device.type != "cpu" for bucket in buckets):
+        inner = _make_host_exchange(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact)
+        return HostExchange(buckets, max_pending(num_micro_batches, group.size, group.rank), inner)
+    return _make_host_exchange(group, buckets, num_micro_batches, exact=exact)
+
+
+def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
     private = PrivateExchange if exact else FastExchange
     hosts = {member.host for member in group.view.members}
     if group.size == 1 or len(hosts) > 1 or not buckets:

@@ -33,6 +33,7 @@ from legato.train import torch_private
 from legato.train.membership.control_sockets import ControlSockets, connect
 
 _BUILD_LIMIT_S: Final = 20.0
+_NCCL_LIMIT_S: Final = 20.0
 _NUM_TRIES: Final = 10
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
 _POLL_S: Final = 0.001
@@ -42,7 +43,7 @@ _LOST_S: Final = 0.2
 # connections broken then.
 _NO_LIMIT: Final = datetime.timedelta(days=3650)
 _listening: Final = threading.Lock()
-_dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
+_dropped: Final[queue.SimpleQueue[tuple[Any, Any] | None]] = queue.SimpleQueue()
 _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
@@ -123,7 +124,11 @@ class _WaitCount:
 class Group:
     """The connections between the members of one view.
 
-    ``reads_peers``: the members can read each other's memory. ``waits`` is entered while this rank waits for its peers.
+    Attributes:
+        reads_peers: the members can read each other's memory.
+        waits: entered while this rank waits for its peers.
+        device_group: connects the members' GPUs by NCCL; None without GPUs, or if NCCL cannot connect them.
+        obstacle: why NCCL cannot connect the members' GPUs, in words; empty if it does, or without GPUs.
 
     Args:
         view: whose members are connected.
@@ -131,7 +136,6 @@ class Group:
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
         sockets: plain connections for small messages; None when the view has one member.
-        device_group: connects the members' GPUs; None without GPUs.
     """
 
     def __init__(
@@ -141,13 +145,13 @@ class Group:
         process_group: Any = None,
         endpoints: Sequence[tuple[str, int]] = (),
         sockets: ControlSockets | None = None,
-        device_group: Any = None,
     ) -> None:
         self.view = view
         self.rank = rank
         self.size = len(view.members)
         self._process_group = process_group
-        self.device_group = device_group
+        self.device_group: Any = None
+        self.obstacle = ""
         self._sockets = sockets
         self._break_state = _BreakState()
         self.reads_peers = False
@@ -166,6 +170,10 @@ class Group:
     def is_waiting(self) -> bool:
         """Whether this rank waits for its peers now."""
         return self.waits.num > 0
+
+    def use_devices(self, device_group: Any, obstacle: str = "") -> None:
+        """Set the connection of the members' GPUs, or why there is none."""
+        self.device_group, self.obstacle = device_group, obstacle
 
     def set_reads_peers(self, reads_peers: bool) -> None:
         """Record whether the members have found that they can read each other's memory."""
@@ -333,13 +341,15 @@ class Group:
         with self._break_state.changed:
             self._break_state.is_broken = True
             self._break_state.changed.notify_all()
-        if self.device_group is not None:
-            self.device_group.abort()
         if self._sockets is not None:
             self._sockets.break_connections()
         for _, connection in self._connections():
             with contextlib.closing(connection), contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        device_group = self.device_group
+        if device_group is not None:
+            # On another thread: NCCL ends only after its kernels, which can take longer than to continue without it.
+            _run_beside(lambda: _end_device_group(device_group))
 
     def drop(self) -> None:
         """Drop the group. Another thread destroys it, which takes milliseconds per peer."""
@@ -350,7 +360,7 @@ class Group:
             # The destructor would wait for the lost operations: it is never called, not even at the end of the
             # interpreter.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))
-        _dropped.put([self._process_group, self.device_group])
+        _dropped.put((self._process_group, self.device_group))
         self._process_group = self.device_group = None
 
     def file_descriptors(self) -> list[int]:
@@ -414,10 +424,17 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
         sockets = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
         # The limit for connecting is too short for a collective, which peers may reach late.
         torch_private.set_limit(process_group, _NO_LIMIT)
-        device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints, sockets, device_group)
+    group = Group(view, rank, process_group, endpoints, sockets)
+    if device.type == "cuda":
+        try:
+            _connect_devices(group, torch_private.prefixed("devices", store), device)
+        except BaseException:
+            group.break_connections()
+            group.drop()
+            raise
+    return group
 
 
 def _listen(host: str) -> tuple[Any, int]:
@@ -462,7 +479,10 @@ def _start_dropping() -> None:
 
     def drop_them() -> None:
         while (dropped := _dropped.get()) is not None:
-            dropped.clear()
+            if dropped[1] is not None:
+                _end_device_group(dropped[1])
+            # Its destructors run here, and not when the next group is dropped.
+            del dropped
 
     thread = threading.Thread(target=drop_them, name="legato-drop-groups", daemon=True)
     thread.start()
@@ -475,13 +495,67 @@ def _stop_dropping(thread: threading.Thread) -> None:
     thread.join(_END_LIMIT.total_seconds())
 
 
-def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
-    carrier = torch_private.make_nccl_group(torch_private.prefixed("devices", store), rank, size, _NO_LIMIT)
-    # NCCL connects at the first use, which takes up to a second: do this here, in the background of the training.
+def _connect_devices(group: Group, store: Any, device: torch.device) -> None:
+    """Connect the members' GPUs by NCCL if that is possible for all of them. All members call this together.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    places = group.all_gather_object(f"{group.view.members[group.rank].host} {identify_gpu(device)}")
+    if os.environ.get("LEGATO_NCCL") == "0":
+        made, obstacle = None, "LEGATO_NCCL=0 forbids NCCL"
+    elif len(set(places)) < group.size:
+        made, obstacle = None, "several workers share one GPU, which NCCL refuses"
+    else:
+        made, obstacle = _try_nccl(store, group.rank, group.size, device)
+    obstacles = [told for told in group.all_gather_object(obstacle) if told]
+    if obstacles and made is not None:
+        _run_beside(lambda: _end_device_group(made))
+    group.use_devices(None if obstacles else made, obstacles[0] if obstacles else "")
+
+
+def identify_gpu(device: torch.device) -> str:
+    """Return what is the same in all processes of a machine that use one GPU, or parts of one, and only in these."""
+    properties = torch.cuda.get_device_properties(device)
+    # Parts of a divided GPU have ids of their own but one address on the bus, and NCCL goes by the address.
+    address = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    return str(properties.uuid) if None in address else ":".join(f"{number:02x}" for number in address)
+
+
+def _try_nccl(store: Any, rank: int, size: int, device: torch.device) -> tuple[Any, str]:
+    """Return a connected group over NCCL and no text, or None and why there is none."""
+    ended = threading.Event()
+    made: list[Any] = []
+    errors: list[Exception] = []
+
+    def connect_all() -> None:
+        try:
+            made.append(carrier := torch_private.make_nccl_group(store, rank, size, _NO_LIMIT))
+            # NCCL connects at the first use, which takes up to seconds: here, in the background of the training.
+            _use_once(carrier, device)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the gradients take the other way
+            errors.append(error)
+        ended.set()
+
+    # On a thread that may stay in NCCL forever: it waits without a limit for a peer that died before it connected.
+    threading.Thread(target=connect_all, name="legato-nccl", daemon=True).start()
+    if ended.wait(_NCCL_LIMIT_S) and not errors:
+        return made[0], ""
+    for carrier in made:
+        _run_beside(functools.partial(_end_device_group, carrier))
+    why = _first_line(errors[0]) if errors else f"it did not connect within {_NCCL_LIMIT_S:g} s"
+    return None, f"NCCL failed: {why}"
+
+
+def _use_once(carrier: Any, device: torch.device) -> None:
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
         torch_private.all_reduce(carrier, torch.zeros(1, device=device)).wait()
         torch.cuda.current_stream(device).synchronize()
-    return carrier
+
+
+def _end_device_group(device_group: Any) -> None:
+    with contextlib.suppress(RuntimeError):
+        torch_private.end_nccl_group(device_group)
 
 
 def _socket_descriptors() -> Iterator[int]:

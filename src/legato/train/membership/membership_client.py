@@ -284,14 +284,17 @@ class MembershipClient:
             if self._is_superseded(connection.view) or self._is_replaced(connection.view):
                 # The driver announced another view while no object held this one, so it could not be broken then.
                 connection.group.break_connections()
-        if old is not None:
-            if old.exchange is not None:
-                old.exchange.close()
-            old.group.drop()
+        if old is not None and old.exchange is not None:
+            old.exchange.close()
         group = connection.group
         records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
         records[group.rank] = torch.tensor([int(self.has_state), self.num_rounds], dtype=torch.int64)
-        group.all_gather(records[group.rank], records)
+        try:
+            group.all_gather(records[group.rank], records)
+        finally:
+            if old is not None:
+                # Not earlier: the GPUs of peers may still read memory that the old group holds.
+                old.group.drop()
         known = [(bool(record[0]), int(record[1])) for record in records]
         holders = [rank for rank, (has_state, _) in enumerate(known) if has_state]
         if not holders:

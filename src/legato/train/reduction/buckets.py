@@ -6,6 +6,7 @@ canonical tree (`legato.core.span`) that this rank's micro-batches complete. Nev
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Final
@@ -36,6 +37,12 @@ class Bucket:
         self.numel = sum(parameter.numel() for parameter in parameters)
         self.gradient = torch.zeros(self.numel, dtype=self.dtype, device=self.device)
         self.gradient_views = self.views_of(self.gradient)
+
+    def on_host(self) -> Bucket:
+        """Return a bucket of the same place and size whose sums are in the memory of the host."""
+        host = copy.copy(self)
+        host.device = torch.device("cpu")
+        return host
 
     def views_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a flat tensor, shape ``[numel]`` or longer, into one view per parameter."""

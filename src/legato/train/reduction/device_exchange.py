@@ -1,14 +1,14 @@
-"""The sum of a bucket over ranks whose gradients are on GPUs: along the same tree, by NCCL between the devices.
+"""The sum of a bucket over ranks whose gradients are on GPUs: by NCCL between the devices, or through the host.
 
-Votes and other small messages go over plain sockets and never wait for a GPU. A collective of NCCL that is in progress
-when a peer dies neither ends nor raises an error. So this class polls for its end and stops waiting when the view
-breaks; `Group.break_connections` then aborts NCCL. Decides nothing about membership.
+Both ways add along the same tree as on the CPU and give the same bits. Votes and other small messages go over plain
+sockets and never wait for a GPU. Decides nothing about membership.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -18,31 +18,41 @@ from legato.core.span import max_pending, split
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
-from legato.train.reduction.exchange import Assignment, fold
+from legato.train.reduction.exchange import Assignment, Exchange, fold
 
 _POLL_S: Final = 5e-5
 
 
 class DeviceExchange:
-    """Sums buckets over ranks by two all-to-all exchanges between devices.
+    """Sums buckets over ranks by two all-to-all exchanges between devices, by NCCL.
+
+    A collective of NCCL that is in progress when a peer dies neither ends nor raises an error. So `settle` polls for
+    its end and stops waiting when the view breaks; `Group.break_connections` then ends NCCL.
 
     Args:
         group: connects the ranks; its device group carries the buckets.
-        buckets: all buckets of the layout.
+        buckets: all buckets of the layout, on one device.
         num_micro_batches: of a full step.
     """
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
         self._carrier: Any = group.device_group
-        pending = max(1, max_pending(num_micro_batches, group.size, group.rank))
-        self._memory = [[torch.zeros_like(bucket.gradient) for _ in range(pending)] for bucket in buckets]
-        # Two results in alternation: the next step's sum may begin before every peer is known to have the last one.
-        self._results = [[torch.zeros_like(bucket.gradient) for bucket in buckets] for _ in range(2)]
-        self._turn = 0
         self._device = buckets[0].device
         # Parallel to the backward pass; on the same stream the sums would delay it.
-        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._stream = _new_stream(self._device)
+        pending = max(1, max_pending(num_micro_batches, group.size, group.rank))
+        self._memory = [[self._allocate(bucket) for _ in range(pending)] for bucket in buckets]
+        # Two results in alternation: the next step's sum may begin before every peer is known to have the last one.
+        self._results = [[self._allocate(bucket) for bucket in buckets] for _ in range(2)]
+        self._turn = 0
+
+    def _allocate(self, bucket: Bucket) -> torch.Tensor:
+        made = torch.zeros_like(bucket.gradient)
+        if self._stream is not None:
+            # When a view breaks, this memory is freed before NCCL has left it.
+            made.record_stream(self._stream)
+        return made
 
     def begin_step(self) -> None:
         """Switch to the other memory for results."""
@@ -53,12 +63,8 @@ class DeviceExchange:
         return self._memory[bucket.index]
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
-        """Start to sum a bucket over all ranks; `settle` waits for the result."""
-        if self._stream is None:
-            self._reduce(bucket, local, assignment)
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+        """Start to sum a bucket over all ranks, after the present work of the current stream; `settle` waits for it."""
+        with _on_stream(self._stream, self._device):
             self._reduce(bucket, local, assignment)
 
     def settle(self) -> None:
@@ -108,7 +114,105 @@ class DeviceExchange:
     def _all_to_all(
         self, out: torch.Tensor, given: torch.Tensor, num_out: Sequence[int], num_given: Sequence[int]
     ) -> None:
+        # As bytes: NCCL does not know every dtype, such as complex numbers, and here it only moves them.
+        size = out.element_size()
+        out, given = out.view(torch.uint8), given.view(torch.uint8)
         try:
-            torch_private.all_to_all(self._carrier, out, given, num_out, num_given).wait()
+            torch_private.all_to_all(
+                self._carrier, out, given, [size * num for num in num_out], [size * num for num in num_given]
+            ).wait()
+        except torch.OutOfMemoryError:
+            # The next view would not have more memory.
+            raise
         except RuntimeError as error:
             raise BrokenView(f"view {self._group.view.number}: {error}") from error
+
+
+class HostExchange:
+    """Sums buckets of GPUs in the memory of the host, where NCCL cannot connect the GPUs.
+
+    A rank adds up its own micro-batches on its GPU. Its blocks are copied to the host, summed there over the ranks as
+    on CPUs, and the result is copied back.
+
+    Args:
+        buckets: all buckets of the layout.
+        num_pending: blocks that this rank completes in a step at most.
+        inner: sums the buckets' `Bucket.on_host` over the ranks.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], num_pending: int, inner: Exchange) -> None:
+        self._inner = inner
+        self._hosts = [bucket.on_host() for bucket in buckets]
+        self._memory = [[torch.zeros_like(bucket.gradient) for _ in range(max(1, num_pending))] for bucket in buckets]
+        self._results = [torch.zeros_like(bucket.gradient) for bucket in buckets]
+        self._device = buckets[0].device
+        self._stream = _new_stream(self._device)
+
+    def begin_step(self) -> None:
+        """Begin the local sums of the next step, or of a new attempt at a step."""
+        self._inner.begin_step()
+
+    def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the memory of this step's local sums of a bucket."""
+        return self._memory[bucket.index]
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
+        """Sum a bucket over all ranks, after the present work of the current stream."""
+        host, result = self._hosts[bucket.index], self._results[bucket.index]
+        blocks = [memory[: bucket.numel] for memory in self._inner.memory(host)[: len(local)]]
+        with _on_stream(self._stream, self._device):
+            # Each copy waits for its end, so the host may read and overwrite the memory then.
+            for block, own in zip(blocks, local, strict=True):
+                block.copy_(own)
+            self._inner.reduce(host, blocks, assignment, announced=announced)
+            offset = 0
+            for piece in self._inner.result(host):
+                result[offset : offset + piece.numel()].copy_(piece)
+                offset += piece.numel()
+
+    def settle(self) -> None:
+        """Wait until all sums that `reduce` began are complete."""
+        self._inner.settle()
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+    def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the last sum, as one tensor."""
+        return [self._results[bucket.index]]
+
+    def close(self) -> None:
+        """Free the memory on the host."""
+        self._inner.close()
+
+
+def after_present_work(device: torch.device, call: Callable[[], None]) -> Callable[[], None]:
+    """Return a function for another thread: it makes the call after what this thread's stream has to do now.
+
+    Each thread has a current stream of its own, and the caller's stream gets more work before the other thread runs.
+    """
+    if device.type != "cuda":
+        return call
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record(torch.cuda.current_stream(device))
+
+    def run() -> None:
+        with torch.cuda.device(device), torch.cuda.stream(_new_stream(device)):
+            torch.cuda.current_stream(device).wait_event(done)
+            call()
+
+    return run
+
+
+def _new_stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _on_stream(stream: Any, device: torch.device) -> Iterator[None]:
+    """Use a stream inside the ``with`` block, after the present work of the current one; None on the CPU."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        yield

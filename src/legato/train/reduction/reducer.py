@@ -21,6 +21,7 @@ from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
 from legato.train.reduction.buffers import MovingBuffers, describe_kinds
+from legato.train.reduction.device_exchange import after_present_work
 from legato.train.reduction.exchange import Assignment, Exchange, assign
 from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, sum_vectors
@@ -259,7 +260,9 @@ class StepReducer:
         exchange, local, assignment = self._exchange, self._sums[bucket.index].blocks, self._assignment
         assert exchange is not None
         self._num_handed_over += 1
-        self._exchange_thread.run(lambda: exchange.reduce(bucket, local, assignment, announced=False))
+        self._exchange_thread.run(
+            after_present_work(bucket.device, lambda: exchange.reduce(bucket, local, assignment, announced=False))
+        )
 
     def run_round(self, word: Sequence[int]) -> list[list[int]]:
         """Sum everything over all ranks.
@@ -375,14 +378,15 @@ class StepReducer:
         tail = torch.empty(self._tail_numel, dtype=torch.float64)
         group.finish([group.receive(tail, peer, 0)])
         extra = torch.empty(self.buffers.numel(self._newly_moved(tail)), dtype=torch.float64)
-        wholes = [torch.empty_like(bucket.gradient) for bucket in self.buckets]
+        # In the memory of the host: gloo would take the address of a GPU's memory for one of its own.
+        wholes = [torch.empty(bucket.numel, dtype=bucket.dtype) for bucket in self.buckets]
         tensors = [extra, *wholes]
         works = [group.receive(tensor, peer, tag) for tag, tensor in enumerate(tensors, start=1) if tensor.numel()]
         group.finish(works)
-        self._keep(tail, extra, [[whole] for whole in wholes])
+        self._keep(tail, extra, [[w.to(bucket.device)] for w, bucket in zip(wholes, self.buckets, strict=True)])
 
     def _flat_result(self) -> list[torch.Tensor]:
-        wholes = [torch.cat(list(pieces)) for pieces in self._pieces]
+        wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]
         return [self._tail, self._extra, *wholes]
 
 

@@ -35,6 +35,8 @@ def describe_environment(device: torch.device) -> dict[str, str]:
     }
     if device.type == "cuda":
         parts["GPU"] = torch.cuda.get_device_name(device)
+        # Libraries choose kernels by their number, which differs between GPUs of one name, and between parts of a GPU.
+        parts["GPU multiprocessors"] = str(torch.cuda.get_device_properties(device).multi_processor_count)
         parts["CUDA"] = str(torch.version.cuda or torch.version.hip)
         parts["cuDNN"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     return parts

@@ -1,0 +1,125 @@
+"""The exchanges for GPUs, on the CPU: gloo stands in for NCCL, and memory of the host for that of a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.unit.train.ranks import run_ranks
+from torch import nn
+
+from legato.core.span import max_pending
+from legato.train.membership.connection import make_exchange
+from legato.train.membership.groups import Group
+from legato.train.reduction.buckets import Bucket, LocalSum, make_buckets
+from legato.train.reduction.device_exchange import DeviceExchange, HostExchange, after_present_work
+from legato.train.reduction.exchange import Exchange, PrivateExchange, assign
+
+_MICRO_BATCHES = 7
+
+
+def _on_devices(group: Group, bucket: Bucket) -> Exchange:
+    group.use_devices(group._process_group)
+    return DeviceExchange(group, [bucket], _MICRO_BATCHES)
+
+
+def _through_host(group: Group, bucket: Bucket) -> Exchange:
+    inner = make_exchange(group, [bucket.on_host()], _MICRO_BATCHES)
+    assert inner is not None
+    return HostExchange([bucket], max_pending(_MICRO_BATCHES, group.size, group.rank), inner)
+
+
+def _sum(exchange: Exchange, group: Group, bucket: Bucket, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Return the sums of two steps; the second begins before the caller has used the first."""
+    results = []
+    for step in range(2):
+        exchange.begin_step()
+        local = LocalSum(bucket, exchange.memory(bucket))
+        assignment = assign(_MICRO_BATCHES, group.size)
+        span = assignment.spans[group.rank]
+        for micro_batch in range(span.start, span.stop):
+            drawn = torch.Generator().manual_seed(100 * step + micro_batch)
+            shapes = [parameter.shape for parameter in bucket.parameters]
+            gradients = [torch.randn(shape, generator=drawn, dtype=dtype) * 10.0**micro_batch for shape in shapes]
+            local.add(span.start, micro_batch, gradients, 1.0)
+        exchange.reduce(bucket, local.blocks, assignment, announced=False)
+        exchange.settle()
+        results.append(torch.cat(list(exchange.result(bucket))).clone())
+    assert results[0].dtype == dtype
+    return results
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+@pytest.mark.parametrize("way", [_on_devices, _through_host])
+def test_gpus_get_the_bits_of_one_worker(way, num_ranks, dtype):
+    """With 8 ranks there are more ranks than micro-batches, and with 3 more ranks than numbers in the small bucket."""
+    for model in (nn.Linear(50, 20, dtype=dtype), nn.Linear(1, 1, dtype=dtype)):
+        (bucket,) = make_buckets(list(model.parameters()))
+
+        def play(group: Group, bucket: Bucket = bucket, make=PrivateExchange) -> list[torch.Tensor]:
+            made = make(group, [bucket], _MICRO_BATCHES) if make is PrivateExchange else make(group, bucket)
+            return _sum(made, group, bucket, dtype)
+
+        (alone,) = run_ranks(1, play)
+        for found in run_ranks(num_ranks, lambda group, play=play: play(group, make=way)):
+            assert all(torch.equal(one, other) for one, other in zip(alone, found, strict=True))
+
+
+def test_gpus_without_nccl_sum_through_the_host():
+    buckets = make_buckets(list(nn.Linear(3, 2, device="meta").parameters()))
+    for kind in run_ranks(2, lambda group: type(make_exchange(group, buckets, 4))):
+        assert kind is HostExchange
+
+
+def test_a_gpu_alone_adds_up_where_its_gradients_are():
+    (bucket,) = make_buckets(list(nn.Linear(3, 2, device="meta").parameters()))
+    (device,) = run_ranks(1, lambda group: make_exchange(group, [bucket], 4).memory(bucket)[0].device)
+    assert device.type == "meta"
+
+
+def test_too_little_memory_of_a_gpu_is_not_taken_for_a_broken_view(monkeypatch):
+    def fail(*_args):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("legato.train.torch_private.all_to_all", fail)
+    (bucket,) = make_buckets(list(nn.Linear(3, 2).parameters()))
+    with pytest.raises(torch.OutOfMemoryError):
+        run_ranks(2, lambda group: _sum(_on_devices(group, bucket), group, bucket, torch.float32))
+
+
+def test_another_thread_waits_for_what_this_thread_has_given_to_the_gpu(monkeypatch):
+    """Only the order of the calls can be seen here: an event now, a wait for it on the other thread's stream then."""
+    calls: list[str] = []
+
+    class Stream:
+        def __init__(self, name="new"):
+            self.name = name
+
+        def wait_event(self, event):
+            calls.append(f"{self.name} waits for {event.place}")
+
+    class Event:
+        def record(self, stream):
+            self.place = f"the event of {stream.name}"
+
+    class Within:
+        def __init__(self, thing):
+            self.thing = thing
+
+        def __enter__(self):
+            if isinstance(self.thing, Stream):
+                current.append(self.thing)
+
+        def __exit__(self, *_error):
+            if isinstance(self.thing, Stream):
+                current.pop()
+
+    current = [Stream("training")]
+    fakes = {"Stream": lambda _device: Stream(), "Event": Event, "stream": Within, "device": Within}
+    for name, fake in {**fakes, "current_stream": lambda _device: current[-1]}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    later = after_present_work(torch.device("cuda:0"), lambda: calls.append(f"call on {current[-1].name}"))
+    current[0].name = "training, later"
+    assert calls == []
+    later()
+    assert calls == ["new waits for the event of training", "call on new"]
