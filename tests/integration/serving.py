@@ -95,7 +95,7 @@ class Server:
         """Start it and wait until it says where it answers; the first one makes the admin's token."""
         process = self.spawn()
         assert process.stdout is not None
-        while not any(line.startswith("Log in with") for line in self.told):
+        while not any("legato login http" in line for line in self.told):
             line = process.stdout.readline()
             assert line, f"the server has ended: {self.told}, {self.log()}"
             self.told.append(line.rstrip("\n"))

@@ -123,7 +123,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
         first = [next(messages) for _ in range(3)]
         assert server.stop() == 0
         first += list(messages)
-    assert server.told[-1] == "Legato has stopped. Jobs keep training; the next start finds them."
+    assert server.told[-1] == "Legato has stopped. 1 job keeps running; the next start finds it."
     assert not (home / "server.json").exists()
     assert "end" not in {message["event"] for message in first}, "the job has not ended, only the server"
     assert pids <= pids_of(home), "driver and workers run on"

@@ -28,7 +28,7 @@ from legato.cli.options import (
     StartOption,
     Threads,
 )
-from legato.cli.platform.connecting import close_lines
+from legato.cli.platform.connecting import close_lines, describe_jobs_without_server
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spelling import ask_whether
 from legato.core.version import __version__
@@ -85,7 +85,7 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except LegatoError as error:
-            typer.echo(f"legato: {error}", err=True)
+            typer.echo(f"legato: {error}{describe_jobs_without_server(error)}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
         except OSError as error:
             from legato.driver.journal import explain_home_error

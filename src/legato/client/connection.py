@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -340,7 +341,9 @@ def _explain(error: httpx.TransportError) -> str:
         httpx.ReadError: "the connection broke",
         httpx.WriteError: "the connection broke",
     }
-    return (str(error) or usual.get(type(error), type(error).__name__))[:_MAX_REASON].rstrip(".")
+    # Without the number of the system's error, which tells a user nothing.
+    text = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+    return (text or usual.get(type(error), type(error).__name__))[:_MAX_REASON].rstrip(".")
 
 
 def _is_about_trust(error: BaseException | None) -> bool:

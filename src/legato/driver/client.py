@@ -131,12 +131,19 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
 
 
 def last_status(name: str, home: Path | None = None) -> dict[str, Any] | None:
-    """Return name, last step and outcome of a job that is not running. None if the job is unknown."""
+    """Return name, progress and outcome of a job that is not running. None if the job is unknown."""
     directory = JobDirectory.of(name, home)
     journal = directory.read_journal()
     if journal is None:
         return None
     outcome = journal.outcome
     state = outcome.outcome if outcome else "abandoned"
-    step = directory.read_last_step()
-    return {"name": name, "state": state, "step": step, "outcome": msgspec.to_builtins(outcome)}
+    last = directory.read_last_committed()
+    return {
+        "name": name,
+        "state": state,
+        "step": last.step if last is not None else None,
+        "epoch": last.epoch if last is not None else None,
+        "num_steps": journal.num_steps,
+        "outcome": msgspec.to_builtins(outcome),
+    }

@@ -99,6 +99,7 @@ class Driver:
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
+        self._num_steps: int | None = None
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
         self._engine_calls: dict[int, asyncio.Task[None]] = {}
@@ -188,6 +189,7 @@ class Driver:
         self._token = left.token if left is not None and adopting else secrets.token_urlsafe(32)
         self._has_worker_tokens = left.has_worker_tokens if left is not None and adopting else True
         self._attempt = left.attempt if left is not None and adopting else self._attempt
+        self._num_steps = left.num_steps if left is not None and adopting else None
         rendezvous = await self._engine.rendezvous()
         checkpoint_dir = spec.checkpoint_dir or str(directory.checkpoints)
         now = self._clock()
@@ -382,6 +384,8 @@ class Driver:
             _log.exception("The observer of job '%s' failed", self._spec.name)
 
     def _journal(self, snapshot: events.MembershipSnapshot, outcome: Outcome | None) -> JobJournal:
+        if self._meter.last is not None:
+            self._num_steps = self._meter.last.num_steps
         return JobJournal(
             spec=self._membership.job.spec,
             token=self._token,
@@ -389,6 +393,7 @@ class Driver:
             snapshot=snapshot,
             outcome=outcome,
             has_worker_tokens=self._has_worker_tokens,
+            num_steps=self._num_steps,
         )
 
     def _write_journal(self, journal: JobJournal) -> None:

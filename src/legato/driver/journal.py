@@ -91,6 +91,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
         outcome: None while the job runs, or its driver died.
         has_worker_tokens: False: an earlier release started this attempt, and its workers use the token of clients.
         places: the folders that paths of the spec may be in, with their locations when this was written.
+        num_steps: all steps of the job. None: not known.
     """
 
     spec: JobSpec
@@ -100,6 +101,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     has_worker_tokens: bool = False
     places: dict[str, str] = {}
+    num_steps: int | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -258,11 +260,6 @@ class JobDirectory:
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
-    def read_last_step(self) -> int | None:
-        """Return the highest committed step in the ledger, None if there is none."""
-        found = self.read_last_committed()
-        return found.step if found is not None else None
-
     def read_last_committed(self) -> Committed | None:
         """Return the highest committed step in the ledger with its epoch, None if there is none."""
         try:
@@ -357,6 +354,13 @@ def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
         for path in sorted(root.iterdir()):
             if path.is_dir() and not PLATFORM_JOB.fullmatch(path.name):
                 yield JobDirectory(path)
+
+
+def list_platform_jobs(home: Path | None = None) -> list[JobDirectory]:
+    """Return the directories of all jobs of a platform on this machine, sorted by id."""
+    root = find_jobs_directory(home)
+    found = sorted(root.iterdir()) if root.is_dir() else ()
+    return [JobDirectory(path) for path in found if path.is_dir() and PLATFORM_JOB.fullmatch(path.name)]
 
 
 def find_places(directory: Path) -> dict[str, str]:

@@ -37,7 +37,7 @@ from legato.control.settings import Settings
 from legato.control.store import Loop, Store, migrate, open_store
 from legato.control.store.database import Database
 from legato.core.errors import LegatoError, StoreError, UsageError
-from legato.driver.journal import replace_file
+from legato.driver.journal import list_platform_jobs, replace_file
 from legato.engines.cgroups import find_support, prepare_server
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
@@ -136,7 +136,7 @@ def serve(
         for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None):
             say(line)
         asyncio.run(_run(settings, store, sockets, devices, plugins, local))
-        say("Legato has stopped. Jobs keep training; the next start finds them.")
+        say(_describe_left_jobs(sum(job.is_locked() for job in list_platform_jobs(settings.home_path))))
 
 
 def _check_limits(settings: Settings) -> None:
@@ -424,7 +424,25 @@ def _greet(
         if settings.home_path != find_local_home():
             yield f"Commands find this home by a variable: export LEGATO_HOME={shlex.quote(str(settings.home_path))}"
         yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."
-    yield f"Log in with: legato login {url}"
+        yield f"Other users log in with: legato login {url}"
+    else:
+        yield f"Log in with: legato login {url}"
+
+
+def _describe_left_jobs(num_jobs: int) -> str:
+    """Say that the server has stopped, and whether jobs run without it.
+
+    >>> _describe_left_jobs(0), _describe_left_jobs(1)
+    ('Legato has stopped. No job is running.', 'Legato has stopped. 1 job keeps running; the next start finds it.')
+    """
+    if not num_jobs:
+        return "Legato has stopped. No job is running."
+    jobs = (
+        "1 job keeps running; the next start finds it"
+        if num_jobs == 1
+        else f"{num_jobs} jobs keep running; the next start finds them"
+    )
+    return f"Legato has stopped. {jobs}."
 
 
 @contextlib.contextmanager

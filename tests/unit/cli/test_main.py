@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from legato.cli import main
 from legato.cli.local import resuming, run, watching
+from legato.cli.platform import connecting
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
 from legato.core.spec import GuestSpec, JobSpec
@@ -447,15 +448,15 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
     spec = JobSpec(name="over", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     outcome = Outcome("stopped", 130, "Ctrl-C")
     JobDirectory.of("over").ledger_file.write_text('{"step": 8}\n{"step": 7}\n{"st')
-    JobDirectory.of("over").write_journal(JobJournal(spec=spec, token="t", outcome=outcome))
+    JobDirectory.of("over").write_journal(JobJournal(spec=spec, token="t", outcome=outcome, num_steps=20))
     code, out, _ = call("status")
     assert code == 0
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [["alpha", "training"], ["over", "stopped"]]
     assert all(line == line.rstrip() for line in out.splitlines())
     assert [found["name"] for found in json.loads(call("status", "-o", "json")[1])] == ["alpha", "over"]
     assert json.loads(call("status", "alpha", "-o", "json")[1]) == LIVING
-    assert call("status", "over")[1] == "over  stopped  Ctrl-C (step 8)\n"
-    assert call("status", "over", "-w")[1] == "over  stopped  Ctrl-C (step 8)\n"
+    assert call("status", "over")[1] == "over  stopped  Ctrl-C (step 8 of 20)\n"
+    assert call("status", "over", "-w")[1] == "over  stopped  Ctrl-C (step 8 of 20)\n"
     code, _, err = call("attach", "over")
     assert code == 2
     assert "it has ended (stopped: Ctrl-C)" in err
@@ -651,6 +652,40 @@ def test_starts_fast_and_loads_no_torch() -> None:
         spent.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun)
     # CPU time, and the best of three runs, so that other load on the machine does not count.
     assert min(spent) < 0.3
+
+
+@pytest.mark.parametrize("server", [None, "http://127.0.0.1:1"], ids=["unknown", "away"])
+def test_without_the_server_a_command_says_which_jobs_still_train(
+    server: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if server is not None:
+        monkeypatch.setenv("LEGATO_SERVER", server)
+        monkeypatch.setenv("LEGATO_TOKEN", "lgt_secret")
+        monkeypatch.setattr(connecting, "_FIRST_PATIENCE_S", 0.0)
+    why = (
+        "No server is known" if server is None else f"Cannot reach the server at {server}: Connection refused. Does it"
+    )
+    code, _, err = call("ps")
+    assert code != 0 and err.startswith(f"legato: {why}")
+    assert "train" not in err and "running" not in err, "this machine never had a platform"
+    directories = [JobDirectory.of(f"j-000000000{number}") for number in range(5)]
+    for directory in directories:
+        directory.path.mkdir(parents=True)
+        spec = JobSpec(name=directory.path.name, program=("/w/a.py",), directory="/w", max_workers=1, num_workers=1)
+        directory.write_journal(JobJournal(spec=spec, token="t"))
+        (directory.path / "lock").touch()
+    assert call("ps")[2].endswith(" None of the platform's jobs on this machine is running.\n")
+    directories[2].lock()
+    one = " 1 job keeps training without the server: j-0000000002 (a.py). The next 'legato up' finds it.\n"
+    assert call("ps")[2].endswith(one)
+    for number in (0, 1, 3, 4):
+        directories[number].lock()
+    several = (
+        "j-0000000000 (a.py), j-0000000001 (a.py), j-0000000002 (a.py) and 2 more. The next 'legato up' finds them."
+    )
+    assert call("ps")[2].endswith(f" 5 jobs keep training without the server: {several}\n")
+    for directory in directories:
+        directory.unlock()
 
 
 def test_the_same_name_resumes_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

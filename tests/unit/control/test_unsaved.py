@@ -82,3 +82,27 @@ def test_a_job_that_ended_shows_the_last_step_that_was_committed() -> None:
     )
     after = learn(make_pool(unseen, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
     assert after == Progress(time=5.0, step=3)
+    # The number of all steps, also if the driver had reported the last step, but not this number.
+    for step in (3, 108):
+        report = msgspec.structs.replace(report, step=step, num_steps=120)
+        after = learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
+        assert after is not None and after.reached == "108 of 120 (90 %)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "want"),
+    [
+        (Outcome("stopped", 0, "'anna' asked to pause it"), "submitted"),
+        (Outcome("stopped", 0, "submitted"), "submitted"),
+        (Outcome("stopped", 1, "submitted; but no checkpoint of step 7 was written"), None),
+        (
+            Outcome("stopped", 130, "'anna' asked to pause it"),
+            "submitted; it was ending already: 'anna' asked to pause it",
+        ),
+    ],
+)
+def test_a_job_that_was_stopped_while_it_was_being_paused_says_that_it_was_stopped(
+    outcome: Outcome, want: str | None
+) -> None:
+    ended = end(Stage.STOPPING, outcome)
+    assert (ended.stage, ended.reason) == (Stage.STOPPED, want or outcome.reason)

@@ -550,13 +550,15 @@ def test_a_driver_that_did_not_hear_of_a_difference_learns_it_from_the_next_repo
                 epoch=0,
                 loss=None,
                 num_samples=8,
-                num_steps=None,
+                num_steps=40,
                 num_epochs=None,
                 differed_step=1,
             )
             await stage.player(0).say(report)
             await stage.orchestra.until(lambda: stage.driver.status()["differed_step"] == 1)
             await stage.finish()
+            ended = client.last_status("job-1", tmp_path)
+            assert ended is not None and ended["num_steps"] == 40, "an ended job is shown with all its steps"
 
     asyncio.run(play())
 

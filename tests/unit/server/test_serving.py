@@ -304,13 +304,14 @@ def test_the_server_prints_its_address_and_first_steps(tmp_path: Path, monkeypat
     assert first[1:] == [
         "the first start",
         "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console.",
-        "Log in with: legato login http://localhost:1",
+        "Other users log in with: legato login http://localhost:1",
     ]
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "another"))
     elsewhere = list(_greet(settings, "http://localhost:1", ("cpu",), is_local=True))
     assert elsewhere[1] == f"Commands find this home by a variable: export LEGATO_HOME={settings.home_path}"
     later = list(_greet(settings, "http://localhost:1", ()))
     assert len(later) == 2 and "with no slots" in later[0]
+    assert later[1] == "Log in with: legato login http://localhost:1", "this system user is not logged in"
     warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), is_open=True))
     assert warned[1].startswith("Warning: other machines can reach this server, and jobs run here as the user that")
     assert len(list(_greet(settings, "http://0.0.0.0:1", (), is_open=True))) == 2, "no job runs here"

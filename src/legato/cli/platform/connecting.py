@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from legato.cli.terminal.formatting import render_clock
-from legato.core.errors import NotFound, Unauthenticated
+from legato.core.errors import LegatoError, NotFound, Unauthenticated, Unavailable
 from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from legato.client.connection import Line
     from legato.client.jobs import Job
     from legato.client.servers import Server
+    from legato.driver.journal import JobDirectory
 
 # A user waits at a terminal: long enough for a server that restarts, not for a wrong address.
 _PATIENCE_S: Final = 60.0
 _FIRST_PATIENCE_S: Final = 2.0
 _LOOK_LIMIT_S: Final = 10.0
 _NUM_NAMES: Final = 1000
+_NUM_NAMED: Final = 3
 _ID_PREFIX: Final = "j-"
 
 
@@ -72,6 +75,36 @@ def open_client(said: str | None = None, *, is_watching: bool = False) -> Client
     from legato.client.servers import find_server
 
     return Client.on(open_line(need_token(find_server(said)), is_watching=is_watching))
+
+
+def describe_jobs_without_server(error: LegatoError) -> str:
+    """Return which jobs of this machine's platform train although its server does not run, with a space before it.
+
+    Returns "" if the error is about something else, or if this machine never had a platform.
+    """
+    from legato.client.servers import find_local, is_loopback
+    from legato.driver.journal import list_platform_jobs
+
+    is_here = all(is_loopback(line.server.url) for line in _lines)
+    if not is_here or not isinstance(error, Unavailable | Unauthenticated):
+        return ""
+    if isinstance(error, Unauthenticated) and (_lines or find_local() is not None):
+        return ""  # a server runs, and refuses the user
+    jobs = list_platform_jobs()
+    running = [job for job in jobs if job.is_locked()]
+    if not running:
+        return " None of the platform's jobs on this machine is running." if jobs else ""
+    names = [_name_by_program(job) for job in running[:_NUM_NAMED]]
+    more = f" and {len(running) - _NUM_NAMED} more" if len(running) > _NUM_NAMED else ""
+    count = "1 job keeps" if len(running) == 1 else f"{len(running)} jobs keep"
+    it = "it" if len(running) == 1 else "them"
+    return f" {count} training without the server: {', '.join(names)}{more}. The next 'legato up' finds {it}."
+
+
+def _name_by_program(job: JobDirectory) -> str:
+    """Return a job's id and its program, because only the server knows its name."""
+    journal = job.read_journal()
+    return job.path.name if journal is None else f"{job.path.name} ({Path(journal.spec.program[0]).name})"
 
 
 def is_server_known() -> bool:

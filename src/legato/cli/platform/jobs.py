@@ -333,7 +333,8 @@ def _draw_jobs(records: list[JobRecord], output: Output, *, is_more: bool, is_ev
     if not records:
         hint = "'legato submit' submits one." if is_every else "'legato ps --all' lists those that have ended too."
         return f"No such jobs. {hint}"
-    below = "and more: --limit shows them" if is_more else None
+    newest = "job is" if len(records) == 1 else f"{len(records)} jobs are"
+    below = f"Only the newest {newest} shown. To show more, raise --limit." if is_more else None
     return make_table(job_columns(time.time()), records, is_wide=output is Output.wide, below=below)
 
 

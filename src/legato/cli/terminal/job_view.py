@@ -235,7 +235,7 @@ def render_workers(status: Status) -> Table:
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     bar = render_worker_bar(int(status.get("num_workers") or 0), _wanted(status))
-    for column in (bar, "slot", "pid", "phase", "rank", "view", "silent"):
+    for column in (bar, "SLOT", "PID", "PHASE", "RANK", "VIEW", "SILENT"):
         table.add_column(Text(column))
     for worker in status.get("workers") or ():
         away = worker.get("connected") is False and worker.get("phase") in _CONNECTED_PHASES
@@ -266,7 +266,8 @@ def render_status(status: Status) -> RenderableType:
     if state == "abandoned":
         reason = f"its driver died; to start a new one: legato attach {status.get('name', '')}"
     if status.get("step") is not None:
-        reason += f" (step {status['step']})"
+        total = f" of {status['num_steps']}" if status.get("num_steps") else ""
+        reason += f" (step {status['step']}{total})"
     head = Text.assemble(line, f"  {reason}") if reason else line
     if not status.get("go_on_with"):
         return head
@@ -280,7 +281,7 @@ def render_jobs(statuses: Iterable[Status]) -> Table:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("name", "state", "step", "epoch", "loss", "workers", "range"):
+    for column in ("NAME", "STATE", "STEP", "EPOCH", "LOSS", "WORKERS", "RANGE"):
         table.add_column(column)
     for status in statuses:
         state = str(status.get("state", ""))

@@ -87,6 +87,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         outcome: how the job ended, None before.
         step: the last committed step; None if the job has ended and the step is unknown.
         epoch: of that step.
+        num_steps: all steps of a job that has ended; None if unknown.
         trouble: why the driver does not answer or has died, as far as known; "": it answers.
         is_under_way: its start is not complete, so there may be no process yet that can answer.
     """
@@ -101,6 +102,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     step: int | None = None
     epoch: int | None = None
+    num_steps: int | None = None
     trouble: str = ""
     is_under_way: bool = False
 

@@ -246,6 +246,7 @@ class LocalDrivers:
                 outcome=journal.outcome,
                 step=last.step if last is not None else None,
                 epoch=last.epoch if last is not None else None,
+                num_steps=journal.num_steps,
             )
         if not await asyncio.to_thread(_is_driven, directory.path):
             why = await asyncio.to_thread(self._why_gone, job)

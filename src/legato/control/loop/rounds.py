@@ -151,6 +151,8 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
         reason = f"is retried{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
         stage, reason = Stage.PAUSED, _describe_unsaved(outcome, "when it is resumed, it will go back") or reason
+    elif stage is Stage.STOPPED and job.stage is Stage.STOPPING:
+        reason = _describe_stop(job, outcome)
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
         unsaved = _describe_unsaved(outcome, "it will go back")
         stage = Stage.QUEUED
@@ -168,13 +170,26 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
     )
 
 
+def _describe_stop(job: Job, outcome: Outcome) -> str:
+    """Return the reason of a job that was stopped, also if its driver had ended it before for another reason."""
+    asked = reason_with(job.reason, "")
+    if outcome.reason.startswith(asked):
+        return outcome.reason
+    # Such as a pause: the driver had not received the stop yet.
+    return asked if outcome.exit_code == 0 else f"{asked}; it was ending already: {outcome.reason}"
+
+
 def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | None:
-    """Return a job's last step and epoch, including steps after the driver's last report."""
+    """Return a job's last step and epoch, and the number of all steps, as far as the driver had not reported them."""
     seen = job.progress or Progress(time=now)
     if report.step is None or report.step <= (seen.step or 0):
-        return None
-    epoch = seen.epoch if report.epoch is None else report.epoch
-    return msgspec.structs.replace(seen, step=report.step, epoch=epoch)
+        known = seen
+    else:
+        epoch = seen.epoch if report.epoch is None else report.epoch
+        known = msgspec.structs.replace(seen, step=report.step, epoch=epoch)
+    if report.num_steps is not None:
+        known = msgspec.structs.replace(known, num_steps=report.num_steps)
+    return None if known == seen else known
 
 
 def _describe_unsaved(outcome: Outcome, what_follows: str) -> str | None:

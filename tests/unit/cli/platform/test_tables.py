@@ -84,6 +84,10 @@ def test_ps(jobs: Platform, call: Call) -> None:
         "j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots: an equal share with "
         "bob/bert\n"
     )
+    for limit, told in (("1", "job is"), ("2", "2 jobs are")):
+        last = call("ps", "--all", "--limit", limit)[1].splitlines()[-1]
+        assert last == f"Only the newest {told} shown. To show more, raise --limit."
+    assert "shown" not in call("ps", "--all", "--limit", "3")[1]
 
 
 def test_the_total_number_of_steps_is_shown_if_it_is_known(jobs: Platform, call: Call) -> None:

@@ -119,15 +119,14 @@ def test_status_of_a_job_that_is_over() -> None:
 
 
 def test_jobs() -> None:
-    lines = drawn(
-        render_jobs([STATUS, UNKNOWN | {"min_workers": 1, "max_workers": 2}, {"name": "old", "state": "stopped"}])
-    )
+    old = {"name": "old", "state": "stopped", "step": 8, "num_steps": 20}
+    lines = drawn(render_jobs([STATUS, UNKNOWN | {"min_workers": 1, "max_workers": 2}, old]))
     rows = [line.split() for line in lines.splitlines()]
     assert rows == [
-        ["name", "state", "step", "epoch", "loss", "workers", "range"],
+        ["NAME", "STATE", "STEP", "EPOCH", "LOSS", "WORKERS", "RANGE"],
         ["bert-7", "training", "50/200", "2/4", "0.1235", "2/3", "1..4"],
         ["new", "forming", "0/2", "1..2"],
-        ["old", "stopped"],
+        ["old", "stopped", "8/20"],
     ]
 
 
