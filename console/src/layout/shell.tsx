@@ -4,6 +4,7 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import { formatDuration, formatTime } from "@/format/time";
 import { useLinkState } from "@/live/live";
 import mark from "@/mark.svg";
+import { useAccessRequests } from "@/pages/projects/project-data";
 import { Button } from "@/parts/button";
 import { Icon } from "@/parts/icon";
 import { Menu, type MenuItem } from "@/parts/menu";
@@ -31,6 +32,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <TopBar />
       <div>
         <AwayBar />
+        <AccessBar />
       </div>
       <main className="main" ref={main} tabIndex={-1}>
         {children}
@@ -119,6 +121,24 @@ function UserMenu() {
         { label: "Log out", icon: "arrowUp", onPick: () => void logOut().catch(toasts.tellProblem) },
       ]}
     />
+  );
+}
+
+/** Says on each page that a user waits for an answer of this one. */
+function AccessBar() {
+  const session = useSession();
+  const { path } = useRoute();
+  const requests = useAccessRequests();
+  const open = requests.data?.items.filter((one) => one.stage === "open" && one.owner === session.name) ?? [];
+  if (open.length === 0 || path === "/projects") return null;
+  return (
+    <div className="away tone-info" role="status">
+      <Icon name="user" size={15} />
+      <span>
+        {[...new Set(open.map((one) => one.user))].join(", ")} asked for access to your training definitions.{" "}
+        <Link to="/projects">Answer</Link>
+      </span>
+    </div>
   );
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 Parameter = str | bool | int | float
@@ -52,6 +54,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             ``max_nodes``.
         min_nodes: minimum number of nodes; a job waits until they are free. A node is one slot.
         max_nodes: maximum number of nodes.
+        notice: what its maker should know. Only in the answer that creates the definition.
     """
 
     id: str
@@ -76,6 +79,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     version: int
     created_at: float
+    notice: str | None = None
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +87,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         definitions: ids of the training definitions.
-        data: an absolute data directory on the nodes. None: none.
+        data: a data directory on the nodes, absolute or below the server's ``wmla_data_root``. None: none.
         arguments: one line, appended to the arguments of each program.
         runs: ids of the newest jobs that were started from it, the newest first, at most 100.
     """
@@ -99,3 +103,39 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     created_at: float
     runs: tuple[str, ...]
+
+
+class ProjectOwner(msgspec.Struct, frozen=True):
+    """A user whom you can ask for access to training definitions."""
+
+    name: str
+
+
+class AccessStage(enum.StrEnum):
+    """What became of a request for access."""
+
+    OPEN = "open"
+    GRANTED = "granted"
+    DECLINED = "declined"
+
+
+class AccessRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a user for access to a project of another user.
+
+    Args:
+        user: the user who asks.
+        owner: the user who decides.
+        message: of the user who asks.
+        stage: ``open``, ``granted`` or ``declined``.
+        project: the project of which the user became a member. None: not granted.
+        decided_at: when it was granted or declined. None: it is open.
+    """
+
+    id: str
+    user: str
+    owner: str
+    message: str = ""
+    stage: AccessStage
+    project: str | None = None
+    created_at: float
+    decided_at: float | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from legato.api.jobs import JobRecord, Plan
 from legato.api.lists import Page
-from legato.api.projects import Definition, Experiment, Framework, Parameter, Project
+from legato.api.projects import AccessRequest, Definition, Experiment, Framework, Parameter, Project, ProjectOwner
 from legato.client.connection import Line
 from legato.client.jobs import Job, Jobs
 from legato.client.lists import Listing
@@ -124,6 +124,35 @@ class ProjectCalls:
         """Delete a project that has no experiments and no training definitions."""
         self._line.send("DELETE", title_path("project", project))
 
+    # ------------------------------------------------------------ access to projects of other users
+
+    def project_owners(self) -> Listing[ProjectOwner]:
+        """Return the users whom you can ask for access to their training definitions."""
+        return Listing(self._line.ask(Page[ProjectOwner], "GET", "/project-owners").items)
+
+    def access_requests(self) -> Listing[AccessRequest]:
+        """Return the requests for access that you have sent or received, the newest first."""
+        return Listing(self._line.ask(Page[AccessRequest], "GET", "/access-requests").items)
+
+    def ask_for_access(self, owner: str, message: str = "") -> AccessRequest:
+        """Ask a user for access to a project. Repeating it while the request is open changes nothing."""
+        body = {"owner": owner, "message": message}
+        return self._line.ask(AccessRequest, "POST", "/access-requests", body=body)
+
+    def grant_access(self, request: str, project: str) -> AccessRequest:
+        """Grant a request, by its id: the user who asked becomes a member of your project."""
+        path = f"{title_path('access-request', request)}/grant"
+        return self._line.ask(AccessRequest, "POST", path, body={"project": project}, is_repeatable=False)
+
+    def decline_access(self, request: str) -> AccessRequest:
+        """Decline a request, by its id."""
+        path = f"{title_path('access-request', request)}/decline"
+        return self._line.ask(AccessRequest, "POST", path, is_repeatable=False)
+
+    def withdraw_access_request(self, request: str) -> None:
+        """Withdraw a request that you have sent, by its id."""
+        self._line.send("DELETE", title_path("access-request", request))
+
     # ------------------------------------------------------------ training definitions
 
     def definitions(self, project: str) -> Listing[Definition]:
@@ -215,7 +244,8 @@ class ProjectCalls:
             name: of one line.
             definitions: ids of training definitions of the project.
             description: for people.
-            data: a data directory on the nodes, whose path each program finds in ``LEGATO_DATA``.
+            data: a data directory on the nodes, absolute or below the server's ``wmla_data_root``. Each program finds
+                its path in ``LEGATO_DATA``.
             arguments: one line, appended to the arguments of each program.
         """
         body = _without_none(

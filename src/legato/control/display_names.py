@@ -23,13 +23,12 @@ def check_title(doing: str, title: str) -> None:
         )
 
 
-def check_description(doing: str, description: str) -> None:
-    """Raise BadField if the description is too long."""
+def check_description(doing: str, description: str, field: str = "description") -> None:
+    """Raise BadField if the description, or the text of another field, is too long."""
     if len(description) > _MAX_DESCRIPTION_LENGTH:
         raise BadField(
-            "description",
-            f"Cannot {doing}: the description has {len(description)} characters. Give at most "
-            f"{_MAX_DESCRIPTION_LENGTH}.",
+            field,
+            f"Cannot {doing}: the {field} has {len(description)} characters. Give at most {_MAX_DESCRIPTION_LENGTH}.",
         )
 
 

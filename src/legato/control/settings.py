@@ -195,8 +195,8 @@ class Settings(BaseSettings):
     )
     wmla_data_root: Path | None = Field(
         default=None,
-        description="directory with the data of `wmla` jobs: `DATA_DIR` is this directory followed by the "
-        "`data_path` of `--cs-datastore-meta`. None: `data` in `home`",
+        description="directory with data: a relative data path of a job or an experiment begins here. For `wmla` jobs, "
+        "`DATA_DIR` is this directory followed by the `data_path` of `--cs-datastore-meta`. None: `data` in `home`",
     )
 
     # ------------------------------------------------------------ the log

@@ -147,6 +147,30 @@ def check_resize(job: Job, work: Work) -> None:
     )
 
 
+def find_data(data: str | None, root: Path) -> str | None:
+    """Return the absolute path of a data directory.
+
+    Args:
+        data: as a user names it, absolute or relative to ``root``. None: no data.
+        root: the directory of all data on the machines.
+
+    Raises:
+        BadField: a relative path leads out of ``root``.
+
+    >>> find_data("pytorch-mnist", Path("/data")), find_data("/mnt/mnist", Path("/data"))
+    ('/data/pytorch-mnist', '/mnt/mnist')
+    """
+    if data is None or Path(data).is_absolute():
+        return data
+    if not data.strip() or ".." in Path(data).parts:
+        raise BadField(
+            "data",
+            f"The data directory '{data[:200]}' is not below {root}. Give a path below that directory, such as "
+            "'mnist', or one from the root.",
+        )
+    return str(root / data)
+
+
 def check_data(data: str | None, told: str = "The") -> None:
     """Raise BadField unless the path can be a directory of data on the machines. ``told`` begins the message."""
     if data is not None and not Path(data).is_absolute():

@@ -107,6 +107,14 @@ class Framework(Protocol):
         """
         ...
 
+    def recognises(self, imports: Collection[str]) -> bool:
+        """Return whether a program is written for this framework.
+
+        Args:
+            imports: names of the modules that the program imports, without what follows a dot.
+        """
+        ...
+
 
 def drop_python(words: Sequence[str], instead: str) -> Sequence[str]:
     """Return the words from the script on, without a leading Python, because the worker is a Python already.

@@ -20,6 +20,7 @@ from legato.server.frameworks import OfferedFrameworks
 from legato.server.middleware import Middleware, answer_error
 from legato.server.plugins import ServerPlugin
 from legato.server.routes import (
+    access_requests,
     code,
     console,
     events,
@@ -40,7 +41,7 @@ from legato.server.services import Services
 
 _ROUTERS: Final = (
     *(jobs.router, job_details.router, events.router, logs.router, files.router, code.router),
-    *(projects.router, experiments.router),
+    *(projects.router, access_requests.router, experiments.router),
     *(shares.router, pool.router, people.router, session.router, operating.router),
 )
 
@@ -61,7 +62,10 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Middle
         routes=_join_routers().routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    app.state.frameworks = OfferedFrameworks(framework for plugin in plugins for framework in plugin.frameworks)
+    app.state.frameworks = OfferedFrameworks(
+        (framework for plugin in plugins for framework in plugin.frameworks),
+        (runtime for plugin in plugins for runtime in plugin.runtimes),
+    )
 
     @functools.cache
     def describe() -> dict[str, Any]:

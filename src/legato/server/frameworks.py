@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -15,6 +17,7 @@ from legato.core.frameworks import DistributedName, Framework, Launcher, Prepare
 from legato.core.spelling import ask_whether
 
 _INTERPRETER: Final = re.compile(r"(?:.*/)?(?:bash|sh|dash|zsh|ksh|perl|ruby|Rscript|julia|python(?:3(?:\.[0-9]+)?)?)")
+_RUNTIME: Final = re.compile(r"(?:pytorch|tensorflow|keras)(?:-onnx)?[ _](?:rt)?[0-9.]+-py ?3(?:\.[0-9]+)?(?:-edt)?")
 COMMAND_LAUNCHER: Final = "legato.train.process.command"
 
 
@@ -42,6 +45,10 @@ class OwnScripts:
             check_in_code(script, wanted.files)
         return Prepared(program=(script, *words[1:]))
 
+    def recognises(self, imports: Collection[str]) -> bool:  # noqa: ARG002 -- of the interface
+        """See `Framework`. Programs for no other framework are run by this one, so nothing is to be recognised."""
+        return False
+
 
 @dataclass(frozen=True)
 class PlainCommands:
@@ -64,6 +71,59 @@ class PlainCommands:
             check_in_code(posixpath.normpath(script), wanted.files, "file")
         return Prepared(program=wanted.words, launcher=Launcher(module=COMMAND_LAUNCHER, script=script))
 
+    def recognises(self, imports: Collection[str]) -> bool:  # noqa: ARG002 -- of the interface
+        """See `Framework`. Any program can be a command, so nothing is to be recognised."""
+        return False
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime as other platforms name it: ``pytorch-onnx 1.1-py 3.6``. Its programs run with what is installed here.
+
+    Args:
+        name: as the user writes it.
+    """
+
+    name: str
+
+    @classmethod
+    def read(cls, name: str) -> Runtime | None:
+        """Return the runtime of a name, None if it is no name of a runtime.
+
+        >>> Runtime.read("pytorch-onnx_1.1-py3.6-edt").package, Runtime.read("edtPyTorch")
+        ('torch', None)
+        """
+        return cls(name) if _RUNTIME.fullmatch(name) else None
+
+    @property
+    def package(self) -> str:
+        """The package that its programs use."""
+        family = re.match("[a-z]+", self.name)
+        return "torch" if family is None or family[0] == "pytorch" else family[0]
+
+    @property
+    def real(self) -> str | None:
+        """What its programs run with here: ``torch 2.8.0, Python 3.11``. None: the package is not installed."""
+        try:
+            version = importlib.metadata.version(self.package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+        return f"{self.package} {version}, Python {platform.python_version()}"
+
+    def explain(self, framework: Framework) -> str:
+        """Return the notice about a definition that names the runtime.
+
+        Raises:
+            BadField: the package of the runtime is not installed.
+        """
+        if self.real is None:
+            raise BadField(
+                "framework",
+                f"The runtime '{self.name}' needs the package {self.package}, which is not installed here. Ask the "
+                "operator to install it.",
+            )
+        return f"'{self.name}' runs here with {self.real}, as the framework '{framework.name}'."
+
 
 OWN: Final[tuple[Framework, ...]] = (OwnScripts(), PlainCommands())
 
@@ -73,14 +133,36 @@ class OfferedFrameworks:
 
     Args:
         added: the frameworks that plugins add.
+        runtimes: names of runtimes in documents of other systems. Definitions may give these, and names like them.
     """
 
-    def __init__(self, added: Iterable[Framework] = ()) -> None:
+    def __init__(self, added: Iterable[Framework] = (), runtimes: Iterable[str] = ()) -> None:
+        self._runtimes = tuple(Runtime(name) for name in runtimes)
         self._frameworks = {framework.name: framework for framework in (*OWN, *added)}
 
     def list(self) -> tuple[Framework, ...]:
         """Return all frameworks."""
         return tuple(self._frameworks.values())
+
+    def list_runtimes(self) -> tuple[Runtime, ...]:
+        """Return the runtimes whose package is installed here."""
+        return tuple(runtime for runtime in self._runtimes if runtime.real is not None)
+
+    def choose(self, name: str | None, imports: Collection[str]) -> tuple[Framework, str | None]:
+        """Return the framework of a new training definition, and a notice for its user; None: no notice.
+
+        Args:
+            name: of a framework, or of a runtime. None: the framework that recognises the program.
+            imports: names of the modules that the program imports.
+
+        Raises:
+            BadField: there is no such framework, or a runtime has no package here.
+        """
+        runtime = Runtime.read(name) if name is not None and self._runtimes else None
+        if name is not None and runtime is None:
+            return self.find(name), None
+        found = next((one for one in self._frameworks.values() if one.recognises(imports)), OWN[0])
+        return found, None if runtime is None else runtime.explain(found)
 
     def find(self, name: str) -> Framework:
         """Return a framework by its name.

@@ -14,7 +14,7 @@ from legato.control.project_records import Definition, Distributed, NewDefinitio
 from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
 from legato.control.store import check_labels, check_new_job, missing_code
-from legato.control.work import Work, check_places, check_work, read_work
+from legato.control.work import Work, check_places, check_work, find_data, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.core.limits import Limits
@@ -173,6 +173,29 @@ def check_places_here(here: Services, refusal: str, new: NewJob, owner: str) -> 
         _check_limits(work, here, refusal)
     except UsageError:
         # Checked only on an error, because it reads the store, and errors are rare.
+        if here.leads():
+            raise
+
+
+def check_data_here(here: Services, refusal: str, data: str | None, owner: str) -> None:
+    """Check that a data directory can be used, and that it exists if this machine is the one that runs jobs.
+
+    Args:
+        here: the server.
+        refusal: the beginning of the error's text.
+        data: as the user names it. None: no data.
+        owner: the owner of the jobs that need it.
+
+    Raises:
+        BadField: there is no such directory, or ``owner``'s jobs cannot see it.
+    """
+    data = find_data(data, here.settings.wmla_data_path)
+    if data is None or not here.loop.starts_drivers:
+        return
+    try:
+        user = JobUsers(here.settings, here.store, here.now)(owner)
+        check_places(refusal, "the machine that runs it", directory=None, program=None, data=data, user=user)
+    except UsageError:
         if here.leads():
             raise
 

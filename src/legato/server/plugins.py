@@ -40,12 +40,14 @@ class ServerPlugin:
         prefixes: its paths: prefixes that end with ``/``, or single paths.
         make: makes the application.
         frameworks: frameworks that it adds, for training definitions.
+        runtimes: names of runtimes in the other system's documents, which definitions may give as a framework.
     """
 
     name: str
     prefixes: tuple[str, ...]
     make: Callable[[Inside], ASGIApp]
     frameworks: tuple[Framework, ...] = ()
+    runtimes: tuple[str, ...] = ()
 
 
 class ServerPlugins:

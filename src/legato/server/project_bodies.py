@@ -64,7 +64,7 @@ class DefinitionBody(Body):
 
     name: Name
     description: Description = ""
-    framework: Name = "legato"
+    framework: Name | None = None
     command: Line
     code: str | None = None
     directory: str | None = None
@@ -83,6 +83,8 @@ class DefinitionBody(Body):
     def as_record(self) -> NewDefinition:
         """Return the record of the new definition. The default of ``min_nodes`` is 1 if elastic, else ``max_nodes``."""
         found = self.model_dump()
+        if self.framework is None:
+            del found["framework"]
         if self.min_nodes is None:
             found["min_nodes"] = 1 if self.distributed == "elastic" else self.max_nodes
         return convert(found, NewDefinition)
@@ -106,7 +108,7 @@ class ExperimentBody(Body):
         name: of the experiment.
         description: for people.
         definitions: ids of the training definitions to run.
-        data: an absolute data directory on the nodes. Null: none.
+        data: a data directory on the nodes, absolute or below the server's ``wmla_data_root``. Null: none.
         arguments: one line, appended to the arguments of each program.
     """
 
@@ -152,6 +154,19 @@ class RunsBody(Body):
     parameters: Parameters = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
     seed: Count | None = None
+
+
+class AccessBody(Body):
+    """A request for access to training definitions of another user. ``message``: for that user."""
+
+    owner: Name
+    message: Description = ""
+
+
+class GrantBody(Body):
+    """The project, by id or name, of which the user who asked becomes a member."""
+
+    project: Name
 
 
 def _given_fields(body: Body) -> dict[str, Any]:

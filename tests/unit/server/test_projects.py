@@ -379,7 +379,7 @@ def test_an_experiment_is_changed(platform: Platform, digits: Any) -> None:
     for wrong, field in (
         ({"definitions": []}, "definitions"),
         ({"definitions": ["d-0000000000"]}, "definitions"),
-        ({"data": "data"}, "data"),
+        ({"data": "../data"}, "data"),
         ({"arguments": "'"}, "arguments"),
     ):
         for method, where, body in (
@@ -481,6 +481,27 @@ def test_a_plan_changes_nothing(platform: Platform, digits: Any) -> None:
     plan = platform.ask("POST", f"definitions/{one['id']}/plan", who="ben").json()
     assert (plan["starts"], plan["slots_now"], plan["effects"]) == ("now", 2, [])
     assert platform.get("jobs")["items"] == []
+
+
+def test_a_relative_data_path_is_below_the_directory_of_all_data(platform: Platform, digits: Any) -> None:
+    one = define(platform, digits)
+    path = f"projects/{digits['id']}/experiments"
+    body = {"name": "First", "definitions": [one["id"]], "data": "pytorch-mnist"}
+    platform.loop.starts_drivers = True
+    lease = platform.store.loop.take_lease("the-loop", platform.now, 10.0)
+    assert lease is not None
+    data = platform.settings.wmla_data_path / "pytorch-mnist"
+    refused = check_problem(platform.ask("POST", path, body), 422, "invalid", f"no data directory '{data}'")
+    assert [error["field"] for error in refused["errors"]] == ["body.data"]
+    assert platform.get(path)["items"] == [], "no experiment is left behind"
+    submission = {"name": "mnist", "program": ["train.py"], "directory": "/", "data": "pytorch-mnist"}
+    check_problem(platform.ask("POST", "plan", submission), 422, "invalid", f"no data directory '{data}'")
+
+    data.mkdir(parents=True)
+    made = make(platform, path, **body)
+    assert made["data"] == "pytorch-mnist"
+    (job,) = platform.ask("POST", f"experiments/{made['id']}/runs").json()["items"]
+    assert platform.get(f"jobs/{job['id']}/spec")["data"] == str(data)
 
 
 def test_frameworks_are_listed(platform: Platform) -> None:

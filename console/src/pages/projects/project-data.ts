@@ -12,6 +12,7 @@ export type Project = Schemas["Project"];
 export type Definition = Schemas["DefinitionTold"];
 export type Experiment = Schemas["Experiment"];
 export type FrameworkTold = Schemas["FrameworkTold"];
+export type AccessRequest = Schemas["AccessRequest"];
 export type DefinitionBody = Schemas["DefinitionBody"];
 export type Distributed = Schemas["Distributed"];
 
@@ -22,6 +23,16 @@ export const MAX_PROJECTS = 1000;
 
 export function useProjects() {
   return useAsk(["projects"], "/projects", { query: { limit: MAX_PROJECTS } }, { every_s: 60 });
+}
+
+/** The requests for access that the user has sent or received. */
+export function useAccessRequests() {
+  return useAsk(["projects", "access"], "/access-requests", {}, { every_s: 60 });
+}
+
+/** The users whom the user can ask for access. */
+export function useProjectOwners() {
+  return useAsk(["projects", "owners"], "/project-owners", {}, { every_s: 60 });
 }
 
 export function useProject(project: string) {

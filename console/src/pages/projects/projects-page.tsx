@@ -8,8 +8,10 @@ import { Answered, Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link, useQueryValue } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
+import { AccessCard } from "./access";
 import { type Project, useProjects } from "./project-data";
 import { ProjectDialog } from "./project-dialog";
+import "@/pages/submit/submit.css";
 import "./projects.css";
 
 const COLUMNS: Column<Project>[] = [
@@ -92,6 +94,7 @@ export default function ProjectsPage() {
           </Button>
         )}
       </div>
+      <AccessCard />
       <Answered asked={asked} what="the projects">
         {(answer) => <Projects projects={answer.items} contains={contains} mayMake={mayMake} />}
       </Answered>

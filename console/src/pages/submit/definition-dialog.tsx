@@ -3,6 +3,7 @@
 import { useMemo, useState } from "react";
 import { ask } from "@/api/client";
 import { sayProblem } from "@/api/problems";
+import { OwnersToAsk } from "@/pages/projects/access";
 import {
   type Definition,
   type FieldErrors,
@@ -18,6 +19,7 @@ import { SelectField, TextField } from "@/parts/field";
 import { Ago } from "@/parts/now";
 import { Answered, Empty } from "@/parts/states";
 import { TabPanel, Tabs } from "@/parts/tabs";
+import { useToasts } from "@/parts/toast";
 import { DefinitionForm } from "./definition-form";
 import { bodyOf, boundsOfDraft, checkDraft, type DefinitionDraft, draftOf, nextName } from "./draft";
 import { usePlans } from "./plan";
@@ -43,6 +45,7 @@ export function DefinitionDialog(props: DialogProps) {
   const [isPacking, setPacking] = useState(false);
   const frameworks = useFrameworks();
   const outdate = useOutdate();
+  const toasts = useToasts();
   const taken = useDefinitions(project.id);
 
   const create = async () => {
@@ -54,6 +57,7 @@ export function DefinitionDialog(props: DialogProps) {
       const body = bodyOf(draft);
       const made = await ask("post", "/projects/{project}/definitions", { path: { project: project.id }, body });
       await outdate("definitions");
+      if (made.notice) toasts.tell(made.notice);
       onAdded(made, true);
     } catch (thrown) {
       setWrong(thrown instanceof BadCode ? { code: thrown.message } : fieldErrorsOf(thrown));
@@ -170,7 +174,15 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
       <Answered asked={definitions} what="the training definitions">
         {(answer) => {
           const shown = answer.items.filter((one) => !has.includes(one.id) && match(one));
-          if (shown.length === 0) return <Empty icon="file" title="No training definitions" />;
+          if (shown.length === 0) {
+            return (
+              <Empty icon="file" title="No training definitions">
+                {contains
+                  ? "None of this project matches the search."
+                  : "This project has no others. Choose another project."}
+              </Empty>
+            );
+          }
           return (
             <div className="choices" role="radiogroup" aria-label="Training definition">
               {shown.map((one) => (
@@ -197,6 +209,7 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
           );
         }}
       </Answered>
+      <OwnersToAsk />
     </div>
   );
 }

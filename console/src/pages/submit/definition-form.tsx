@@ -1,6 +1,8 @@
 /** All fields of a training definition: on the left what is run, on the right with how much. */
 
 import { useId } from "react";
+import { useAsk } from "@/api/queries";
+import { countOf } from "@/format/numbers";
 import type { FieldErrors, FrameworkTold } from "@/pages/projects/project-data";
 import { AreaField, SelectField, TextField } from "@/parts/field";
 import { Segments } from "@/parts/segments";
@@ -29,6 +31,8 @@ const CPU_CAPABILITIES = [
   { value: "avx2", label: "avx2" },
   { value: "avx512", label: "avx512" },
 ];
+const RECOGNISED =
+  "Programs that import fabric_model run as FabricModel programs, those of ElasticDL as such, all others as Legato programs.";
 const KIND_HINTS = {
   single: "One node.",
   static: "A fixed number of nodes; the job waits until they are free.",
@@ -67,12 +71,15 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
         />
         <SelectField
           label="Framework"
-          choices={frameworks.map((one) => ({ value: one.name, label: one.title }))}
-          hint={framework?.description}
+          choices={[
+            { value: "", label: "Recognise from the program" },
+            ...frameworks.map((one) => ({ value: one.name, label: one.title })),
+          ]}
+          hint={framework?.description ?? RECOGNISED}
           wrong={wrong.framework}
           value={draft.framework}
           onValue={(name) => {
-            const kinds = frameworks.find((one) => one.name === name)?.distributed ?? [];
+            const kinds = frameworks.find((one) => one.name === name)?.distributed ?? KINDS.map((kind) => kind.value);
             const distributed = kinds.includes(draft.distributed) ? draft.distributed : (kinds.at(-1) ?? "single");
             onDraft({ framework: name, distributed });
           }}
@@ -124,10 +131,10 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           </div>
         </div>
         <Nodes draft={draft} onDraft={onDraft} wrong={wrong} />
+        <Compute />
         <TextField
-          label="Threads per node"
+          label="CPU threads per node"
           inputMode="numeric"
-          hint="A node is one slot: a GPU, or a share of the CPU if the machine has no GPU."
           wrong={wrong.num_threads}
           value={draft.numThreads}
           onValue={(numThreads) => onDraft({ numThreads })}
@@ -187,6 +194,21 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
             />
           </div>
         </details>
+      </div>
+    </div>
+  );
+}
+
+/** With what each node computes: one slot of the pool, as the machines have it. */
+function Compute() {
+  const slots = useAsk(["pool", "slots"], "/slots", {}, { fresh_s: 60 });
+  const numGpus = slots.data?.items.filter((one) => one.device !== "cpu").length ?? 0;
+  return (
+    <div className="field">
+      <span className="field-label">Compute configuration</span>
+      <div>{numGpus > 0 ? "1 GPU per node" : "1 CPU slot per node"}</div>
+      <div className="field-hint">
+        {numGpus > 0 ? `The pool has ${countOf(numGpus, "GPU")}.` : "With GPUs in the pool, a node has 1 GPU."}
       </div>
     </div>
   );

@@ -37,7 +37,7 @@ export interface DefinitionDraft {
 export const EMPTY_DRAFT: DefinitionDraft = {
   name: "",
   description: "",
-  framework: "legato",
+  framework: "",
   command: "",
   codeFrom: "upload",
   packed: null,
@@ -162,7 +162,7 @@ export function bodyOf(draft: DefinitionDraft): DefinitionBody {
   return {
     name: draft.name.trim(),
     description: draft.description.trim(),
-    framework: draft.framework,
+    framework: draft.framework || null,
     command: draft.command.trim(),
     code,
     directory: draft.codeFrom === "directory" ? draft.directory.trim() : null,

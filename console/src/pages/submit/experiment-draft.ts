@@ -32,8 +32,6 @@ export function checkExperiment(draft: ExperimentDraft, numDefinitions: number):
   const wrong: Record<string, string> = {};
   if (!draft.name.trim()) wrong.name = "Enter a name.";
   if (numDefinitions === 0) wrong.definitions = "Add at least one training definition.";
-  if (draft.data.trim() && !draft.data.trim().startsWith("/"))
-    wrong.data = "Enter an absolute path, such as /data/mnist.";
   const priority = readCount(draft.priority);
   if (draft.priority.trim() && (priority === null || priority < 1 || priority > 10_000)) {
     wrong.priority = "Enter a whole number from 1 to 10000.";

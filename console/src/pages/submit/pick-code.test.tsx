@@ -4,6 +4,7 @@ import { act, cleanup, fireEvent, render, screen, waitFor } from "@testing-libra
 import { afterEach, expect, it, vi } from "vitest";
 import type { Project } from "@/pages/projects/project-data";
 import { Held } from "@/parts/field";
+import { ToastProvider } from "@/parts/toast";
 import { DefinitionDialog } from "./definition-dialog";
 import { EMPTY_DRAFT } from "./draft";
 import type { Packed } from "./packing/pack";
@@ -51,14 +52,16 @@ it("nothing can be created while files are packed, because old files would be se
   packing.pack.mockReturnValue(new Promise<Packed>((found) => (finish = found)));
   const { container } = render(
     <QueryClientProvider client={new QueryClient()}>
-      <DefinitionDialog
-        project={{ id: "p-1", name: "tides", owner: "anna", queue: "default" } as Project}
-        draft={{ ...EMPTY_DRAFT, codeFrom: "upload" }}
-        onDraft={() => {}}
-        has={[]}
-        onAdded={() => {}}
-        onClose={() => {}}
-      />
+      <ToastProvider>
+        <DefinitionDialog
+          project={{ id: "p-1", name: "tides", owner: "anna", queue: "default" } as Project}
+          draft={{ ...EMPTY_DRAFT, codeFrom: "upload" }}
+          onDraft={() => {}}
+          has={[]}
+          onAdded={() => {}}
+          onClose={() => {}}
+        />
+      </ToastProvider>
     </QueryClientProvider>,
   );
   const create = () => screen.getByText("Create").closest("button")?.disabled;

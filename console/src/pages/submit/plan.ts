@@ -14,12 +14,19 @@ export interface Planned {
   max: number;
   isElastic: boolean;
   priority: number | null;
+  /** Directory of data, as the user names it; null: none. A plan is refused if it does not exist. */
+  data?: string | null;
 }
 
 const EVERY_S = 5;
 
 /** Return what a definition would be as a job of a project with this queue. */
-export function planOf(definition: Definition, queue: string, priority: number | null): Planned {
+export function planOf(
+  definition: Definition,
+  queue: string,
+  priority: number | null,
+  data: string | null = null,
+): Planned {
   const isElastic = definition.distributed === "elastic";
   return {
     key: definition.id,
@@ -29,6 +36,7 @@ export function planOf(definition: Definition, queue: string, priority: number |
     max: definition.max_nodes,
     isElastic,
     priority,
+    data,
   };
 }
 
@@ -46,6 +54,7 @@ export function usePlans(planned: readonly Planned[]) {
             min_workers: one.min,
             max_workers: one.max,
             is_elastic: one.isElastic,
+            data: one.data ?? null,
             ...(one.priority === null ? {} : { priority: one.priority }),
           },
           signal,

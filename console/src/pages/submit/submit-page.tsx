@@ -191,9 +191,9 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                 <TextField
                   label="Data path"
                   className="input mono"
-                  placeholder="/data/pytorch-mnist"
+                  placeholder="pytorch-mnist"
                   spellCheck={false}
-                  hint="Optional directory on the machines. Your program sees its path as $LEGATO_DATA (FabricModel: $DATA_DIR)."
+                  hint="Optional directory with the data: a name below the server's data directory, or an absolute path. Your program reads its path from $LEGATO_DATA; a FabricModel program from $DATA_DIR."
                   wrong={wrong.data}
                   value={draft.data}
                   onValue={(data) => change({ data })}
@@ -261,6 +261,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               <Plans
                 definitions={definitions}
                 queue={project?.queue ?? "default"}
+                data={draft.data.trim() || null}
                 priority={readCount(draft.priority)}
               />
               {problem && <Note tone="bad">{problem}</Note>}
@@ -358,13 +359,14 @@ function useStartedFrom(
 interface PlansProps {
   definitions: readonly Definition[];
   queue: string;
+  data: string | null;
   priority: number | null;
 }
 
-function Plans({ definitions, queue, priority }: PlansProps) {
+function Plans({ definitions, queue, data, priority }: PlansProps) {
   const planned = useMemo(
-    () => definitions.map((one) => planOf(one, queue, priority !== null && priority >= 1 ? priority : null)),
-    [definitions, queue, priority],
+    () => definitions.map((one) => planOf(one, queue, priority !== null && priority >= 1 ? priority : null, data)),
+    [definitions, queue, priority, data],
   );
   const plans = usePlans(planned);
   if (definitions.length === 0) {

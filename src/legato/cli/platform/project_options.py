@@ -13,6 +13,9 @@ Title = Annotated[str, typer.Argument(metavar="NAME", help="Name, one line. Quot
 ProjectRef = Annotated[
     str, typer.Argument(metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects)
 ]
+RequestRef = Annotated[
+    str, typer.Argument(metavar="REQUEST", help="Id of the request, from 'legato projects requests'.")
+]
 DefinitionRef = Annotated[
     str,
     typer.Argument(

@@ -34,10 +34,17 @@ from legato.cli.platform.project_options import (
     NewName,
     NodesOption,
     ProjectRef,
+    RequestRef,
     Title,
     check_said,
 )
-from legato.cli.terminal.columns import DEFINITION_COLUMNS, FRAMEWORK_COLUMNS, PROJECT_COLUMNS
+from legato.cli.terminal.columns import (
+    DEFINITION_COLUMNS,
+    FRAMEWORK_COLUMNS,
+    OWNER_COLUMNS,
+    PROJECT_COLUMNS,
+    REQUEST_COLUMNS,
+)
 from legato.cli.terminal.formatting import read_duration, read_parameter, read_variable
 from legato.cli.terminal.output import Output, write, write_list
 from legato.core.errors import UsageError
@@ -56,7 +63,7 @@ projects = make_group("projects", "List and change projects.", "legato projects"
 
 @projects.callback(invoke_without_command=True)
 def list_projects(context: typer.Context, output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """List projects. More: create, show, change, delete."""
+    """List projects. More: create, show, change, delete; owners, ask, requests, grant, decline, withdraw."""
     if context.invoked_subcommand is not None:
         return
     found = open_client(server).projects()
@@ -122,6 +129,50 @@ def delete_project(project: ProjectRef, server: ServerOption = None) -> None:
     typer.echo(f"Project '{project}' is deleted.")
 
 
+def list_owners(output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List the users whom you can ask for access to their training definitions, with 'legato projects ask'."""
+    write_list(open_client(server).project_owners(), output, OWNER_COLUMNS, "You can see all projects already.")
+
+
+def ask_for_access(
+    owner: Annotated[str, typer.Argument(metavar="USER", help="Owner of the projects.")],
+    message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="Message for that user.")] = "",
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Ask a user for access to training definitions. The user grants it in the console or with 'projects grant'."""
+    made = open_client(server).ask_for_access(owner, message)
+    write(made, output, lambda: f"'{made.owner}' was asked for access: request {made.id}.")
+
+
+def list_requests(output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List the requests for access that you have sent or received."""
+    write_list(open_client(server).access_requests(), output, REQUEST_COLUMNS, "There are none.")
+
+
+def grant_access(
+    request: RequestRef,
+    project: ProjectRef,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Grant a request for access: the user who asked becomes a member of your project."""
+    found = open_client(server).grant_access(request, project)
+    write(found, output, lambda: f"'{found.user}' is now a member of project '{project}'.")
+
+
+def decline_access(request: RequestRef, output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """Decline a request for access."""
+    found = open_client(server).decline_access(request)
+    write(found, output, lambda: f"The request of '{found.user}' is declined.")
+
+
+def withdraw_request(request: RequestRef, server: ServerOption = None) -> None:
+    """Withdraw a request for access that you have sent."""
+    open_client(server).withdraw_access_request(request)
+    typer.echo(f"Request {request} is withdrawn.")
+
+
 enter(
     projects,
     (
@@ -129,6 +180,12 @@ enter(
         Entry("show", show_project, "legato projects show Digits", short="Show a project and its content."),
         Entry("change", change_project, "legato projects change Digits --queue night", short="Change a project."),
         Entry("delete", delete_project, "legato projects delete Digits", short="Delete an empty project."),
+        Entry("owners", list_owners, "legato projects owners", short="List whom you can ask for access."),
+        Entry("ask", ask_for_access, "legato projects ask ann", short="Ask a user for access."),
+        Entry("requests", list_requests, "legato projects requests", short="List requests for access."),
+        Entry("grant", grant_access, "legato projects grant a-37efnd0000 Digits", short="Grant a request."),
+        Entry("decline", decline_access, "legato projects decline a-37efnd0000", short="Decline a request."),
+        Entry("withdraw", withdraw_request, "legato projects withdraw a-37efnd0000", short="Withdraw a request."),
     ),
 )
 
@@ -213,7 +270,8 @@ def create_definition(
         directory=directory,
         **cast("DefinitionOptions", options),
     )
-    write(made, output, lambda: f"Training definition '{made.name}' is created: {made.id}.")
+    told = f"Training definition '{made.name}' is created: {made.id}. Framework: {made.framework}."
+    write(made, output, lambda: told if made.notice is None else f"{told}\n{made.notice}")
 
 
 def show_definition(

@@ -334,7 +334,7 @@ def _bring_elasticdl(_: Settings) -> ServerPlugin:
 
 
 def _bring_wmla(settings: Settings) -> ServerPlugin:
-    from legato.compat.wmla.rest.definitions import make_frameworks
+    from legato.compat.wmla.rest.definitions import RUNTIMES, make_frameworks
     from legato.compat.wmla.rest.plugin import PREFIXES, PluginSettings, make_plugin
     from legato.server.plugins import ServerPlugin
 
@@ -347,7 +347,11 @@ def _bring_wmla(settings: Settings) -> ServerPlugin:
     )
     frameworks = make_frameworks(chosen.data_root)
     return ServerPlugin(
-        name="wmla", prefixes=PREFIXES, make=lambda inside: make_plugin(inside, chosen), frameworks=frameworks
+        name="wmla",
+        prefixes=PREFIXES,
+        make=lambda inside: make_plugin(inside, chosen),
+        frameworks=frameworks,
+        runtimes=RUNTIMES,
     )
 
 

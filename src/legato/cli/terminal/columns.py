@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from legato.api.outputs import Checkpoint, File, Series
     from legato.api.people import AuditEntry, Token, User
     from legato.api.pool import Node, Queue, Slot, Usage
-    from legato.api.projects import Definition, Experiment, Framework, Project
+    from legato.api.projects import AccessRequest, Definition, Experiment, Framework, Project, ProjectOwner
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
     "queued": "yellow",
@@ -163,6 +163,18 @@ PROJECT_COLUMNS: Final[Sequence[Column[Project]]] = (
     Column("MEMBERS", lambda project: ", ".join(project.members)),
     Column("CREATED", lambda project: render_time(project.created_at), gives_way=2),
     Column("DESCRIPTION", lambda project: project.description, is_wide=True),
+)
+
+OWNER_COLUMNS: Final[Sequence[Column[ProjectOwner]]] = (Column("USER", lambda owner: owner.name),)
+
+REQUEST_COLUMNS: Final[Sequence[Column[AccessRequest]]] = (
+    Column("ID", lambda request: request.id),
+    Column("FROM", lambda request: request.user),
+    Column("TO", lambda request: request.owner),
+    Column("STAGE", lambda request: request.stage),
+    Column("PROJECT", lambda request: request.project or "", gives_way=1),
+    Column("CREATED", lambda request: render_time(request.created_at), gives_way=2),
+    Column("MESSAGE", lambda request: request.message, is_wide=True),
 )
 
 FRAMEWORK_COLUMNS: Final[Sequence[Column[Framework]]] = (

@@ -26,6 +26,8 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
+_PACKAGES: Final = frozenset({"elasticai_api", "elasticdl"})
+
 
 @dataclass(frozen=True)
 class ElasticPrograms:
@@ -66,6 +68,10 @@ class ElasticPrograms:
                 most_workers=wanted.max_nodes,
             ),
         )
+
+    def recognises(self, imports: Collection[str]) -> bool:
+        """Return whether a program imports ElasticDL."""
+        return not _PACKAGES.isdisjoint(imports)
 
 
 def find_in_files(module: str, files: Collection[str]) -> str | None:

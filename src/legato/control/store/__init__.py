@@ -15,6 +15,7 @@ from typing import Self
 
 from legato.control.credentials import Passwords
 from legato.control.store import migrate
+from legato.control.store.access_requests import AccessRequests
 from legato.control.store.accounts import Accounts
 from legato.control.store.database import Database
 from legato.control.store.definitions import Definitions
@@ -74,6 +75,7 @@ class Store:
         self._database = database
         self.jobs = Jobs(database, random_bits, request_limit_s)
         self.projects = Projects(database, random_bits)
+        self.access_requests = AccessRequests(database, random_bits)
         self.definitions = Definitions(database, random_bits)
         self.experiments = Experiments(database, random_bits)
         self.queues = Queues(database)

@@ -24,7 +24,7 @@ from legato.core.errors import BadField, Conflict, NotFound, StaleVersion
 KIND: Final = "project"
 """Of events that tell that a project, or something in it, was changed. ``detail``: its id, and what was done."""
 LEAVER: Final = "user"
-"""In the ``detail`` of such an event: the user who can no longer see the project, and still receives this event."""
+"""In the ``detail`` of such an event: a user who cannot see the project, and still receives this event."""
 
 _LAST: Final = select(func.max(projects.c.id))
 

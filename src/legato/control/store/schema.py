@@ -101,6 +101,21 @@ tokens = Table(
     Index(None, "user"),
 )
 
+access_requests = Table(
+    "access_requests",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("user", _NAME, ForeignKey("users.name"), nullable=False),  # who asks
+    Column("owner", _NAME, ForeignKey("users.name"), nullable=False),  # of projects
+    Column("message", Text, nullable=False),
+    Column("stage", String(16), nullable=False),
+    Column("project", _JOB_ID),  # that was granted; it may have been deleted since
+    Column("created_at", Double, nullable=False),
+    Column("decided_at", Double),
+    Index(None, "user", "owner"),
+    Index(None, "owner"),
+)
+
 queues = Table(
     "queues",
     metadata,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -12,12 +13,12 @@ from legato.control.project_records import Definition
 from legato.control.records import CheckedJob, Job
 from legato.control.roles import Asker, Submitter, check_may_act
 from legato.control.store import check_may_add, missing_code
-from legato.control.work import check_data
+from legato.control.work import find_data
 from legato.core.errors import BadField
 from legato.server.answers import Answer, Listed, responses, show_version
 from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
-from legato.server.launches import RunChanges, check_places_here, make_run
+from legato.server.launches import RunChanges, check_data_here, check_places_here, make_run
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
 from legato.server.services import Here, Services
@@ -39,7 +40,7 @@ def create_experiment(project: str, body: ExperimentBody, here: Here, asker: Cur
     """Create an experiment."""
     found = here.store.projects.find(project, asker)
     new = body.as_record()
-    _check(new.data, new.arguments)
+    _check(f"Cannot make experiment '{new.name[:100]}'", new.data, new.arguments, here, asker)
     made = here.store.experiments.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     return show_version(made, made.version, f"experiments/{made.id}")
 
@@ -57,7 +58,7 @@ def patch_experiment(
 ) -> Response:
     """Change an experiment, as a merge patch. Jobs that it has started do not change."""
     found = here.store.experiments.find(experiment, asker)
-    _check(body.data, body.arguments)
+    _check(f"Cannot change experiment '{found.name}'", body.data, body.arguments, here, asker)
     changed = here.store.experiments.change(
         found.id, body.as_record(), asker, here.now(), version=read_version(if_match, "experiment")
     )
@@ -138,12 +139,13 @@ def _make(
     if definition.code is not None and not here.code.has(definition.code):
         raise missing_code(definition.code)
     files = None if definition.code is None else here.code.names.list(definition.code)
-    new = make_run(definition, framework, files, asker.name, changes, queue=queue, experiment=experiment)
+    placed = msgspec.structs.replace(experiment, data=find_data(experiment.data, here.settings.wmla_data_path))
+    new = make_run(definition, framework, files, asker.name, changes, queue=queue, experiment=placed)
     check_places_here(here, f"Cannot run training definition '{definition.name}'", new, asker.name)
     return new
 
 
-def _check(data: str | None, arguments: str) -> None:
+def _check(refusal: str, data: str | None, arguments: str, here: Services, asker: Asker) -> None:
     """Raise BadField unless an experiment can have this data directory and these arguments."""
-    check_data(data)
+    check_data_here(here, refusal, data, asker.name)
     split_line("arguments", arguments)

@@ -16,7 +16,7 @@ from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob,
 from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import check_may_add, check_new_job, check_sha256, missing_code
-from legato.control.work import Work, check_most_workers, check_resize, check_work, read_work
+from legato.control.work import Work, check_most_workers, check_resize, check_work, find_data, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
@@ -25,15 +25,15 @@ from legato.server.authentication import CurrentUser
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.etags import answer_unchanged, is_known, make_tag
 from legato.server.frameworks import Frameworks
-from legato.server.launches import check_places_here, find_files, prepare_job, warn_of_limits
+from legato.server.launches import check_data_here, check_places_here, find_files, prepare_job, warn_of_limits
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["jobs"])
 
-WARNING: Final = "X-Legato-Warning"
 _MAX_TRIES: Final = 5
+WARNING: Final = "X-Legato-Warning"
 _LIST: Final[dict[str, Any]] = responses(Page[Job], errors=(404,))
 _LIST["responses"][304] = {"description": "Nothing has changed since the answer with this ETag."}
 _CHANGES: Final[dict[str, Any]] = responses(Job, errors=(404, 409, 412, 413, 415))
@@ -131,6 +131,7 @@ def _make_planned(body: Submission, here: Services, asker: Asker) -> NewJob:
     body = body.model_copy(update={"framework": None})
     new = _make_checked(body, here, asker)
     check_queue(here.store, new.queue, asker)
+    check_data_here(here, f"Cannot run job '{new.name}'", new.spec.get("data"), asker.name)
     return new
 
 
@@ -343,6 +344,9 @@ def _make_checked(
 ) -> CheckedJob:
     """Return the job of a submission. Checks it without looking for its queue or its files on the nodes."""
     new = check_new_job(make_job(fields, default_priority=here.settings.default_priority, base=base))
+    if isinstance(new.spec.get("data"), str):
+        data = find_data(new.spec["data"], here.settings.wmla_data_path)
+        new = msgspec.structs.replace(new, spec={**new.spec, "data": data})
     if framework is None:
         if new.code is not None:
             check_sha256(new.code)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.api import API, projects
 from legato.api.projects import Project
+from legato.control.arguments import split_command
 from legato.control.project_records import Definition, Distributed
 from legato.control.records import NewJob, Page
 from legato.control.roles import Asker, Role
@@ -21,6 +23,7 @@ from legato.server.authentication import CurrentUser
 from legato.server.frameworks import Frameworks, OfferedFrameworks
 from legato.server.launches import RunChanges, check_definition, check_places_here, find_files, make_run
 from legato.server.planning import check_queue
+from legato.server.program_imports import find_main, read_imports
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
 from legato.server.services import Here, Services
@@ -29,6 +32,7 @@ router = APIRouter(prefix=API, tags=["projects"])
 
 _CHANGES: Final = (404, 409, 412, 413, 415)
 _MAKES: Final = (404, 409, 413, 415)
+_KINDS: Final[tuple[DistributedName, ...]] = ("single", "static", "elastic")
 
 
 class OfferedFramework(projects.Framework, frozen=True):
@@ -46,9 +50,13 @@ class ShownDefinition(projects.Definition, frozen=True, kw_only=True, forbid_unk
 @router.get("/frameworks", **responses(Listed[OfferedFramework]))
 def list_frameworks(frameworks: Frameworks, asker: CurrentUser) -> Response:  # noqa: ARG001 -- a user must be logged in
     """List the frameworks that can run training definitions."""
-    offered = (
+    offered = [
         OfferedFramework(one.name, one.title, one.description, tuple(one.distributed)) for one in frameworks.list()
-    )
+    ]
+    offered += [
+        OfferedFramework(one.name, one.name, f"A runtime of IBM's documents. Runs here with {one.real}.", _KINDS)
+        for one in frameworks.list_runtimes()
+    ]
     return Answer(Listed(tuple(offered)))
 
 
@@ -114,11 +122,22 @@ def create_definition(
     """Create a training definition. The server first checks that it could run."""
     found = here.store.projects.find(project, asker)
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
-    new = body.as_record()
-    run = check_definition(new, frameworks.find(new.framework), find_files(new.code, here, asker), asker.name)
+    files = find_files(body.code, here, asker)
+    framework, notice = frameworks.choose(body.framework, _read_imports(body, here, files))
+    new = msgspec.structs.replace(body.as_record(), framework=framework.name)
+    run = check_definition(new, framework, files, asker.name)
     check_places_here(here, f"Cannot make training definition '{new.name}'", run, asker.name)
     made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
-    return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
+    shown = _as_seen(made, asker) if notice is None else ShownDefinition(**_fields_of(made), notice=notice)
+    return show_version(shown, made.version, f"definitions/{made.id}")
+
+
+def _read_imports(body: DefinitionBody, here: Services, files: tuple[str, ...] | None) -> frozenset[str]:
+    """Return the modules that the program of a new definition imports, as far as it was uploaded."""
+    if files is None or body.code is None:
+        return frozenset()
+    main = find_main(split_command(body.command), files)
+    return frozenset() if main is None else read_imports(here.code.path / body.code, main, files)
 
 
 @router.get("/definitions/{definition}", **responses(ShownDefinition, errors=(404,)))
@@ -172,5 +191,10 @@ def _as_seen(definition: Definition, asker: Asker) -> Any:
     """Return a definition; for viewers, without the values of its environment variables and its code."""
     if asker.role is not Role.VIEWER:
         return definition
-    fields = {name: getattr(definition, name) for name in Definition.__struct_fields__}
-    return ShownDefinition(**fields | {"environment": dict.fromkeys(definition.environment), "code": None})
+    return ShownDefinition(
+        **_fields_of(definition) | {"environment": dict.fromkeys(definition.environment), "code": None}
+    )
+
+
+def _fields_of(definition: Definition) -> dict[str, Any]:
+    return {name: getattr(definition, name) for name in Definition.__struct_fields__}

@@ -89,8 +89,17 @@ def _end(place: job.Place) -> None:
         ending()
 
 
+_FRAMEWORKS: Final = {"fabric_model": "edtPyTorch", "pyedt": "edtPyTorch", "elasticai_api": "elasticdl"}
+"""Modules that exist only in jobs of a framework, and the framework."""
+
+
 def advise(error: BaseException) -> str | None:
-    """Return what to do about an error that the machine causes, not the program; None for all other errors."""
+    """Return what to do about an error whose cause is not the program itself; None for all other errors."""
+    if isinstance(error, ModuleNotFoundError) and error.name in _FRAMEWORKS:
+        return (
+            f"The program is written for another framework. Submit it with --framework {_FRAMEWORKS[error.name]}; in a "
+            "training definition, leave the framework to be recognised."
+        )
     told = str(error)
     if "CUDA out of memory" in told:
         return (

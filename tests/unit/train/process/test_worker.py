@@ -124,6 +124,14 @@ def test_a_program_with_a_syntax_error_is_reported_as_python_reports_it(
     assert failed.error == "SyntaxError: invalid syntax (program.py, line 2)"
 
 
+def test_a_program_of_another_framework_is_reported_with_the_framework_to_choose(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), "import fabric_model", monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    assert "--framework edtPyTorch" in failed.error
+
+
 def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
     tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:

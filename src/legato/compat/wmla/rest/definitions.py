@@ -21,6 +21,11 @@ from legato.core.errors import BadField
 from legato.core.frameworks import DistributedName, Launcher, Prepared, Wanted, check_in_code, drop_python
 
 _LAUNCHER: Final = "legato.compat.wmla.site.launch"
+RUNTIMES: Final = ("pytorch-onnx 1.1-py 3.6", "pytorch-onnx 1.3-py 3.7", "tensorflow 2.1-py 3.7")
+"""Names of frameworks in IBM's documents of training definitions."""
+_FABRIC: Final = frozenset({"fabric_model", "pyedt"})
+"""The modules that programs of FabricModel import."""
+_TENSORFLOW: Final = frozenset({"tensorflow", "keras", "tf_keras"})
 _TITLES: Final = {
     "edtPyTorch": "PyTorch, elastic (FabricModel)",
     "edtTensorflow": "TensorFlow, elastic (FabricModel)",
@@ -75,6 +80,11 @@ class FabricPrograms:
             ),
             labels=self._find_labels(wanted, main, words),
         )
+
+    def recognises(self, imports: Collection[str]) -> bool:
+        """Return whether a program imports FabricModel and is written for this framework's library."""
+        backend = "tensorflow" if _TENSORFLOW.intersection(imports) and "torch" not in imports else "pytorch"
+        return bool(_FABRIC.intersection(imports)) and FRAMEWORKS[self.name].backend == backend
 
     def _find_variables(self, wanted: Wanted) -> dict[str, str]:
         framework = FRAMEWORKS[self.name]
