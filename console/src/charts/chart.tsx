@@ -4,10 +4,10 @@ import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
-import { formatValue } from "@/format/numbers";
+import { formatCount, formatValue } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { useLook } from "@/layout/theme";
-import type { Line, Mark } from "./series";
+import { type Line, type Mark, placeAt } from "./series";
 
 export interface ChartLine extends Line {
   label: string;
@@ -19,6 +19,8 @@ export interface ChartLine extends Line {
   isDashed?: boolean;
   /** Lines that lie exactly below it, and are seen through its gaps. */
   numCovered?: number;
+  /** The step of each point. */
+  steps?: readonly number[];
 }
 
 export type Range = readonly [number, number];
@@ -42,7 +44,8 @@ interface ChartProps {
   height?: number;
   /** What x is: a time since 1970, or a number. */
   x?: "time" | "number";
-  xLabel?: string;
+  /** Return what x is under the cursor, such as `step 12`. */
+  sayX?: (x: number) => string;
 }
 
 /** Distance in pixels at which a mark tells its reason. */
@@ -61,6 +64,7 @@ export function Chart(props: ChartProps) {
   const plot = useRef<uPlot | null>(null);
   const latest = useRef(props);
   latest.current = props;
+  const isUnder = useRef(false);
   const look = useLook();
   const data = useMemo(() => joinLines(lines), [lines]);
   const shape = JSON.stringify(
@@ -76,7 +80,8 @@ export function Chart(props: ChartProps) {
     const colours = readColours(element, lines);
     const tellAt = (chart: uPlot) => {
       if (told.current) told.current.textContent = sayCursor(chart, latest.current, kind);
-      showTip(chart, tip.current, latest.current.marks ?? []);
+      // Charts of a group share their cursor; a mark is explained in the chart under the pointer alone.
+      showTip(chart, tip.current, isUnder.current ? (latest.current.marks ?? []) : [], kind);
     };
     const options: uPlot.Options = {
       width: element.clientWidth || 600,
@@ -105,8 +110,8 @@ export function Chart(props: ChartProps) {
             label: line.label,
             stroke: colour,
             width: 1.75,
-            spanGaps: true,
-            points: { show: line.times.length === 1 },
+            spanGaps: false,
+            points: { show: true, size: 5, filter: findLonely },
             ...(line.isStep ? { paths: makeSteps } : {}),
             ...(line.isFilled ? { fill: `color-mix(in srgb, ${colour} 16%, transparent)` } : {}),
             ...(line.isDashed ? { dash: [5, 4] } : {}),
@@ -115,7 +120,7 @@ export function Chart(props: ChartProps) {
         }),
       ],
       hooks: {
-        draw: [(chart) => drawMarks(chart, latest.current.marks ?? [], colours)],
+        draw: [(chart) => drawMarks(chart, latest.current.marks ?? [], colours, kind)],
         setCursor: [tellAt],
         setSelect: [
           (chart) => {
@@ -139,6 +144,13 @@ export function Chart(props: ChartProps) {
       latest.current.onPick?.(made.posToVal(made.cursor.left, "x"));
     };
     const back = () => latest.current.onRange?.(null);
+    made.over.addEventListener("mouseenter", () => {
+      isUnder.current = true;
+    });
+    made.over.addEventListener("mouseleave", () => {
+      isUnder.current = false;
+      tellAt(made);
+    });
     made.over.addEventListener("mousedown", down);
     made.over.addEventListener("mouseup", up);
     made.over.addEventListener("dblclick", back);
@@ -183,6 +195,16 @@ export function Chart(props: ChartProps) {
   );
 }
 
+/** Return the places of points that have no neighbour to which a line leads; they are drawn as dots. */
+function findLonely(chart: uPlot, series: number): number[] {
+  const values = (chart.data[series] as (number | null | undefined)[])
+    .map((value, place) => [value, place] as const)
+    .filter(([value]) => value !== undefined);
+  return values.flatMap(([value, place], at) =>
+    value !== null && (values[at - 1]?.[0] ?? null) === null && (values[at + 1]?.[0] ?? null) === null ? [place] : [],
+  );
+}
+
 const DASH_PIXELS = 24;
 
 /** Return dashes and gaps that cover half of what the line below shows. */
@@ -200,8 +222,9 @@ export function joinLines(lines: readonly Line[]): uPlot.AlignedData {
     // A line without points has its column still.
     const times = [...new Set(tables.flatMap((line) => line.times))].sort((one, other) => one - other);
     const columns = lines.map((line) => {
+      // Null is a gap; where a line has no point at all, it goes on.
       const values = new Map(line.times.map((time, place) => [time, line.values[place] ?? null]));
-      return times.map((time) => values.get(time) ?? null);
+      return times.map((time) => values.get(time));
     });
     return [times, ...columns] as uPlot.AlignedData;
   }
@@ -215,16 +238,19 @@ function sayCursor(chart: uPlot, props: ChartProps, kind: string): string {
   const left = chart.cursor.left ?? -1;
   if (left < 0) return sayLast(props);
   const x = chart.posToVal(left, "x");
+  // The nearest point before the cursor: lines have points of their own.
+  const places = lines.map((line) => placeAt(line.times, x));
   const values = lines.map((line, at) => {
-    const column = chart.data[at + 1] as (number | null)[];
-    // The nearest point before the cursor: lines have points of their own.
-    let here = chart.valToIdx(x);
-    if ((chart.data[0][here] ?? 0) > x && here > 0) here -= 1;
-    while (here > 0 && column[here] === null) here -= 1;
-    const value = formatValue(column[here] ?? null);
+    const value = formatValue(line.values[places[at] as number] ?? null);
     return lines.length > 1 ? `${line.label} ${value}` : `${value}${unit}`;
   });
-  return `${values.join("  ")} · ${kind === "time" ? formatTime(x) : `${props.xLabel ?? ""} ${formatValue(x)}`}`;
+  const step = lines[0]?.steps?.[places[0] as number];
+  const where = [...(step === undefined ? [] : [`step ${formatCount(step)}`]), props.sayX?.(x) ?? sayX(x, kind)];
+  return `${values.join("  ")} · ${where.join(" · ")}`;
+}
+
+function sayX(x: number, kind: string): string {
+  return kind === "time" ? formatTime(x) : formatValue(x);
 }
 
 function sayLast({ lines, unit = "", lastNote = "" }: ChartProps): string {
@@ -247,14 +273,19 @@ function saySteps({ values }: ChartLine): string {
   return `${steps.length > TOLD_STEPS ? "… → " : ""}${shown.join(" → ")}`;
 }
 
-function showTip(chart: uPlot, tip: HTMLDivElement | null, marks: readonly Mark[]): void {
+function placeOf(mark: Mark, kind: string): number | null {
+  return kind === "time" ? mark.time : mark.step;
+}
+
+function showTip(chart: uPlot, tip: HTMLDivElement | null, marks: readonly Mark[], kind: string): void {
   if (!tip) return;
   const left = chart.cursor.left ?? -1;
-  const near = left < 0 ? undefined : findNear(marks, (mark) => Math.abs(chart.valToPos(mark.time, "x") - left));
+  const near =
+    left < 0 ? undefined : findNear(marks, (mark) => Math.abs(chart.valToPos(placeOf(mark, kind) ?? -1, "x") - left));
   tip.hidden = !near;
   if (!near) return;
   tip.textContent = `${near.word} at ${formatTime(near.time)}: ${near.reason}`;
-  const at = chart.valToPos(near.time, "x") + chart.over.offsetLeft;
+  const at = chart.valToPos(placeOf(near, kind) ?? 0, "x") + chart.over.offsetLeft;
   const width = Math.min(320, chart.width - 16);
   tip.style.maxWidth = `${width}px`;
   tip.style.left = `${Math.max(8, Math.min(at + 10, chart.width - width - 8))}px`;
@@ -288,7 +319,12 @@ function readColours(element: HTMLElement, lines: readonly ChartLine[]): Colours
     text: read("var(--text-3)"),
     line: read("var(--line)"),
     font: `11px ${style.fontFamily}`,
-    marks: { resize: read("var(--accent)"), death: read("var(--bad)"), note: read("var(--line-strong)") },
+    marks: {
+      resize: read("var(--accent)"),
+      death: read("var(--bad)"),
+      change: read("var(--text-2)"),
+      note: read("var(--line-strong)"),
+    },
     lines: lines.map((line) => read(line.colour)),
   };
 }
@@ -304,12 +340,14 @@ function makeAxis(colours: Colours, more: Partial<uPlot.Axis>): uPlot.Axis {
   };
 }
 
-function drawMarks(chart: uPlot, marks: readonly Mark[], colours: Colours): void {
+function drawMarks(chart: uPlot, marks: readonly Mark[], colours: Colours, kind: string): void {
   const { ctx, bbox } = chart;
   const ratio = devicePixelRatio || 1;
   ctx.save();
   for (const mark of marks) {
-    const x = Math.round(chart.valToPos(mark.time, "x", true)) + 0.5;
+    const place = placeOf(mark, kind);
+    if (place === null) continue;
+    const x = Math.round(chart.valToPos(place, "x", true)) + 0.5;
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
     ctx.strokeStyle = colours.marks[mark.tone];
     ctx.fillStyle = colours.marks[mark.tone];
@@ -322,7 +360,7 @@ function drawMarks(chart: uPlot, marks: readonly Mark[], colours: Colours): void
     ctx.stroke();
     ctx.globalAlpha = 1;
     if (mark.tone === "note") continue;
-    // Their shapes tell them apart too: a flag for a resize, a cross for a death.
+    // Their shapes tell them apart too: a flag for a resize, a cross for a death, a square for what a user changed.
     const size = 5 * ratio;
     ctx.setLineDash([]);
     ctx.beginPath();
@@ -331,6 +369,8 @@ function drawMarks(chart: uPlot, marks: readonly Mark[], colours: Colours): void
       ctx.lineTo(x + size * 1.4, bbox.top + size * 0.8);
       ctx.lineTo(x, bbox.top + size * 1.6);
       ctx.fill();
+    } else if (mark.tone === "change") {
+      ctx.fillRect(x - size * 0.6, bbox.top, size * 1.2, size * 1.2);
     } else {
       ctx.lineWidth = 1.8 * ratio;
       ctx.moveTo(x - size * 0.7, bbox.top);

@@ -1,6 +1,12 @@
 import { describe, expect, it } from "vitest";
-import type { JobMetrics, TrainingEvent } from "@/api/types";
+import type { JobMetrics, PlatformEvent, Series, TrainingEvent } from "@/api/types";
 import {
+  breakAtGaps,
+  drawOverSteps,
+  drawOverTime,
+  drawWorkersOverSteps,
+  dropRepeated,
+  findGaps,
   findMarks,
   findThroughput,
   findWorkers,
@@ -80,7 +86,7 @@ describe("findWorkers", () => {
       event("finished", 30),
       event("stopped", 31),
     ]);
-    expect(line).toEqual({ times: [10, 21, 30], values: [2, 1, 0] });
+    expect(line).toEqual({ times: [10, 21, 25], values: [2, 1, 0] });
   });
   it("restarts with the next attempt, though its views have the same numbers", () => {
     const line = findWorkers([
@@ -90,6 +96,101 @@ describe("findWorkers", () => {
     ]);
     expect(line.values).toEqual([1, 0, 1]);
   });
+});
+
+describe("gaps", () => {
+  const joined = (time: number, view: number, ...workers: number[]) =>
+    workers.map((worker) => event("joined", time, { view, worker }));
+
+  it("are where no worker trained, and where no driver ran; deaths count at once", () => {
+    const events = [
+      ...joined(10, 1, 0, 1),
+      event("died", 12, { worker: 1 }),
+      ...joined(13, 2, 0),
+      event("stopped", 20),
+      event("started", 40, { worker: 0 }),
+      ...joined(41, 1, 0),
+      event("adopted", 60),
+      event("left", 70, { worker: 0 }),
+    ];
+    const workers = findWorkers(events, { stepTimes: [11, 42, 50, 61] });
+    expect(workers).toEqual({ times: [10, 12, 13, 20, 41, 50, 60, 70], values: [2, 1, 1, 0, 1, null, 1, 0] });
+    expect(findGaps(workers)).toEqual([
+      { from: 20, until: 41, isKnown: true },
+      { from: 50, until: 60, isKnown: false },
+    ]);
+  });
+  it("begin with the end of an attempt that nothing else tells", () => {
+    const events = [...joined(10, 1, 0), ...joined(40, 1, 0)];
+    const workers = findWorkers(events, { attempts: [{ ended_at: 15 }, { ended_at: null }] });
+    expect(workers).toEqual({ times: [10, 15, 40], values: [1, 0, 1] });
+  });
+  it("break lines, and no throughput is measured over them", () => {
+    const gaps = [
+      { from: 10, until: 100, isKnown: true },
+      { from: 120, until: 200, isKnown: false },
+    ];
+    const line = breakAtGaps({ times: [9, 101, 102], values: [1, 2, 3], steps: [1, 2, 3] }, gaps);
+    expect(line).toEqual({ times: [9, 55, 101, 102], values: [1, null, 2, 3], steps: [1, 1, 2, 3] });
+    const time = [0, 1, 2, 3, 101, 103, 105, 107, 200, 200.1, 202, 204, 206];
+    // While no driver ran, 80 steps were committed; the next driver got them at once.
+    const step = [0, 10, 20, 30, 40, 60, 80, 100, 150, 180, 190, 210, 230];
+    const throughput = findThroughput({ step, time }, gaps);
+    expect(throughput.values.map((value) => value && Math.round(value))).toEqual([
+      ...[10, null, 10, 10, 10, null, 5, 10, 10],
+    ]);
+  });
+});
+
+it("a line over steps has each step once; workers over steps have no gaps", () => {
+  expect(drawOverSteps({ steps: [1, 2, 2], values: [4, 3, 2] })).toEqual({ times: [1, 2], values: [4, 2] });
+  const workers = { times: [10, 20, 40], values: [2, 0, 1] };
+  expect(drawWorkersOverSteps(workers, { step: [1, 5], time: [11, 15] })).toEqual({ times: [0, 5], values: [2, 1] });
+});
+
+it("times of a series never go back", () => {
+  expect(drawOverTime({ step: [1, 2, 3], time: [5, 4, 6], value: [1, 2, 3] }).times).toEqual([5, 5, 6]);
+});
+
+it("the losses of steps are not drawn twice where the program logs the same", () => {
+  const [own] = metrics([], { loss: [1, 2, 3, 4] }).series;
+  const ofSteps = { ...own, name: "step_loss", source: "backward" } as Series;
+  const sparse = metrics([], { loss: [4] }).series[0] as Series;
+  expect(dropRepeated([own as Series, ofSteps])).toEqual([own]);
+  expect(dropRepeated([sparse, ofSteps])).toHaveLength(2);
+  expect(dropRepeated([{ ...(own as Series), value: [0, 0, 0, 0] }, ofSteps])).toHaveLength(2);
+});
+
+it("marks are also what users and the platform did, each with the step at that time", () => {
+  const told = (kind: string, time: number, detail: Record<string, unknown> | null = null): PlatformEvent => ({
+    ...{ seq: time, time, kind, reason: kind, job: "j", attempt: 2, detail: detail as PlatformEvent["detail"] },
+  });
+  const steps = { step: [1, 2, 3], time: [1, 2, 30] };
+  const marks = findMarks(
+    [event("note", 12, { level: "warning" }), event("note", 13), event("died", 14, { step: 9 })],
+    [
+      told("stage", 0, { from: "starting", to: "running" }),
+      told("decision", 3),
+      told("changed", 4, { priority: 7 }),
+      told("changed", 5, { max_workers: 2 }),
+      told("stage", 6, { from: "running", to: "pausing" }),
+      told("stage", 7, { from: "pausing", to: "paused" }),
+      told("stage", 20, { from: "paused", to: "queued" }),
+      told("stage", 40, { from: "running", to: "failed" }),
+    ],
+    steps,
+  );
+  expect(marks.map(({ word, step }) => [word, step])).toEqual([
+    ["Runs again", 0],
+    ["Priority changed", 2],
+    ["Limits changed", 2],
+    ["Pause requested", 2],
+    ["Paused", 2],
+    ["Warning", 2],
+    ["Worker died", 9],
+    ["Resumed", 2],
+    ["Failed", 3],
+  ]);
 });
 
 it("marks are resizes, deaths and checkpoints, with their reasons", () => {

@@ -2,7 +2,7 @@
 
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ask } from "@/api/client";
-import type { Job, JobMetrics, TrainingEvent } from "@/api/types";
+import type { Job, JobMetrics, PlatformEvent, TrainingEvent } from "@/api/types";
 import { ENDED } from "@/parts/stage";
 import { countPoints, goesOn, mergeMetrics, stepToAskAfter } from "./series";
 
@@ -62,7 +62,31 @@ export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
   });
 }
 
-/** Return both of a job. */
+/** Return the question for what users and the platform did with a job. Each new event of the job asks it again. */
+function askPlatformEvents(job: Pick<Job, "id">) {
+  return queryOptions({
+    queryKey: ["job", job.id, "events"],
+    queryFn: async ({ signal, client, queryKey }): Promise<PlatformEvent[]> => {
+      let known = client.getQueryData<PlatformEvent[]>(queryKey) ?? [];
+      for (;;) {
+        const told = await ask("get", "/jobs/{job}/events", {
+          path: { job: job.id },
+          query: { after: String(known.at(-1)?.seq ?? 0), limit: EVENTS_PER_ANSWER },
+          signal,
+        });
+        if (told.items.length) known = [...known, ...told.items];
+        if (told.items.length < EVENTS_PER_ANSWER) return known;
+      }
+    },
+    structuralSharing: false,
+  });
+}
+
+/** Return all of a job: what it measured, what its driver wrote down, and what users and the platform did with it. */
 export function useTraining(job: Job) {
-  return { metrics: useQuery(askMetrics(job)), events: useQuery(askTrainingEvents(job)) };
+  return {
+    metrics: useQuery(askMetrics(job)),
+    events: useQuery(askTrainingEvents(job)),
+    ofPlatform: useQuery(askPlatformEvents(job)),
+  };
 }

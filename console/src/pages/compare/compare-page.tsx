@@ -6,8 +6,11 @@ import { ask } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { Chart, type Range } from "@/charts/chart";
-import type { Line } from "@/charts/series";
+import { type Line, smooth } from "@/charts/series";
+import { SmoothingChoice } from "@/charts/smoothing";
 import { askMetrics } from "@/charts/use-training";
+import { formatCount } from "@/format/numbers";
+import { formatDuration, formatTime } from "@/format/time";
 import { tellApart } from "@/jobs/names";
 import { Button } from "@/parts/button";
 import { coloursApart } from "@/parts/colour";
@@ -16,7 +19,7 @@ import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading, Note } from "@/parts/states";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { compareFacts, listFacts } from "../job/diff";
-import { type Axis, type Compared, countCovered, findExtent, findLine, listNames, type Whole } from "./compare";
+import { type Axis, countCovered, findExtent, findLine, findPauses, listNames, type Whole } from "./compare";
 import "./compare.css";
 import { FactsTable, FiguresTable } from "./compare-tables";
 import { JobPicker } from "./job-picker";
@@ -111,11 +114,17 @@ function Comparison({ ids }: { ids: readonly string[] }) {
   );
 }
 
-function Overlay({ compared }: { compared: readonly Compared[] }) {
+function sayX(axis: Axis, x: number): string {
+  if (axis === "time") return formatTime(x);
+  return axis === "step" ? `step ${formatCount(Math.floor(x))}` : formatDuration(x);
+}
+
+function Overlay({ compared }: { compared: readonly Whole[] }) {
   const [written, setAxis] = useQueryValue("axis", "step");
   const axis = AXES.find((each) => each.value === written)?.value ?? "step";
   const [zoom, setZoom] = useState<Range | null>(null);
   const [isLog, setLog] = useState(false);
+  const [weight, setWeight] = useState(0);
   const names = listNames(compared);
   const called = tellApart(compared.map(({ job }) => job));
   const colours = coloursApart(compared.map(({ job }) => job.id));
@@ -138,6 +147,7 @@ function Overlay({ compared }: { compared: readonly Compared[] }) {
             setZoom(null);
           }}
         />
+        <SmoothingChoice weight={weight} onWeight={setWeight} />
         <Button isSmall aria-pressed={isLog} onClick={() => setLog(!isLog)}>
           Log scale
         </Button>
@@ -149,10 +159,11 @@ function Overlay({ compared }: { compared: readonly Compared[] }) {
       </div>
       <div className="compare-charts">
         {names.map((name) => {
-          const found = compared.map((one) => findLine(one, name, axis));
+          const found = compared.map((one) => findLine(one, name, axis, findPauses(one.allocations)));
           const covered = countCovered(found);
           const lines = compared.map(({ job }, place) => ({
             ...(found[place] as Line),
+            values: smooth((found[place] as Line).values, weight),
             label: called.get(job.id) ?? job.name,
             colour: colours.get(job.id) as string,
             numCovered: covered[place] ?? 0,
@@ -169,7 +180,7 @@ function Overlay({ compared }: { compared: readonly Compared[] }) {
                 isLog={isLog && isPositive}
                 height={200}
                 x={axis === "time" ? "time" : "number"}
-                xLabel={axis}
+                sayX={(x) => sayX(axis, x)}
               />
             </div>
           );

@@ -10,8 +10,17 @@ import { coloursApart, Swatch } from "@/parts/colour";
 import { CheckField } from "@/parts/field";
 import { useNow } from "@/parts/now";
 import { StageBadge } from "@/parts/stage";
-import { Link } from "@/router/router";
-import { findFigures, findLine, listNames, slotHours, type Whole } from "./compare";
+import { go, Link, readRoute, useRoute } from "@/router/router";
+import {
+  type Direction,
+  findFigures,
+  findLine,
+  knownDirection,
+  listNames,
+  readDirections,
+  slotHours,
+  type Whole,
+} from "./compare";
 
 function Heads({ jobs }: { jobs: readonly Job[] }) {
   const called = tellApart(jobs);
@@ -63,8 +72,9 @@ function SideBySide({ title, jobs, tools, children }: TableProps) {
 /** What came of the jobs: figures of each metric, times, and what they took of the pool. */
 export function FiguresTable({ compared, unit }: { compared: readonly Whole[]; unit: string }) {
   const now = useNow();
+  const chosen = readDirections(useRoute().query);
   const jobs = compared.map(({ job }) => job);
-  const rows: [string, (one: Whole) => ReactNode][] = [
+  const rows: [string, (one: Whole) => ReactNode, ReactNode?][] = [
     ["State", ({ job }) => <StageBadge stage={job.stage} title={tellReason(job)} />],
     ["Owner", ({ job }) => job.owner],
     ["Steps", ({ job }) => formatCount(job.progress?.step)],
@@ -75,30 +85,68 @@ export function FiguresTable({ compared, unit }: { compared: readonly Whole[]; u
     ["Retries", ({ job }) => job.num_retries],
   ];
   for (const name of listNames(compared)) {
+    const direction = chosen.get(name) === undefined ? knownDirection(name) : (chosen.get(name) ?? null);
     rows.push([
       name,
       (one) => {
-        const { last, best } = findFigures(findLine(one, name, "step"), name);
+        const { last, best } = findFigures(findLine(one, name, "step"), direction);
         if (last === null) return <span className="quiet">–</span>;
         return (
           <>
-            {formatValue(last)} <span className="quiet small">best {formatValue(best)}</span>
+            {formatValue(last)}
+            {best !== null && <span className="quiet small"> best {formatValue(best)}</span>}
           </>
         );
       },
+      <BestChoice key={name} name={name} direction={direction} />,
     ]);
   }
   return (
     <SideBySide title="Results" jobs={jobs}>
-      {rows.map(([name, show]) => (
+      {rows.map(([name, show, choice]) => (
         <tr key={name}>
-          <th scope="row">{name}</th>
+          <th scope="row">
+            {name}
+            {choice}
+          </th>
           {compared.map((one) => (
             <td key={one.job.id}>{show(one)}</td>
           ))}
         </tr>
       ))}
     </SideBySide>
+  );
+}
+
+const DIRECTIONS: readonly { value: Direction | "none"; label: string }[] = [
+  { value: "lower", label: "best: lowest" },
+  { value: "higher", label: "best: highest" },
+  { value: "none", label: "no best value" },
+];
+
+/** A choice of which value of a metric is the best one; it is kept in the address. */
+function BestChoice({ name, direction }: { name: string; direction: Direction | null }) {
+  const choose = (value: string) => {
+    const { path, query } = readRoute(window.location.hash);
+    const others = query.getAll("best").filter((told) => told.slice(0, told.lastIndexOf(":")) !== name);
+    query.delete("best");
+    for (const told of others) query.append("best", told);
+    if (value !== (knownDirection(name) ?? "none")) query.append("best", `${name}:${value}`);
+    go(path, query, true);
+  };
+  return (
+    <select
+      className="input input-small compare-best"
+      aria-label={`Best value of ${name}`}
+      value={direction ?? "none"}
+      onChange={(event) => choose(event.currentTarget.value)}
+    >
+      {DIRECTIONS.map(({ value, label }) => (
+        <option key={value} value={value}>
+          {label}
+        </option>
+      ))}
+    </select>
   );
 }
 

@@ -1,6 +1,17 @@
 import { describe, expect, it } from "vitest";
 import type { Allocation, Job, JobMetrics } from "@/api/types";
-import { type Compared, countCovered, findExtent, findFigures, findLine, listNames, slotHours } from "./compare";
+import {
+  type Compared,
+  countCovered,
+  findExtent,
+  findFigures,
+  findLine,
+  findPauses,
+  knownDirection,
+  listNames,
+  readDirections,
+  slotHours,
+} from "./compare";
 
 function run(started_at: number, series: Record<string, [number, number, number | null][]>): Compared {
   const metrics: JobMetrics = {
@@ -45,7 +56,7 @@ describe("findLine", () => {
     expect(findLine(one, "loss", "seconds").times).toEqual([1, 3, 4]);
   });
   it("is empty for a metric that was not logged", () => {
-    expect(findLine(other, "loss", "time")).toEqual({ times: [], values: [] });
+    expect(findLine(other, "loss", "time")).toMatchObject({ times: [], values: [] });
   });
 });
 
@@ -55,10 +66,40 @@ it("the extent covers all lines", () => {
   expect(until).toBeGreaterThan(from);
 });
 
-it("the best loss is the lowest, the best accuracy the highest", () => {
-  expect(findFigures(findLine(one, "loss", "step"), "loss")).toEqual({ last: 3, best: 3 });
-  expect(findFigures(findLine(other, "accuracy", "step"), "accuracy")).toEqual({ last: 0.6, best: 0.7 });
-  expect(findFigures({ times: [], values: [] }, "loss")).toEqual({ last: null, best: null });
+it("the best value is the lowest or the highest; without a direction there is none", () => {
+  expect(findFigures(findLine(one, "loss", "step"), "lower")).toEqual({ last: 3, best: 3 });
+  expect(findFigures(findLine(other, "accuracy", "step"), "higher")).toEqual({ last: 0.6, best: 0.7 });
+  expect(findFigures(findLine(other, "accuracy", "step"), null)).toEqual({ last: 0.6, best: null });
+  expect(findFigures({ times: [], values: [] }, "lower")).toEqual({ last: null, best: null });
+});
+
+it.each([
+  ["lower", ["loss", "step_loss", "val_loss", "valLoss", "error rate", "Perplexity", "rmse"]],
+  ["higher", ["accuracy", "val_acc", "top1", "macro F1", "AUC", "recall@10", "mAP"]],
+  [null, ["lr", "learning_rate", "grad_norm", "epoch", "loss_scale", "loss weight", "mapper", "samples"]],
+] as const)("the direction %s is known only of names that tell it", (direction, names) => {
+  expect(names.map(knownDirection)).toEqual(names.map(() => direction));
+});
+
+it("the address keeps directions that a user chose", () => {
+  const query = new URLSearchParams("best=lr:lower&best=a:b:higher&best=loss:none&best=x:upwards&best=y");
+  expect([...readDirections(query)]).toEqual([
+    ["lr", "lower"],
+    ["a:b", "higher"],
+    ["loss", null],
+  ]);
+});
+
+it("a line breaks where the job held no slots, except over steps", () => {
+  const held = [
+    { since: 100, until: 102 },
+    { since: 100, until: 101 },
+    { since: 103.5, until: null },
+  ];
+  expect(findPauses(held)).toEqual([{ from: 102, until: 103.5, isKnown: true }]);
+  const pauses = findPauses(held);
+  expect(findLine(one, "loss", "seconds", pauses)).toMatchObject({ times: [1, 3, 3.5, 4], values: [4, null, null, 3] });
+  expect(findLine(one, "loss", "step", pauses)).toEqual({ times: [1, 2], values: [4, 3] });
 });
 
 it("slot-hours include slots that are still held", () => {

@@ -1,7 +1,7 @@
 /** Several jobs side by side: their metrics on one axis, and what each took. Pure. */
 
 import type { Allocation, Job, JobMetrics, Spec } from "@/api/types";
-import type { Line } from "@/charts/series";
+import { breakAtGaps, drawOverSteps, drawOverTime, dropRepeated, type Gap, type Line } from "@/charts/series";
 import { slotSeconds } from "@/jobs/facts";
 
 /** What stands below the charts: the step, seconds of training, or the time of day. */
@@ -38,7 +38,7 @@ function isSame(one: Line, other: Line): boolean {
 export function listNames(jobs: readonly Compared[]): string[] {
   const counts = new Map<string, number>();
   for (const { metrics } of jobs) {
-    for (const { name } of metrics.series) counts.set(name, (counts.get(name) ?? 0) + 1);
+    for (const { name } of dropRepeated(metrics.series)) counts.set(name, (counts.get(name) ?? 0) + 1);
   }
   const rank = (name: string) => (/loss/i.test(name) ? 1 : 0);
   return [...counts.keys()].sort(
@@ -47,20 +47,27 @@ export function listNames(jobs: readonly Compared[]): string[] {
   );
 }
 
-/** Return what one job logged under a name, over the axis; empty if it did not. */
-export function findLine({ job, metrics }: Compared, name: string, axis: Axis): Line {
-  const series = metrics.series.find((each) => each.name === name);
-  if (!series) return { times: [], values: [] };
-  if (axis === "step") return thinSteps(series.step, series.value);
-  if (axis === "time") return { times: series.time, values: series.value };
-  const begin = job.started_at ?? series.time[0] ?? 0;
-  return { times: series.time.map((time) => time - begin), values: series.value };
+/** Return the stretches between others in which a job held no slot, so that nothing ran. */
+export function findPauses(allocations: readonly Pick<Allocation, "since" | "until">[]): Gap[] {
+  const held = [...allocations].sort((one, other) => one.since - other.since);
+  const pauses: Gap[] = [];
+  let until = held[0]?.since ?? 0;
+  for (const each of held) {
+    if (each.since > until) pauses.push({ from: until, until: each.since, isKnown: true });
+    until = Math.max(until, each.until ?? Number.POSITIVE_INFINITY);
+  }
+  return pauses;
 }
 
-/** What was logged twice at one step stands once, with its last value: a chart wants its x to grow. */
-function thinSteps(steps: readonly number[], values: readonly (number | null)[]): Line {
-  const found = new Map(steps.map((step, place) => [step, values[place] ?? null]));
-  return { times: [...found.keys()], values: [...found.values()] };
+/** Return a metric of one job over the axis, with gaps where nothing ran; empty if the job does not have it. */
+export function findLine({ job, metrics }: Compared, name: string, axis: Axis, pauses: readonly Gap[] = []): Line {
+  const series = metrics.series.find((each) => each.name === name);
+  if (!series) return { times: [], values: [] };
+  if (axis === "step") return drawOverSteps({ steps: series.step, values: series.value });
+  const line = breakAtGaps(drawOverTime(series), pauses);
+  if (axis === "time") return line;
+  const begin = job.started_at ?? line.times[0] ?? 0;
+  return { ...line, times: line.times.map((time) => time - begin) };
 }
 
 /** Return the range of all lines. */
@@ -71,17 +78,51 @@ export function findExtent(lines: readonly Line[]): readonly [number, number] {
   return [from, Math.max(from + 1e-6, ...lasts)];
 }
 
+/** Whether a metric is better when it is lower or higher. */
+export type Direction = "lower" | "higher";
+
+const LOWER = new Set([
+  ...["loss", "error", "errors", "err", "perplexity", "ppl", "mse", "rmse", "mae", "mape", "nll", "bce", "wer", "cer"],
+  ...["fid", "brier"],
+]);
+const HIGHER = new Set([
+  ...["accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "auprc", "precision", "recall", "iou", "miou", "dice"],
+  ...["bleu", "rouge", "r2", "psnr", "ssim", "reward", "map", "ndcg"],
+]);
+/** What is about a loss or an accuracy, but is none. */
+const NEITHER = new Set(["scale", "weight", "norm", "lr", "coef", "time", "count"]);
+
+/** Return the direction that the name of a metric tells; null: it tells none, so no value is the best one. */
+export function knownDirection(name: string): Direction | null {
+  const words = `${name} ${name.replace(/([a-z])([A-Z])/g, "$1 $2")}`.toLowerCase().split(/[^a-z0-9]+/);
+  if (words.some((word) => NEITHER.has(word))) return null;
+  if (words.some((word) => LOWER.has(word))) return "lower";
+  return words.some((word) => HIGHER.has(word)) ? "higher" : null;
+}
+
+/** Return the directions that the address of the page names, such as `best=lr:lower`; null: no best value is wanted. */
+export function readDirections(query: URLSearchParams): ReadonlyMap<string, Direction | null> {
+  return new Map(
+    query.getAll("best").flatMap((told): [string, Direction | null][] => {
+      const at = told.lastIndexOf(":");
+      const [name, direction] = [told.slice(0, at), told.slice(at + 1)];
+      if (direction === "none") return [[name, null]];
+      return direction === "lower" || direction === "higher" ? [[name, direction]] : [];
+    }),
+  );
+}
+
 export interface Figures {
   last: number | null;
+  /** Null: the direction is not known. */
   best: number | null;
 }
 
-/** Return the last value and the best one: the lowest of a loss or an error, the highest of all else. */
-export function findFigures(line: Line, name: string): Figures {
+/** Return the last value and the best one. */
+export function findFigures(line: Line, direction: Direction | null): Figures {
   const values = line.values.filter((value): value is number => value !== null && Number.isFinite(value));
   if (!values.length) return { last: null, best: null };
-  const isLow = /loss|error|perplexity|ppl|mse|mae/i.test(name);
-  const best = values.reduce((one, other) => (isLow ? Math.min(one, other) : Math.max(one, other)));
+  const best = direction && values.reduce((one, other) => Math[direction === "lower" ? "min" : "max"](one, other));
   return { last: values.at(-1) ?? null, best };
 }
 

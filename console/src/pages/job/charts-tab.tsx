@@ -1,26 +1,49 @@
 /** Charts of a job: one cursor and one range for all, and a mark wherever its workers changed. */
 
 import { useMemo, useState } from "react";
-import type { Job, JobMetrics, Series, TrainingEvent } from "@/api/types";
+import { useAsk } from "@/api/queries";
+import type { Attempt, Job, JobMetrics, PlatformEvent, Series, TrainingEvent } from "@/api/types";
 import { Chart, type ChartLine, type Range } from "@/charts/chart";
-import { findMarks, findThroughput, findWorkers, type Mark, smooth } from "@/charts/series";
+import {
+  breakAtGaps,
+  drawOverSteps,
+  drawOverTime,
+  drawWorkersOverSteps,
+  dropRepeated,
+  findGaps,
+  findMarks,
+  findThroughput,
+  findWorkers,
+  type LineWithSteps,
+  type Mark,
+  placeAt,
+  smooth,
+} from "@/charts/series";
+import { SmoothingChoice } from "@/charts/smoothing";
 import { useTraining } from "@/charts/use-training";
 import { formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { jobColour } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
+import { Segments } from "@/parts/segments";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
-import { go, Link, readRoute } from "@/router/router";
+import { go, Link, readRoute, useQueryValue } from "@/router/router";
 
 const FIRST = /^(?:train(?:ing)?[_/ -]?)?loss$/i;
-const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
 const SHOWN_MARKS = 200;
+const AXES = [
+  { value: "time", label: "Time" },
+  { value: "step", label: "Step" },
+] as const;
+const NO_EVENTS: readonly PlatformEvent[] = [];
+const NO_ATTEMPTS: readonly Attempt[] = [];
 
 /** The charts. */
 export function ChartsTab({ job }: { job: Job }) {
-  const { metrics, events } = useTraining(job);
+  const { metrics, events, ofPlatform } = useTraining(job);
+  const attempts = useAsk(["job", job.id], "/jobs/{job}/attempts", { path: { job: job.id } });
   if (metrics.error && !metrics.data) {
     return <ErrorState error={metrics.error} retry={() => void metrics.refetch()} what="the charts" />;
   }
@@ -48,26 +71,59 @@ export function ChartsTab({ job }: { job: Job }) {
       </Empty>
     );
   }
-  return <Charts job={job} metrics={metrics.data} events={events.data} />;
+  return (
+    <Charts
+      job={job}
+      metrics={metrics.data}
+      events={events.data}
+      ofPlatform={ofPlatform.data ?? NO_EVENTS}
+      attempts={attempts.data?.items ?? NO_ATTEMPTS}
+    />
+  );
 }
 
-function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; events: readonly TrainingEvent[] }) {
+interface ChartsProps {
+  job: Job;
+  metrics: JobMetrics;
+  events: readonly TrainingEvent[];
+  ofPlatform: readonly PlatformEvent[];
+  attempts: readonly Attempt[];
+}
+
+function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
+  const [axis, setAxis] = useQueryValue("axis", "time");
+  const isOverSteps = axis === "step" && metrics.steps.step.length > 0;
   const [zoom, setZoom] = useState<Range | null>(null);
   const [picked, setPicked] = useState<number | null>(null);
   const [weight, setWeight] = useState(0);
   const [isLog, setLog] = useState(false);
   const [showsSaves, setShowsSaves] = useState(false);
-  const all = useMemo(() => findMarks(events), [events]);
+  const all = useMemo(() => findMarks(events, ofPlatform, metrics.steps), [events, ofPlatform, metrics.steps]);
   const marks = useMemo(() => all.filter((mark) => showsSaves || mark.word !== "Checkpoint"), [all, showsSaves]);
-  const range = zoom ?? findRange(metrics, events);
-  const throughput = useMemo(() => findThroughput(metrics.steps), [metrics.steps]);
+  const range = zoom ?? (isOverSteps ? findStepRange(metrics) : findRange(metrics, events));
   const workers = useMemo(
-    () => extend(findWorkers(events), metrics.steps.time.at(-1), job),
-    [events, metrics.steps, job],
+    () => extend(findWorkers(events, { attempts, stepTimes: metrics.steps.time }), metrics.steps.time.at(-1), job),
+    [events, attempts, metrics.steps, job],
   );
+  const gaps = useMemo(() => findGaps(workers), [workers]);
+  const throughput = useMemo(() => findThroughput(metrics.steps, gaps), [metrics.steps, gaps]);
+  // Losses have the times of their commits, so they are known also while no driver ran.
+  const idle = useMemo(() => gaps.filter((gap) => gap.isKnown), [gaps]);
   const colour = jobColour(job.id);
   const series = useMemo(() => sortSeries(metrics), [metrics]);
-  const common = { group: `job-${job.id}`, range, onRange: setZoom, onPick: setPicked, marks };
+  const pick = (x: number) => {
+    const { step, time } = metrics.steps;
+    setPicked(isOverSteps ? (time[Math.max(0, placeAt(step, x))] ?? null) : x);
+  };
+  const common = {
+    group: `job-${job.id}-${axis}`,
+    range,
+    onRange: setZoom,
+    onPick: pick,
+    marks,
+    ...(isOverSteps ? { x: "number" as const, sayX: (x: number) => `step ${formatCount(Math.floor(x))}` } : {}),
+  };
+  const place = (line: LineWithSteps) => (isOverSteps ? drawOverSteps(line) : line);
   const draw = (each: Series) => (
     <div className="card charts-card" key={each.name}>
       <Chart
@@ -75,27 +131,23 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
         title={each.name}
         lastNote={` logged at step ${formatCount(each.step.at(-1) ?? 0)}`}
         isLog={isLog && each.value.every((value) => value === null || value > 0)}
-        lines={drawSmoothed(each.name, each.time, each.value, weight, colour)}
+        lines={drawSmoothed(each.name, place(breakAtGaps(drawOverTime(each), isOverSteps ? [] : idle)), weight, colour)}
       />
     </div>
   );
   return (
     <div className="stack">
       <div className="row row-wrap charts-bar">
-        <label className="row small">
-          <span className="soft">Smoothing</span>
-          <select
-            className="input input-small charts-smooth"
-            value={weight}
-            onChange={(event) => setWeight(Number(event.currentTarget.value))}
-          >
-            {SMOOTHINGS.map((each) => (
-              <option key={each} value={each}>
-                {each === 0 ? "off" : each}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Segments
+          label="X axis"
+          choices={AXES}
+          chosen={isOverSteps ? "step" : "time"}
+          onChoose={(next: string) => {
+            setAxis(next);
+            setZoom(null);
+          }}
+        />
+        <SmoothingChoice weight={weight} onWeight={setWeight} />
         <Button isSmall aria-pressed={isLog} onClick={() => setLog(!isLog)}>
           Log scale
         </Button>
@@ -125,7 +177,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
             lastNote=", recent average"
             unit=" steps/s"
             fromZero
-            lines={[{ ...throughput, label: "Throughput", colour, isFilled: true }]}
+            lines={[{ ...place(throughput), label: "Throughput", colour, isFilled: true }]}
           />
         </div>
         <div className="card charts-card">
@@ -133,7 +185,15 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
             {...common}
             title="Workers"
             fromZero
-            lines={[{ ...workers, label: "Workers", colour, isStep: true, isFilled: true }]}
+            lines={[
+              {
+                ...(isOverSteps ? drawWorkersOverSteps(workers, metrics.steps) : workers),
+                label: "Workers",
+                colour,
+                isStep: true,
+                isFilled: true,
+              },
+            ]}
           />
         </div>
         {series.slice(1).map(draw)}
@@ -144,22 +204,21 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
 }
 
 function sortSeries(metrics: JobMetrics): JobMetrics["series"] {
-  return [...metrics.series].sort(
+  return [...dropRepeated(metrics.series)].sort(
     (one, other) => Number(FIRST.test(other.name)) - Number(FIRST.test(one.name)) || one.name.localeCompare(other.name),
   );
 }
 
 function drawSmoothed(
   label: string,
-  times: readonly number[],
-  values: readonly (number | null)[],
+  line: Pick<ChartLine, "times" | "values" | "steps">,
   weight: number,
   colour: string,
 ): ChartLine[] {
-  if (!weight) return [{ label, times, values, colour }];
+  if (!weight) return [{ ...line, label, colour }];
   return [
-    { label: "original", times, values, colour: "var(--line-strong)" },
-    { label: "smoothed", times, values: smooth(values, weight), colour },
+    { ...line, label: "original", colour: "var(--line-strong)" },
+    { ...line, label: "smoothed", values: smooth(line.values, weight), colour },
   ];
 }
 
@@ -170,6 +229,12 @@ function findRange(metrics: JobMetrics, events: readonly TrainingEvent[]): Range
   const last = Math.max(metrics.steps.time.at(-1) ?? 0, events.at(-1)?.time ?? 0);
   const from = Number.isFinite(first) ? first : last - 1;
   return [from, Math.max(last, from + 1)];
+}
+
+function findStepRange({ steps, series }: JobMetrics): Range {
+  const last = Math.max(steps.step.at(-1) ?? 0, ...series.map((each) => each.step.at(-1) ?? 0));
+  const first = Math.min(steps.step[0] ?? 0, ...series.map((each) => each.step[0] ?? last));
+  return [first, Math.max(last, first + 1)];
 }
 
 /** A line of what still holds goes on to the last moment that is known. */
@@ -201,7 +266,7 @@ function Picked({ time, onClear }: { time: number; onClear: () => void }) {
   );
 }
 
-const TONE_ICONS = { resize: "resize", death: "alert", note: "flag" } as const;
+const TONE_ICONS = { resize: "resize", death: "alert", change: "user", note: "flag" } as const;
 
 function Happenings({ marks, onPick }: { marks: readonly Mark[]; onPick: (time: number) => void }) {
   if (!marks.length) return null;

@@ -11,9 +11,9 @@ afterEach(() => {
 const short = { key: "j-1", title: "anna/tides", isHidden: false, times: [0], slots: [2] };
 const long = { ...short, key: "j-2", title: "anna/digits-with-all-the-augmentations ·0a4f" };
 
-function labelsOf(look: Look, width: number): (string | undefined)[] {
+function draw(look: Look, width: number, items = [short, long]): HTMLElement {
   vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(width);
-  const timeline = { since: 0, until: 60, num_slots: { times: [0], values: [4] }, items: [short, long] };
+  const timeline = { since: 0, until: 60, num_slots: { times: [0], values: [8] }, items };
   const { container } = render(
     <TimelineChart
       timeline={timeline}
@@ -27,7 +27,11 @@ function labelsOf(look: Look, width: number): (string | undefined)[] {
       onZoom={() => {}}
     />,
   );
-  return [...container.querySelectorAll(".timeline-name")].map((label) => {
+  return container;
+}
+
+function labelsOf(look: Look, width: number): (string | undefined)[] {
+  return [...draw(look, width).querySelectorAll(".timeline-name")].map((label) => {
     const title = label.querySelector("title")?.textContent ?? "";
     return label.textContent?.slice(title.length);
   });
@@ -41,4 +45,22 @@ it.each([
   ["stacked", 800, []],
 ] as const)("labels of %s, %s px wide, have what tells jobs apart", (look, width, labels) => {
   expect(labelsOf(look, width)).toEqual(labels);
+});
+
+it("lines stand at their true heights, also equal ones, which take turns", () => {
+  const items = Array.from({ length: 8 }, (_, place) => ({ ...short, key: `j-${place}`, slots: [place < 2 ? 2 : 1] }));
+  const container = draw("lines", 800, items);
+  const tick = (num: number) =>
+    [...container.querySelectorAll<SVGGElement>(".timeline-axis g")]
+      .find((group) => group.textContent === String(num))
+      ?.getAttribute("transform")
+      ?.match(/ ([\d.]+)\)/)?.[1];
+  const [none, all] = [Number(tick(0)), Number(tick(8))];
+  const lines = [...container.querySelectorAll(".timeline-line")].filter((path) => path.getAttribute("d"));
+  expect(lines).toHaveLength(8);
+  expect(lines.map((path) => Number(path.getAttribute("d")?.match(/M[\d.]+ ([\d.]+)H/)?.[1]))).toEqual(
+    items.map(({ slots }) => none + ((all - none) * (slots[0] as number)) / 8),
+  );
+  expect(lines.slice(0, 2).map((path) => path.getAttribute("stroke-dasharray"))).toEqual(["9 9", "9 9"]);
+  expect(new Set(lines.slice(2).map((path) => path.getAttribute("stroke-dashoffset"))).size).toBe(6);
 });

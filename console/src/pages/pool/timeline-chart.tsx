@@ -12,13 +12,15 @@ import {
   drawLayer,
   drawSteps,
   findCountTicks,
+  findShared,
   findSpans,
   findTimeTicks,
   makeScale,
   type Scale,
+  type SharedSpan,
+  type Steps,
   spreadLabels,
   stackSteps,
-  trimSteps,
   valueAt,
 } from "./timeline-geometry";
 
@@ -51,8 +53,8 @@ const LABEL_SPACE = 11;
 const LETTER_WIDTH = 6.8;
 const COUNT_LETTERS = 3;
 const MAX_LABELS = 8;
-/** Lines of equal height are drawn so far apart that each can be seen. */
-const APART = 3;
+/** Lines of equal height take turns: each is drawn for so many pixels. */
+const DASH = 9;
 const LEAST_ZOOM_PX = 8;
 
 interface Frame {
@@ -261,31 +263,34 @@ function dimOf(key: string, lit: string | null): number {
 }
 
 function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) {
-  const middle = (timeline.items.length - 1) / 2;
-  const shift = (place: number) => (timeline.items.length > 24 ? 0 : (middle - place) * APART);
-  const ends = timeline.items.map((item, place) => y(valueAt(stepsOf(item), until)) + shift(place));
+  const lines = timeline.items.map(stepsOf);
+  const shared = findShared(lines, since, until);
+  const ends = lines.map((line) => y(valueAt(line, until)));
   const labels = spreadLabels(ends, 17, TOP + 8, frame.bottom - 2);
   return (
     <>
       {timeline.items.map((item, place) => (
-        <g key={item.key} opacity={dimOf(item.key, lit)}>
-          <path
-            d={drawTrimmed(item, since, until, frame.x, y)}
-            transform={`translate(0 ${shift(place)})`}
-            className="timeline-line"
-            style={{ stroke: jobColour(item.key) }}
-          />
+        <g key={item.key} opacity={dimOf(item.key, lit)} style={{ stroke: jobColour(item.key) }}>
+          <path d={drawRises(lines[place] as Steps, since, until, frame.x, y)} className="timeline-line" />
+          {groupShared(shared[place] ?? []).map(({ num, at, spans }) => (
+            <path
+              key={`${num} ${at}`}
+              d={spans.map(({ from, to, value }) => `M${frame.x(from)} ${y(value)}H${frame.x(to)}`).join("")}
+              className="timeline-line"
+              {...(num > 1 ? { strokeDasharray: `${DASH} ${DASH * (num - 1)}`, strokeDashoffset: -DASH * at } : {})}
+            />
+          ))}
           {frame.letters > 0 && valueAt(stepsOf(item), until) > 0 && (
             <>
               <path
                 d={`M${frame.right} ${ends[place]}l8 ${(labels[place] ?? 0) - (ends[place] ?? 0)}`}
                 className="timeline-lead"
-                style={{ stroke: jobColour(item.key) }}
               />
               <text
                 x={frame.right + LABEL_SPACE}
                 y={(labels[place] ?? 0) + 4}
                 className="timeline-name"
+                stroke="none"
                 fill={jobColour(item.key)}
               >
                 <title>{item.title}</title>
@@ -299,9 +304,25 @@ function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) 
   );
 }
 
-function drawTrimmed(item: TimelineItem, since: number, until: number, x: Scale, y: Scale): string {
-  const trimmed = trimSteps(cutSteps(stepsOf(item), since, until), until);
-  return trimmed ? drawSteps(trimmed, trimmed.until, x, y) : "";
+/** Return stretches that are dashed alike, as one each. */
+function groupShared(spans: readonly SharedSpan[]): { num: number; at: number; spans: SharedSpan[] }[] {
+  const groups = new Map<string, { num: number; at: number; spans: SharedSpan[] }>();
+  for (const span of spans) {
+    const key = `${span.num} ${span.place}`;
+    const group = groups.get(key) ?? { num: span.num, at: span.place, spans: [] };
+    group.spans.push(span);
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
+
+/** Return the vertical parts of a step line. */
+function drawRises(line: Steps, since: number, until: number, x: Scale, y: Scale): string {
+  const { times, values } = cutSteps(line, since, until);
+  return times
+    .slice(1)
+    .map((time, place) => `M${x(time)} ${y(values[place] ?? 0)}V${y(values[place + 1] ?? 0)}`)
+    .join("");
 }
 
 function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) {

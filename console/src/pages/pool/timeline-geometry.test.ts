@@ -5,13 +5,13 @@ import {
   drawLayer,
   drawSteps,
   findCountTicks,
+  findShared,
   findSpans,
   findTimeTicks,
   makeScale,
   measureArea,
   spreadLabels,
   stackSteps,
-  trimSteps,
   valueAt,
 } from "./timeline-geometry";
 
@@ -34,12 +34,6 @@ describe("step lines", () => {
     const y = makeScale(0, 4, 40, 0);
     expect(drawSteps(cutSteps(anna, 0, 100), 100, x, y)).toBe("M0 40H10V0H20V20H40V40H100");
     expect(drawSteps({ times: [0, 5], values: [1, 1] }, 10, x, y)).toBe("M0 30H10");
-  });
-
-  it("are drawn only from where there is something to where there is nothing any more", () => {
-    expect(trimSteps(cutSteps(ben, 0, 100), 100)).toEqual({ times: [20, 20, 40, 60], values: [0, 2, 4, 0], until: 60 });
-    expect(trimSteps(cutSteps(ben, 30, 50), 50)).toEqual({ times: [30, 40], values: [2, 4], until: 50 });
-    expect(trimSteps(cutSteps(ben, 0, 10), 10)).toBeNull();
   });
 
   it("become bars where there is something", () => {
@@ -99,4 +93,24 @@ describe("axes", () => {
     expect(spreadLabels([98, 99], 10, 0, 100)).toEqual([90, 100]);
     expect(spreadLabels([50, 10], 10, 0, 100)).toEqual([50, 10]);
   });
+});
+
+it("lines share stretches in which they have the same value", () => {
+  const lines = [
+    { times: [0, 10, 30], values: [4, 2, 0] },
+    { times: [10, 20], values: [2, 3] },
+    { times: [0], values: [0] },
+  ];
+  expect(findShared(lines, 0, 40)).toEqual([
+    [
+      { from: 0, to: 10, value: 4, place: 0, num: 1 },
+      { from: 10, to: 20, value: 2, place: 0, num: 2 },
+      { from: 20, to: 30, value: 2, place: 0, num: 1 },
+    ],
+    [
+      { from: 10, to: 20, value: 2, place: 1, num: 2 },
+      { from: 20, to: 40, value: 3, place: 0, num: 1 },
+    ],
+    [],
+  ]);
 });

@@ -31,22 +31,6 @@ export function cutSteps(steps: Steps, since: number, until: number): Steps {
   return { times, values };
 }
 
-/** Return the part of a step line in which there is something, with where it ends; null if there is nothing. */
-export function trimSteps({ times, values }: Steps, until: number): (Steps & { until: number }) | null {
-  const first = values.findIndex((value) => value > 0);
-  if (first < 0) return null;
-  const last = values.findLastIndex((value) => value > 0);
-  const end = times[last + 1];
-  // The step up at its beginning and the one down at its end belong to it.
-  const begins = first > 0 ? [times[first] as number] : [];
-  const ends = end === undefined ? [] : [end];
-  return {
-    times: [...begins, ...times.slice(first, last + 1), ...ends],
-    values: [...begins.map(() => 0), ...values.slice(first, last + 1), ...ends.map(() => 0)],
-    until: end ?? until,
-  };
-}
-
 export interface Span {
   from: number;
   to: number;
@@ -66,6 +50,48 @@ export function findSpans(steps: Steps, since: number, until: number): Span[] {
     else spans.push({ from, to, value });
   }
   return spans;
+}
+
+/** A stretch in which `num` lines have the same value; the line is the one at `place` among them. */
+export interface SharedSpan extends Span {
+  place: number;
+  num: number;
+}
+
+/**
+ * Return, for each step line, the stretches in which it is above 0, with how many lines have the same value there. Lines
+ * that share a value share their stretches too, so dashes of one are gaps of the others.
+ */
+export function findShared(lines: readonly Steps[], since: number, until: number): SharedSpan[][] {
+  const cut = lines.map((line) => cutSteps(line, since, until));
+  const times = [...new Set(cut.flatMap((line) => line.times))].sort((one, other) => one - other);
+  const at = cut.map(() => 0);
+  const found: SharedSpan[][] = lines.map(() => []);
+  let open = new Map<number, { key: string; spans: SharedSpan[] }>();
+  for (const [index, from] of times.entries()) {
+    const to = times[index + 1] ?? until;
+    const groups = new Map<number, number[]>();
+    for (const [line, steps] of cut.entries()) {
+      while (at[line] !== undefined && (steps.times[at[line] + 1] ?? Number.POSITIVE_INFINITY) <= from) at[line] += 1;
+      const value = steps.values[at[line] ?? 0] ?? 0;
+      if (value > 0) groups.set(value, [...(groups.get(value) ?? []), line]);
+    }
+    const now: typeof open = new Map();
+    for (const [value, members] of groups) {
+      const key = members.join(" ");
+      const before = open.get(value);
+      if (before?.key === key) {
+        for (const span of before.spans) span.to = to;
+        now.set(value, before);
+        continue;
+      }
+      const spans = members.map((_, place) => ({ from, to, value, place, num: members.length }));
+      for (const [place, line] of members.entries()) found[line]?.push(spans[place] as SharedSpan);
+      now.set(value, { key, spans });
+    }
+    open = now;
+  }
+  return found;
 }
 
 /** Return the sum of step lines as one. */
