@@ -1,7 +1,7 @@
 """Measure, write the results down, and put them into the documentation.
 
-``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``changes``,
-``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
+``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``loading``,
+``changes``, ``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks import (
     deaths,
     elasticdl,
     load,
+    loading,
     peers,
     report,
     scheduling,
@@ -35,6 +36,7 @@ PAGE: Final = ROOT / "docs" / "benchmarks.md"
 
 _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "step_time": step_time.measure,
+    "loading": loading.measure,
     "changes": changes.measure,
     "agreement": agreement.measure,
     "deaths": deaths.measure,

@@ -77,6 +77,22 @@ def _step_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("model", "reduction", "time of a step, ours / DDP (quartiles)", "reach", "ms, ours : DDP"), table)
 
 
+def _loading(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            f"{row['data']}, {row['batch']} per batch",
+            row["beside"],
+            _with_quartiles(row["ratio"]),
+            _verdict(row["ratio"]["median"], row["target"], f"≤ {row['target']:.2f}"),
+            f"{row['ours_us']['median']:.0f} : {row['theirs_us']['median']:.0f}",
+        )
+        for row in rows
+    ]
+    return _table(
+        ("data set", "beside", "time of a batch, ours / other (quartiles)", "reach", "µs, ours : other"), table
+    )
+
+
 def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     changes = [
         (
@@ -237,6 +253,7 @@ def _agreement(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
+    "loading": _loading,
     "changes": _changes,
     "agreement": _agreement,
     "deaths": _deaths,

@@ -19,7 +19,7 @@ import torch
 
 from legato.train import torch_private
 
-_WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
+WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
 _BLOCK_BYTES: Final = 4096
 _NUM_BLOCKS: Final = 1024
 _LONG: Final = 10_000
@@ -32,12 +32,15 @@ class DatasetState:
 
     Args:
         things: the data set, its collation, and all else that loader processes have a copy of.
+        signer: what is compared.
     """
 
-    def __init__(self, *things: Any) -> None:
+    def __init__(self, *things: Any, signer: type[Signer] | None = None) -> None:
         self._things = things
+        self._signer = signer or Signer
         # Objects that are identified by their address must not be freed: another object could get that address.
         self._alive: list[Any] = []
+        self._copies: dict[int, Any] = {}
         self._digest = self._read(self._alive)
 
     def has_changed(self) -> bool:
@@ -45,34 +48,43 @@ class DatasetState:
         return self._digest is None or self._read([]) != self._digest
 
     def _read(self, alive: list[Any]) -> bytes | None:
-        digest = _Digest()
+        digest = Digest()
         try:
-            _Signer(digest, alive).dump(self._things)
+            self._signer(digest, alive, self._copies).dump(self._things)
         except Exception:  # noqa: BLE001 - objects of the program's run their own code here; then nothing is known
             return None
         return digest.value()
 
 
-class _Digest:
+class Digest:
     """A file for pickle that only hashes."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
 
     def write(self, data: Any) -> int:
+        """Add bytes to the digest."""
         self._hash.update(data)
         return len(data)
 
     def value(self) -> bytes:
+        """Return the digest of all bytes so far."""
         return self._hash.digest()
 
 
-class _Signer(pickle.Pickler):
-    """Writes a text for what cannot be pickled, or need not be; the result is hashed and never read."""
+class Signer(pickle.Pickler):
+    """Writes a text for what cannot be pickled, or need not be; the result is hashed and never read.
 
-    def __init__(self, digest: _Digest, alive: list[Any]) -> None:
+    Args:
+        digest: what is written to.
+        alive: gets the objects that are identified by their address.
+        copies: kept from one comparison to the next.
+    """
+
+    def __init__(self, digest: Digest, alive: list[Any], copies: dict[int, Any]) -> None:
         super().__init__(digest, protocol=5)
         self._alive = alive
+        self._copies = copies
 
     def reducer_override(self, thing: Any) -> Any:
         """Say how to write an object: pickle asks for all but plain values and containers."""
@@ -81,23 +93,58 @@ class _Signer(pickle.Pickler):
         if (content := _describe_content(thing)) is not None:
             return str, (content,)
         if isinstance(thing, type):
-            return self._reduce_object(thing, None)
+            return self.reduce_object(thing, self.parts_of_class(thing))
         if callable(thing) and hasattr(thing, "__code__"):
-            cells = [_content(cell) for cell in thing.__closure__ or ()]
-            return self._reduce_object(thing, (cells, thing.__defaults__, thing.__kwdefaults__, thing.__dict__))
+            return self.reduce_object(thing, self.parts_of_function(thing))
         if _is_plain_object(thing):
-            attributes = {name: _condense(value) for name, value in thing.__dict__.items()}
-            return self._reduce_object(thing, (_class_settings(type(thing)), attributes))
+            return self.reduce_object(thing, self.parts_of_object(thing))
         return self._reduce(thing)
 
     def _reduce(self, thing: Any) -> Any:
         try:
             reduced = thing.__reduce_ex__(4)
         except Exception:  # noqa: BLE001 - an open file, a lock, a handle: it is the same one or it is not
-            return self._reduce_object(thing, getattr(thing, "__dict__", None))
+            return self.reduce_object(thing, self.parts_of_handle(thing))
         return (str, (reduced,)) if isinstance(reduced, str) else reduced
 
-    def _reduce_object(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
+    def parts_of_object(self, thing: Any) -> Any:
+        """Return what is compared of an object that has attributes, besides its identity."""
+        attributes = {name: self.condense(value) for name, value in thing.__dict__.items()}
+        return self.settings_of(type(thing)), attributes
+
+    def parts_of_class(self, kind: type) -> Any:  # noqa: ARG002 - for a stricter signer
+        """Return what is compared of a class that a data set refers to, besides its identity."""
+        return None
+
+    def parts_of_function(self, function: Any) -> Any:
+        """Return what is compared of a function, besides its identity."""
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        return cells, function.__defaults__, function.__kwdefaults__, function.__dict__
+
+    def settings_of(self, kind: type) -> Any:
+        """Return what is compared of the class of an object: the plain values that a program may set on it."""
+        return [
+            [(name, value) for name, value in vars(each).items() if isinstance(value, _PLAIN)]
+            for each in kind.__mro__
+            if each is not object and not each.__module__.startswith("torch.")
+        ]
+
+    def condense(self, value: Any) -> Any:
+        """Return a digest of a long list of plain values, such as the files of a data set; else the value itself."""
+        if not isinstance(value, _CONTAINERS) or len(value) < _LONG:
+            return value
+        try:
+            # Several times as fast as pickle. Version 2 of marshal does not depend on the number of references to an
+            # object.
+            return hashlib.blake2b(marshal.dumps(value, 2)).digest()
+        except ValueError:
+            return value
+
+    def parts_of_handle(self, thing: Any) -> Any:
+        """Return what is compared of an object that cannot be copied, besides its identity."""
+        return getattr(thing, "__dict__", None)
+
+    def reduce_object(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
         """Write an object as its address and its content."""
         self._alive.append(thing)
         return str, (f"{type(thing).__qualname__} at {id(thing)}",), parts
@@ -117,27 +164,6 @@ def _is_plain_object(thing: Any) -> bool:
     kind = type(thing)
     is_usual = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
     return is_usual and hasattr(thing, "__dict__") and not isinstance(thing, _CONTAINERS)
-
-
-def _condense(value: Any) -> Any:
-    """Return a digest of a long list of plain values, such as the files of a data set; anything else as it is."""
-    if not isinstance(value, _CONTAINERS) or len(value) < _LONG:
-        return value
-    try:
-        # Several times as fast as pickle. Version 2 of marshal does not depend on the number of references to an
-        # object.
-        return hashlib.blake2b(marshal.dumps(value, 2)).digest()
-    except ValueError:
-        return value
-
-
-def _class_settings(kind: type) -> list[Any]:
-    """Return the plain values that are attributes of an object's classes: a program may set these as well."""
-    return [
-        [(name, value) for name, value in vars(each).items() if isinstance(value, _PLAIN)]
-        for each in kind.__mro__
-        if each is not object and not each.__module__.startswith("torch.")
-    ]
 
 
 def _content(cell: Any) -> Any:
@@ -175,7 +201,7 @@ def _describe_array(array: np.ndarray[Any, Any]) -> str:
 
 def _checksum(array: np.ndarray[Any, Any]) -> int:
     """Return a checksum of an array: of all of it, or of blocks at equal distances if it is large."""
-    if array.nbytes <= _WHOLE_BYTES:
+    if array.nbytes <= WHOLE_BYTES:
         return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     if not array.flags.c_contiguous:
         # The rows of a view may be anywhere in memory; the base of a view of a large array is large too.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -20,6 +20,7 @@ from legato.train import torch_private
 from legato.train.data.fetch import Collate, Fetcher, FetchError, render_failure
 from legato.train.data.loader_processes import Failure, LoaderProcesses
 from legato.train.data.order import Key, Order
+from legato.train.data.overlap import Overlap, StrictSigner
 
 
 def no_fds() -> tuple[int, ...]:
@@ -44,6 +45,8 @@ class Loader:
         multiprocessing_context: a start method or a context; None for the platform's default.
         pin_memory: put batches in page-locked memory; without CUDA this does nothing.
         private_fds: called when the processes are forked; returns the file descriptors that they must not hold open.
+        overlap: with ``num_workers=0``: decides whether one process loads ahead after all. The loader ends this process
+            if the data set changes during a pass or the process fails, and then loads here.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Loader:
         multiprocessing_context: str | BaseContext | None = None,
         pin_memory: bool = False,
         private_fds: Callable[[], Iterable[int]] = no_fds,
+        overlap: Overlap | None = None,
     ) -> None:
         if num_workers < 0:
             raise DataError(
@@ -72,7 +76,9 @@ class Loader:
         self._processes = (
             LoaderProcesses(self._fetcher, num_workers, multiprocessing_context, private_fds) if num_workers else None
         )
-        self._window = num_workers * prefetch_factor
+        self._window = (num_workers or 1) * prefetch_factor
+        self._private_fds = private_fds
+        self._overlap = overlap
         self._upcoming: deque[Key] = deque()
         self._loaded: dict[Key, Any] = {}
 
@@ -84,6 +90,8 @@ class Loader:
         Returns:
             Whether the data set may have changed. True without loader processes: then this is not checked.
         """
+        if self._overlap is not None:
+            self._overlap.begin_pass()
         if self._processes is None:
             self._fetcher.look_again()
             return True
@@ -108,8 +116,13 @@ class Loader:
         self._upcoming = deque(islice(keys, self._window))
         wanted = set(self._upcoming)
         self._loaded = {key: batch for key, batch in self._loaded.items() if key in wanted}
-        self._processes.forget_all_but(wanted)
-        self._request()
+        try:
+            self._processes.forget_all_but(wanted)
+            self._request()
+        except DataError as error:
+            if self._overlap is None:
+                raise
+            self._end_overlap(self._overlap, str(error))
 
     def take(self) -> tuple[Key, Any]:
         """Wait for the batch of the next key.
@@ -119,9 +132,10 @@ class Loader:
                 failed sample or collation the next call continues with the next key.
             StopIteration: no keys are left.
         """
-        if self._processes is None:
-            key = next(self._keys)
-            batch = self._fetch_here(key)
+        if self._overlap is not None:
+            key, batch = self._take_overlapped(self._overlap)
+        elif self._processes is None:
+            key, batch = self._take_here()
         else:
             key, batch = self._take_loaded(self._processes)
         return key, torch_private.pin(batch) if self._pin else batch
@@ -134,11 +148,42 @@ class Loader:
         if self._processes is not None:
             self._processes.close()
 
-    def _fetch_here(self, key: Key) -> Any:
+    def _take_here(self) -> tuple[Key, Any]:
+        key = next(self._keys)
         try:
-            return self._fetcher(key)
+            return key, self._fetcher(key)
         except FetchError as failed:
             raise self._error(key, str(failed)) from failed.__cause__
+
+    def _take_overlapped(self, overlap: Overlap) -> tuple[Key, Any]:
+        if self._processes is not None:
+            upcoming = tuple(self._upcoming)
+            if overlap.is_in_vain():
+                self._end_overlap(overlap, "it saved no time")
+            elif self._processes.has_changed():
+                self._end_overlap(overlap, "the program has changed the data set during a pass")
+            else:
+                try:
+                    return self._take_loaded(self._processes)
+                except DataError as error:
+                    # The error may come from the copy alone. If not, it is raised again here.
+                    self._upcoming = deque(dict.fromkeys((*upcoming, *self._upcoming)))
+                    self._end_overlap(overlap, str(error))
+        overlap.begin_load()
+        key, batch = self._take_here()
+        if overlap.end_load(batch):
+            self._processes = LoaderProcesses(self._fetcher, 1, "fork", self._private_fds, StrictSigner)
+            self.follow(self._keys)
+        return key, batch
+
+    def _end_overlap(self, overlap: Overlap, why: str) -> None:
+        assert self._processes is not None
+        self._processes.close()
+        self._processes = None
+        self._keys = chain(tuple(self._upcoming), self._keys)
+        self._upcoming.clear()
+        self._loaded.clear()
+        overlap.give_up(why)
 
     def _take_loaded(self, processes: LoaderProcesses) -> tuple[Key, Any]:
         if not self._upcoming:

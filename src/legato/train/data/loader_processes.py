@@ -29,7 +29,7 @@ import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
 
 from legato.core.errors import DataError
 from legato.train import torch_private
-from legato.train.data.dataset_state import DatasetState
+from legato.train.data.dataset_state import DatasetState, Signer
 from legato.train.data.fetch import Fetcher, FetchError, told
 from legato.train.data.order import Key
 
@@ -86,6 +86,7 @@ class LoaderProcesses:
         num_processes: at least 1.
         context: a start method, a context, or None for the default of the operating system.
         private_fds: called at the start; returns the descriptors that forked processes replace by ``/dev/null``.
+        signer: what `has_changed` compares; see `DatasetState`.
     """
 
     def __init__(
@@ -94,11 +95,13 @@ class LoaderProcesses:
         num_processes: int,
         context: str | BaseContext | None,
         private_fds: Callable[[], Iterable[int]],
+        signer: type[Signer] = Signer,
     ) -> None:
         self._fetcher = fetcher
         self._num_processes = num_processes
         self._context = context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
         self._private_fds = private_fds
+        self._signer = signer
         self._processes: list[_Process] = []
         self._state: DatasetState | None = None
         self._next_token = 0
@@ -141,13 +144,17 @@ class LoaderProcesses:
             if arrived or not wait:
                 return arrived
 
+    def has_changed(self) -> bool:
+        """Return whether the data set or the collation has changed since the processes copied it."""
+        return self._state is not None and self._state.has_changed()
+
     def renew_if_changed(self) -> bool:
         """End the processes if the data set or the collation has changed since they copied it; new ones copy it again.
 
         Returns:
             Whether the processes were ended; then no batch is being loaded.
         """
-        if self._state is None or not self._state.has_changed():
+        if not self.has_changed():
             return False
         self._end()
         return True
@@ -175,7 +182,7 @@ class LoaderProcesses:
     def _start(self) -> None:
         if self._closed:
             raise DataError("Cannot load data: the loader is closed.")
-        self._state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn)
+        self._state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn, signer=self._signer)
         forked = self._context.get_start_method() == "fork"
         private_fds = tuple(self._private_fds()) if forked else ()
         elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]

@@ -21,6 +21,7 @@ from legato.train.data.fetch import Collate
 from legato.train.data.fingerprints import describe_dataset, num_samples_of
 from legato.train.data.loader import Loader
 from legato.train.data.order import Layout, Order, Steps
+from legato.train.data.overlap import Overlap
 from legato.train.data.seeds import seed_job, untouched
 from legato.train.loop.evaluation import Metric, evaluate
 from legato.train.loop.fast_forward import FastForward
@@ -32,6 +33,7 @@ from legato.train.state.agreement import OnDifference
 
 Reduction = Literal["exact", "fast"]
 _MAX_LOADERS: Final = 4
+_MAX_NOTES_ON_LOADING: Final = 3
 
 
 def elastic(
@@ -126,6 +128,7 @@ class Run:
         self._fast_forward = FastForward(session)
         self._has_looped = False
         session.place.on_end(self._close_loaders)
+        self._num_notes_on_loading = 0
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
         self._described: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
 
@@ -241,7 +244,7 @@ class Run:
         *,
         shuffle: bool = True,
         collate_fn: Collate | None = None,
-        num_workers: int = 0,
+        num_workers: int | None = None,
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> Iterator[Any]:
@@ -251,7 +254,9 @@ class Run:
             dataset: map-style, the same in every worker.
             shuffle: a new random order in each pass.
             collate_fn: makes a batch of a list of samples; None for torch's default.
-            num_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it.
+            num_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it. None:
+                Legato starts one process if loading takes a notable part of the step, a core is free, and the data set
+                can be compared with the copy that the process has; otherwise as 0.
             prefetch_factor: number of micro-batches that each process loads ahead.
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
@@ -348,7 +353,7 @@ class Run:
         metric: Metric | Mapping[str, Metric],
         *,
         collate_fn: Collate | None = None,
-        num_workers: int = 0,
+        num_workers: int | None = None,
     ) -> Any:
         """Evaluate a model, split over the workers; every worker gets the same, exact result.
 
@@ -405,7 +410,7 @@ class Run:
         dataset: Dataset[Any],
         shuffle: bool,
         collate_fn: Collate | None,
-        num_workers: int,
+        num_workers: int | None,
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> tuple[Order, Loader]:
@@ -423,10 +428,11 @@ class Run:
             order,
             seed=session.seed,
             collate_fn=collate_fn,
-            num_workers=num_workers,
+            num_workers=num_workers or 0,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
             private_fds=session.private_fds,
+            overlap=self._make_overlap(dataset, collate_fn) if num_workers is None else None,
         )
         self._loaders.append((kind, (order, loader)))
         # A program that makes a new data set for each pass would keep more and more processes.
@@ -435,6 +441,17 @@ class Run:
             self._loaders.remove(entry)
             entry[1][1].close()
         return order, loader
+
+    def _make_overlap(self, dataset: Dataset[Any], collate_fn: Collate | None) -> Overlap:
+        session = self._session
+
+        def say(text: str) -> None:
+            # A program may make a new data set for each pass.
+            self._num_notes_on_loading += 1
+            if session.membership.rank == 0 and self._num_notes_on_loading <= _MAX_NOTES_ON_LOADING:
+                session.reporter.say(wire.Note(level="info", text=text))
+
+        return Overlap(dataset, collate_fn, num_workers=lambda: session.membership.group.size, say=say)
 
     def _close_loaders(self) -> None:
         loaders, self._loaders = self._loaders, []

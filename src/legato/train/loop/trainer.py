@@ -147,7 +147,7 @@ class Trainer:
         clip_grad_norm: gradients are scaled down to this norm; None for no limit.
         autocast_dtype: of mixed precision, such as ``torch.bfloat16``; None for none.
         collate_fn: makes a batch from a list of samples; None for torch's default.
-        num_loader_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it.
+        num_loader_workers: number of processes that load batches ahead; as ``num_workers`` of `ElasticRun.batches`.
         callbacks: called in this order.
         progress: show a bar when the program runs alone on a terminal; under ``legato run`` the driver shows more.
 
@@ -183,7 +183,7 @@ class Trainer:
         clip_grad_norm: float | None = None,
         autocast_dtype: torch.dtype | None = None,
         collate_fn: Collate | None = None,
-        num_loader_workers: int = 0,
+        num_loader_workers: int | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint_dir: str | Path | None = None,
         checkpoint_every: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import re
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import legato
 from legato.core.errors import DataError, MismatchError, ProgramError
 from legato.train.checkpoints.checkpoint import Store
+from legato.train.data import overlap
 from legato.train.data.fingerprints import describe_dataset
 from legato.train.data.loader import Loader
 from legato.train.loop import elastic
@@ -319,6 +321,33 @@ def test_the_end_of_the_loop_ends_the_processes_that_load() -> None:
         run.evaluate(model, make_data(), cross_entropy, num_workers=1)
         assert len(multiprocessing.active_children()) == 2
     assert multiprocessing.active_children() == []
+
+
+def test_by_default_a_process_loads_ahead_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Loading takes half of the time, by this clock, and comparing the data set takes none.
+    usual, ticks = elastic.Overlap, itertools.count()
+    clock = {"clock": lambda: float(next(ticks)), "find_obstacle": lambda *_: None}
+    monkeypatch.setattr(elastic, "Overlap", lambda *things, **options: usual(*things, **options, **clock))
+    monkeypatch.setattr(overlap, "_MAX_COMPARING", 1e9)
+
+    def train(**options: Any) -> tuple[list[torch.Tensor], int]:
+        run, model, optimizer = make_run()
+        data, num_processes = make_data(80), 0
+        for _ in run.epochs(2):
+            for inputs, targets in run.batches(data, **options):
+                run.backward(cross_entropy(model(inputs), targets))
+                optimizer.step()
+                optimizer.zero_grad()
+                num_processes = max(num_processes, len(multiprocessing.active_children()))
+        return [parameter.detach() for parameter in model.parameters()], num_processes
+
+    (want, none), (got, one) = train(num_workers=0), train()
+    assert (none, one) == (0, 1)
+    assert all(map(torch.equal, got, want))
+    assert multiprocessing.active_children() == []
+    assert "info: Loading takes 50% of the time of a step, so a process now loads ahead." in capfd.readouterr().err
 
 
 def test_what_each_turn_noted_is_known_after_the_step() -> None:

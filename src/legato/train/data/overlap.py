@@ -1,0 +1,337 @@
+"""Decides whether a loader starts a process of its own accord. It must save time, and it cannot change a batch.
+
+A loader process has a copy of the data set. What the program changes after the copy does not reach the process, so this
+module lets a process load ahead only if the copy can be compared, completely and cheaply, before each batch that the
+process made is used: attributes, functions, the global variables that they name, and the content of arrays. It leaves
+out data sets that reading changes (caches, counters), and those with open files, locks and other handles.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path, PosixPath
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer
+
+NUM_MEASURED: Final = 8
+_MIN_LOAD_S: Final = 1e-3  # sending a batch between processes takes a fraction of this
+_MIN_SHARE: Final = 0.1
+_NOTABLE_SHARE: Final = 0.3
+_MAX_COMPARING: Final = 0.1
+_NUM_COLD: Final = 4
+_NUM_JUDGED: Final = 16
+_NUM_IN_FLIGHT: Final = 8
+_LONG: Final = 100
+_SHARED: Final = "/dev/shm"  # noqa: S108 - where torch puts the tensors that it sends
+
+
+class Overlap:
+    """Measures how long a loader loads, and decides when a process loads ahead.
+
+    Args:
+        things: the data set and what else is copied with it.
+        num_workers: returns the number of workers on this machine.
+        say: receives what the user should know: the decision, or what prevents it.
+        clock: seconds.
+        find_obstacle: returns what the machine has too little of, for batches of so many bytes.
+    """
+
+    def __init__(
+        self,
+        *things: Any,
+        num_workers: Callable[[], int],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = perf_counter,
+        find_obstacle: Callable[[int, int], str | None] | None = None,
+    ) -> None:
+        self._things = things
+        self._num_workers = num_workers
+        self._say = say
+        self._clock = clock
+        self._find_obstacle = find_obstacle or find_obstacle_here
+        self._is_over = False
+        self._state: DatasetState | None = None
+        self._began = 0.0
+        self._ended: float | None = None
+        self._num_ahead, self._ahead = 0, 0.0
+        self._reset()
+
+    def begin_pass(self) -> None:
+        """Forget when the last batch was loaded: between two passes the program does other things."""
+        self._ended = None
+
+    def begin_load(self) -> None:
+        """Note that a batch is now loaded in this process."""
+        self._began = self._clock()
+
+    def end_load(self, batch: Any) -> bool:
+        """Note that the batch is loaded. Returns whether a process should load from now on."""
+        now = self._clock()
+        if self._is_over:
+            return False
+        if self._ended is not None:
+            self._training += self._began - self._ended
+            self._loading += now - self._began
+            self._num_loads += 1
+        self._ended = now
+        if self._state is not None:
+            return self._decide(self._state)
+        if self._num_loads >= NUM_MEASURED:
+            self._consider(batch)
+        return False
+
+    def is_in_vain(self) -> bool:
+        """Note that a batch of the process is asked for. Returns whether the process has turned out to save no time."""
+        now, before = self._clock(), self._ended
+        self._ended = now
+        if before is not None and self._num_ahead < _NUM_COLD + _NUM_JUDGED:
+            self._num_ahead += 1
+            self._ahead += now - before if self._num_ahead > _NUM_COLD else 0.0
+            if self._num_ahead == _NUM_COLD + _NUM_JUDGED:
+                return self._ahead / _NUM_JUDGED >= (self._loading + self._training) / self._num_loads
+        return False
+
+    def give_up(self, why: str) -> None:
+        """Do not start a process again. Says why."""
+        self._is_over = True
+        self._say(f"A loader process, which loaded batches ahead, has ended: {why}. This process loads from now on.")
+
+    @property
+    def _share(self) -> float:
+        return self._loading / (self._loading + self._training)
+
+    def _reset(self) -> None:
+        self._loading = self._training = 0.0
+        self._num_loads = 0
+
+    def _consider(self, batch: Any) -> None:
+        """Begin to watch the data set, if loading takes long and the machine has room; else measure again."""
+        is_worth_it = self._loading / self._num_loads >= _MIN_LOAD_S and self._share >= _MIN_SHARE
+        if is_worth_it and self._find_obstacle(self._num_workers(), _num_bytes(batch)) is None:
+            # The next batch is still loaded here: that shows whether reading changes the data set.
+            self._state = DatasetState(*self._things, signer=StrictSigner)
+        else:
+            self._reset()
+
+    def _decide(self, state: DatasetState) -> bool:
+        began = self._clock()
+        has_changed = state.has_changed()
+        took = self._clock() - began
+        self._state, self._is_over = None, True
+        if not has_changed and took <= _MAX_COMPARING * self._loading / self._num_loads:
+            self._say(
+                f"Loading takes {self._share:.0%} of the time of a step, so a process now loads ahead. "
+                "num_workers=N starts N processes; num_workers=0 prevents it."
+            )
+            return True
+        if self._share >= _NOTABLE_SHARE:
+            self._say(
+                f"Loading takes {self._share:.0%} of the time of a step. Legato does not start a loader process by "
+                "itself, because it cannot tell whether the data set changes meanwhile: reading a sample changes it, "
+                "or it holds an open file or another handle, or it is too large to compare. If nothing changes it "
+                "within a pass, num_workers=2 loads ahead."
+            )
+        return False
+
+
+class Unwatched(Exception):
+    """A part of a data set cannot be compared completely."""
+
+
+class StrictSigner(Signer):
+    """Compares more than `Signer`, and refuses what cannot be compared completely.
+
+    More: the global variables that functions of the program name, all attributes of its classes, and the owner of a
+    method. Functions and classes of installed packages count as constant.
+    """
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Refuse large arrays and mapped files, unless they are read-only, and modules of the program."""
+        if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+            if _is_read_only(thing):
+                return self.reduce_object(thing, None)
+            self._refuse_if(thing.nbytes > WHOLE_BYTES or isinstance(thing, np.memmap))
+        if isinstance(thing, types.ModuleType):
+            self._refuse_if(not _is_installed(getattr(thing, "__file__", None), thing.__name__))
+            return str, (thing.__name__,)
+        return super().reducer_override(thing)
+
+    def condense(self, value: Any) -> Any:
+        """Compare a list of constants with a copy of it: ten times as fast as a digest, because items are identical."""
+        if type(value) is not list or len(value) < _LONG:
+            return super().condense(value)
+        known = self._copies.get(id(value))
+        if known is None:
+            if not _are_constants(value):
+                return super().condense(value)
+            known = self._copies[id(value)] = (f"list {len(self._copies)}", value, list(value))
+        name, _, copy = known
+        return name if value == copy else (name, "changed")
+
+    def parts_of_object(self, thing: Any) -> Any:
+        """Refuse an object that Python cannot copy, such as an open file or a socket; else as `Signer`."""
+        try:
+            thing.__reduce_ex__(4)
+        except Exception as error:
+            raise Unwatched from error
+        return super().parts_of_object(thing)
+
+    def parts_of_class(self, kind: type) -> Any:
+        """Return the attributes of a class of the program."""
+        return self.settings_of(kind)
+
+    def settings_of(self, kind: type) -> Any:
+        """Return all attributes of an object's classes, with the code of their methods."""
+        return [
+            [(name, _unwrap(value)) for name, value in vars(each).items() if not _is_of_type(name)]
+            for each in kind.__mro__
+            if not _is_installed(getattr(sys.modules.get(each.__module__), "__file__", None), each.__module__)
+        ]
+
+    def parts_of_function(self, function: Any) -> Any:
+        """Return the global variables that a function of the program names, besides what `Signer` compares."""
+        parts = [super().parts_of_function(function), getattr(function, "__self__", None)]
+        code = function.__code__
+        if _is_installed(code.co_filename):
+            return parts
+        names, attributes = _names_in(code)
+        # It answers only in loader processes.
+        self._refuse_if("get_worker_info" in names | attributes)
+        known = function.__globals__
+        return [*parts, [_global(known[name], attributes) for name in sorted(names) if name in known]]
+
+    def parts_of_handle(self, thing: Any) -> Any:  # noqa: ARG002 - as in `Signer`
+        """Refuse a handle: processes that share an open file move its position for one another."""
+        self._refuse_if(True)
+
+    @staticmethod
+    def _refuse_if(is_incomparable: bool) -> None:
+        if is_incomparable:
+            raise Unwatched
+
+
+def _are_constants(items: list[Any]) -> bool:
+    """Return whether all items are constants, or tuples of constants."""
+    kinds = set(map(type, items))
+    if tuple in kinds:
+        kinds.remove(tuple)
+        kinds.update(map(type, chain.from_iterable(item for item in items if type(item) is tuple)))
+    return kinds <= _CONSTANTS
+
+
+_CONSTANTS: Final = {str, bytes, int, float, bool, type(None), PosixPath}
+
+
+def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether no array writes into this memory: neither this one nor those of which it is a view."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return not isinstance(owner, torch.Tensor | bytearray | memoryview)
+
+
+def _is_of_type(name: str) -> bool:
+    """Return whether an attribute belongs to every class, such as ``__dict__``; these do not change."""
+    return name.startswith("__") and name not in ("__getitem__", "__getitems__", "__call__", "__init__")
+
+
+def _unwrap(value: Any) -> Any:
+    """Return the function of a static method, class method or property."""
+    if isinstance(value, property):
+        return value.fget
+    return getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
+
+
+def _global(value: Any, attributes: frozenset[str]) -> Any:
+    """Return what is compared of a global variable; of a module of the program, the attributes that code names."""
+    if not isinstance(value, types.ModuleType):
+        return value
+    if _is_installed(getattr(value, "__file__", None), value.__name__):
+        return value.__name__
+    return [(name, vars(value)[name]) for name in sorted(attributes) if name in vars(value)]
+
+
+@lru_cache(maxsize=1024)
+def _names_in(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of global variables and of attributes in a function, and in the functions inside it."""
+    names, attributes = set(), set()
+    for each in _codes(code):
+        for step in dis.get_instructions(each):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                names.add(step.argval)
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                attributes.add(step.argval)
+    return frozenset(names), frozenset(attributes)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _codes(part)
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(file: str | None, module: str = "") -> bool:
+    """Return whether code belongs to Python or to an installed package, which does not change while a job trains."""
+    if file is None:
+        return module != "__main__"
+    return file.startswith(_INSTALLED)
+
+
+_INSTALLED: Final = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")), "<frozen")
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def find_obstacle_here(num_workers: int, num_bytes: int) -> str | None:
+    """Return what this machine has too little of for one more process per worker; None if it has enough.
+
+    Args:
+        num_workers: on this machine.
+        num_bytes: of the tensors of a batch.
+    """
+    if sys.platform != "linux":
+        return "loader processes are forked, which is safe on Linux only"
+    if torch.get_num_threads() != 1:
+        return "loader processes have one thread, and another number of threads may give other bits"
+    if len(os.sched_getaffinity(0)) <= num_workers:
+        return "every core has a worker"
+    shared = os.statvfs(_SHARED)
+    if shared.f_bavail * shared.f_frsize < _NUM_IN_FLIGHT * num_bytes:
+        return f"{_SHARED} has no room for batches"
+    # A forked process keeps the pages that its parent changes.
+    if 2 * _read_kib("/proc/self/status", "RssAnon") > _read_kib("/proc/meminfo", "MemAvailable"):
+        return "the memory is too small for a copy of this process"
+    return None
+
+
+def _read_kib(path: str, name: str) -> int:
+    for line in Path(path).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0])
+    return 0
+
+
+def _num_bytes(batch: Any) -> int:
+    if isinstance(batch, torch.Tensor):
+        return batch.nbytes
+    if isinstance(batch, list | tuple):
+        return sum(map(_num_bytes, batch))
+    return sum(map(_num_bytes, batch.values())) if isinstance(batch, dict) else 0
