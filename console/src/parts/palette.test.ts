@@ -77,7 +77,7 @@ describe.each([
     ["usual", 0.09],
     ["without red", 0.045],
     ["without green", 0.045],
-  ])("can be told apart by eyes: %s", (eye, least) => {
+  ])("differ for eyes: %s", (eye, least) => {
     expect(palette(css)).toHaveLength(12);
     expect(leastDistance(palette(css), eye)).toBeGreaterThan(least);
   });
