@@ -70,6 +70,7 @@ def blocks(span: Span) -> tuple[Block, ...]:
     return tuple(covering)
 
 
+@lru_cache(maxsize=4096)
 def num_merges(span_start: int, leaf: int) -> int:
     """Count how many pending blocks leaf ``leaf`` completes when a span that began at ``span_start`` reaches it.
 

@@ -188,6 +188,11 @@ def _add_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -
         target.add_(value)
 
 
+def _scale_each(targets: Sequence[torch.Tensor], factor: float) -> None:
+    for target in targets:
+        target.mul_(factor)
+
+
 copy_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]] = getattr(
     torch, "_foreach_copy_", _copy_each
 )
@@ -196,6 +201,8 @@ add_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]]
     torch, "_foreach_add_", _add_each
 )
 """Adds tensors to others in place, in one call. If missing: one after the other, which gives the same bits."""
+scale_each: Final[Callable[[Sequence[torch.Tensor], float], Any]] = getattr(torch, "_foreach_mul_", _scale_each)
+"""Multiplies tensors by a number in place, in one call. If missing: one after the other, which gives the same bits."""
 
 
 # ------------------------------------------------------------ modules, optimizers, schedulers, tensors

@@ -318,7 +318,7 @@ class Run:
                 "run.backward was called where no micro-batch is being computed. Take the batches from "
                 "run.batches(train_set), instead of a DataLoader of your own, and call it in that loop."
             )
-        self.note_loss(float(loss.detach()))
+        self._session.reducer.note_loss(loss)
         self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
 
     def note_loss(self, loss: float) -> None:

@@ -1,7 +1,8 @@
 """The layout of gradients: parameters in flat buckets, and the local sums of a rank's micro-batches.
 
 The layout depends on the model alone, so it is the same in every worker. A bucket's local sums are the blocks of the
-canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.
+canonical tree (`legato.core.span`) that this rank's micro-batches complete. A worker that trains alone needs no
+buckets: `OwnSum` adds up the gradients where autograd has put them. Never communicates.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import torch
 
-from legato.core.span import num_merges
+from legato.core.span import Addition
 from legato.train import torch_private
 
 BUCKET_BYTES: Final = 25 * 2**20
+# torch aligns new tensors to 64 bytes on the CPU and to 512 on CUDA. Kernels may add up in another order where a tensor
+# lies otherwise, so the gradients that the program sees are aligned alike with one worker and with many.
+_ALIGNMENT: Final = 512
 
 
 class Bucket:
@@ -35,8 +40,57 @@ class Bucket:
         self.dtype = parameters[0].dtype
         self.device = parameters[0].device
         self.numel = sum(parameter.numel() for parameter in parameters)
-        self.gradient = torch.zeros(self.numel, dtype=self.dtype, device=self.device)
-        self.gradient_views = self.views_of(self.gradient)
+        unit = max(1, _ALIGNMENT // self.dtype.itemsize)
+        self._starts = list(accumulate((-(-each.numel() // unit) * unit for each in parameters), initial=0))
+        self._gradient: torch.Tensor | None = None
+        self._cuts: dict[tuple[int, ...], tuple[list[list[int]], list[torch.Tensor]]] = {}
+
+    def set_gradient(self, pieces: Sequence[torch.Tensor], scale: float) -> list[torch.Tensor]:
+        """Set this rank's gradients to a sum times a factor.
+
+        Args:
+            pieces: of the sum; together they make up ``[numel]``.
+            scale: the factor.
+
+        Returns:
+            One tensor per parameter, of its shape; always the same memory.
+        """
+        if self._gradient is None:
+            self._gradient = torch.zeros(self._starts[-1], dtype=self.dtype, device=self.device)
+            self.gradient_views = [
+                self._gradient[start : start + parameter.numel()].view(parameter.shape)
+                for start, parameter in zip(self._starts, self.parameters, strict=False)
+            ]
+        sizes = tuple(piece.numel() for piece in pieces)
+        if sizes not in self._cuts:
+            self._cuts = {sizes: self._cut(sizes)}
+        lengths, targets = self._cuts[sizes]
+        sources = [part for piece, parts in zip(pieces, lengths, strict=True) for part in torch.split(piece, parts)]
+        for source, target in zip(sources, targets, strict=True):
+            torch.mul(source, scale, out=target)
+        return self.gradient_views
+
+    def _cut(self, sizes: Sequence[int]) -> tuple[list[list[int]], list[torch.Tensor]]:
+        """Cut pieces of the given sizes at the bounds of the parameters.
+
+        Returns:
+            The lengths of each piece's parts, and the place of each part in the gradients, flat.
+        """
+        lengths: list[list[int]] = [[] for _ in sizes]
+        targets = []
+        flats = [view.view(-1) for view in self.gradient_views]
+        index = used = 0
+        for piece, size in enumerate(sizes):
+            left = size
+            while left:
+                length = min(left, flats[index].numel() - used)
+                if length:
+                    lengths[piece].append(length)
+                    targets.append(flats[index][used : used + length])
+                left, used = left - length, used + length
+                if used == flats[index].numel():
+                    index, used = index + 1, 0
+        return lengths, targets
 
     def on_host(self) -> Bucket:
         """Return a bucket of the same place and size whose sums are in the memory of the host."""
@@ -101,19 +155,17 @@ class LocalSum:
         """The pending blocks, left to right, each of shape ``[numel]``."""
         return self._flats[: self.num_blocks]
 
-    def add(self, span_start: int, micro_batch: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
+    def add(self, num_merges: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
         """Add the gradients of a micro-batch.
 
         Args:
-            span_start: the first micro-batch that this rank computes in this step.
-            micro_batch: index of the micro-batch in the step.
+            num_merges: how many pending blocks the micro-batch completes (`legato.core.span.num_merges`).
             gradients: one per parameter of the bucket; None counts as zero.
             weight: factor on these gradients: the samples of this micro-batch divided by those of a full one.
         """
         if weight != 1.0:
             gradients = [None if gradient is None else gradient * weight for gradient in gradients]
-        merges = num_merges(span_start, micro_batch)
-        if merges == 0:
+        if num_merges == 0:
             views = self._views[self.num_blocks]
             self.num_blocks += 1
         else:
@@ -121,17 +173,88 @@ class LocalSum:
         present = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
         absent = [view for view, gradient in zip(views, gradients, strict=True) if gradient is None]
         if present:
-            accumulate = torch_private.copy_each if merges == 0 else torch_private.add_each
-            accumulate([view for view, _ in present], [gradient for _, gradient in present])
+            accumulate_each = torch_private.copy_each if num_merges == 0 else torch_private.add_each
+            accumulate_each([view for view, _ in present], [gradient for _, gradient in present])
         for view in absent:
-            if merges == 0:
+            if num_merges == 0:
                 view.zero_()  # the place still holds the sum of an earlier step
             else:
                 view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent micro-batch is a block of its own
-        for _ in range(merges - 1):
+        for _ in range(num_merges - 1):
             self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
             self.num_blocks -= 1
 
     def clear(self) -> None:
         """Drop the blocks: the step begins, or begins again."""
         self.num_blocks = 0
+
+
+class OwnSum:
+    """The sums of a worker that trains alone, in the tensors that autograd has made: nothing is copied.
+
+    A block has one tensor per parameter; None if no micro-batch of the block reached the parameter.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[list[torch.Tensor | None]] = []
+
+    def add(self, num_merges: int, gradients: list[torch.Tensor | None], weight: float) -> None:
+        """Add the gradients of a micro-batch; the sum may keep them. As `LocalSum.add`."""
+        if weight != 1.0:
+            gradients = [None if gradient is None else gradient * weight for gradient in gradients]
+        if num_merges == 0:
+            self._blocks.append(_owned(gradients))
+            return
+        _add_in_place(self._blocks[-1], gradients)
+        for _ in range(num_merges - 1):
+            right = self._blocks.pop()
+            _add_in_place(self._blocks[-1], right)
+
+    def total(self, additions: Sequence[Addition], scale: float) -> list[torch.Tensor | None]:
+        """Return the sum of all blocks times a factor, and drop the blocks.
+
+        Args:
+            additions: turn the blocks into the sum at position 0, see `legato.core.span.fold_plan`.
+            scale: the factor.
+        """
+        blocks, self._blocks = self._blocks, []
+        for target, source in additions:
+            _add_in_place(blocks[target], blocks[source])
+        present = [gradient for gradient in blocks[0] if gradient is not None]
+        if scale != 1.0 and present:
+            torch_private.scale_each(present, scale)
+        return blocks[0]
+
+
+def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Return gradients that may be changed in place, contiguous and each with memory of its own."""
+    seen: set[int] = set()
+    for index, gradient in enumerate(gradients):
+        if gradient is None:
+            continue
+        place = gradient.data_ptr()
+        # Gradients of two parameters may be views of one tensor.
+        if (
+            place in seen
+            or gradient.requires_grad
+            or not gradient.is_contiguous()
+            or gradient.untyped_storage().nbytes() != gradient.nbytes
+        ):
+            gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
+        seen.add(place)
+    return gradients
+
+
+def _add_in_place(totals: list[torch.Tensor | None], gradients: list[torch.Tensor | None]) -> None:
+    """Add gradients to a block in place; None counts as zero."""
+    both: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    for index, (total, gradient) in enumerate(zip(totals, gradients, strict=True)):
+        if total is not None and gradient is not None:
+            both[0].append(total)
+            both[1].append(gradient)
+        elif total is not None:
+            total.add_(0.0)  # not idle: makes -0.0 a 0.0, as the sum with a gradient of zeros does
+        elif gradient is not None:
+            totals[index] = gradient.detach() + 0.0
+    if both[0]:
+        torch_private.add_each(*both)

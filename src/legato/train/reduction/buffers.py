@@ -17,9 +17,10 @@ from typing import Final
 import torch
 
 from legato.core.errors import ProgramError
-from legato.train.torch_private import num_changes
+from legato.train.torch_private import copy_each, num_changes
 
 MAX_COMPARED_NUMEL: Final = 2**16
+_INTEGERS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class MovingBuffers:
@@ -33,7 +34,9 @@ class MovingBuffers:
         self._buffers: list[torch.Tensor | None] = [None] * len(buffers)
         self._base: list[torch.Tensor] = [torch.empty(0)] * len(buffers)
         self._versions = [0] * len(buffers)
-        self._known: frozenset[int] = frozenset()
+        self._bits: list[torch.Tensor | None] = [None] * len(buffers)
+        self._known: tuple[int, ...] = ()
+        self._unknown: tuple[int, ...] = tuple(range(len(buffers)))
         self._late = frozenset(index for index, buffer in enumerate(buffers) if buffer is None)
         self.adopt(buffers)
 
@@ -52,16 +55,18 @@ class MovingBuffers:
             if self._buffers[index] is None and buffer is not None:
                 self._buffers[index] = buffer
                 self._base[index] = buffer.detach().clone()
+                self._bits[index] = _bits_of(self._base[index])
                 self._versions[index] = num_changes(buffer)
 
     @property
     def known(self) -> tuple[int, ...]:
         """The buffers that have moved in some step so far, in order."""
-        return tuple(sorted(self._known))
+        return self._known
 
     def know(self, indices: Sequence[int]) -> None:
         """Set which buffers have moved in some step so far."""
-        self._known = frozenset(indices)
+        self._known = tuple(sorted(set(indices)))
+        self._unknown = tuple(index for index in range(len(self)) if index not in set(indices))
 
     def __len__(self) -> int:
         return len(self._buffers)
@@ -81,7 +86,8 @@ class MovingBuffers:
 
     def moved(self) -> list[int]:
         """Return which buffers the current micro-batch has changed so far; those known to move count as changed."""
-        return [index for index in range(len(self._buffers)) if index in self._known or self._differs(index)]
+        strays = [index for index in self._unknown if self._differs(index)]
+        return sorted([*self._known, *strays]) if strays else list(self._known)
 
     def _held(self, index: int) -> torch.Tensor:
         buffer = self._buffers[index]
@@ -99,8 +105,13 @@ class MovingBuffers:
             return False
         if num_changes(buffer) != self._versions[index]:
             return True
-        # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
-        return buffer.numel() <= MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
+        if buffer.numel() > MAX_COMPARED_NUMEL:
+            return False
+        # Bits, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
+        bits, own = self._bits[index], _bits_of(buffer)
+        if bits is None or own is None or bits.dtype != own.dtype:
+            return not torch.equal(_bytes_of(buffer), _bytes_of(base))
+        return not torch.equal(own, bits)
 
     def describe(self, indices: Sequence[int]) -> list[str]:
         """Return the dtype and shape of some buffers, in words."""
@@ -118,20 +129,27 @@ class MovingBuffers:
             first: this is micro-batch 0, whose integers count.
 
         Shapes:
-            Returns float64 ``[numel(indices)]``.
+            Returns float64 ``[numel(indices)]``, on the device of the first of the buffers: nothing waits for a GPU.
         """
-        pieces = [_encode(self._held(index), first=first) for index in indices]
-        return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+        return _encode([self._held(index) for index in indices], first=first)
+
+    def restore(self, moved: Sequence[int] | None = None) -> None:
+        """Undo the changes of the current micro-batch.
+
+        Args:
+            moved: what `moved` returns, if it is known.
+        """
+        self._take_base(self.moved() if moved is None else moved)
 
     @torch.no_grad()
-    def restore(self) -> None:
-        """Undo the changes of the current micro-batch."""
-        for index in self.moved():
-            buffer = self._held(index)
-            buffer.copy_(self._base[index])
+    def _take_base(self, indices: Sequence[int]) -> None:
+        if not indices:
+            return
+        buffers = [self._held(index) for index in indices]
+        copy_each(buffers, [self._base[index] for index in indices])
+        for index, buffer in zip(indices, buffers, strict=True):
             self._versions[index] = num_changes(buffer)
 
-    @torch.no_grad()
     def commit(self, indices: Sequence[int], total: torch.Tensor, num_micro_batches: int) -> None:
         """Set some buffers to the result of the step.
 
@@ -140,31 +158,26 @@ class MovingBuffers:
             total: sum of `read` over the micro-batches, float64 ``[numel(indices)]``.
             num_micro_batches: number of micro-batches in ``total``.
         """
-        offset = 0
-        for index in indices:
-            buffer, base = self._held(index), self._base[index]
-            numel = _encoded_numel(buffer)
-            base.copy_(_decode(total[offset : offset + numel], buffer, num_micro_batches))
-            buffer.copy_(base)
-            self._versions[index] = num_changes(buffer)
-            offset += numel
-        self._known |= set(indices)
+        _decode(total, [self._base[index] for index in indices], num_micro_batches)
+        self._take_base(indices)
+        if not set(indices) <= set(self._known):
+            self.know([*self._known, *indices])
 
-    @torch.no_grad()
     def accept(self) -> None:
         """Use the program's own changes of buffers after a step as the values at the start of the next step."""
-        for index, buffer in enumerate(self._buffers):
-            if buffer is not None and self._differs(index):
-                self._base[index].copy_(buffer)
-                self._versions[index] = num_changes(buffer)
+        self._set_base([*self._known, *(index for index in self._unknown if self._differs(index))])
 
     @torch.no_grad()
+    def _set_base(self, indices: Sequence[int]) -> None:
+        held = [(index, buffer) for index in indices if (buffer := self._buffers[index]) is not None]
+        if held:
+            copy_each([self._base[index] for index, _ in held], [buffer for _, buffer in held])
+        for index, buffer in held:
+            self._versions[index] = num_changes(buffer)
+
     def rebase(self) -> None:
         """Use the buffers' present values, which were loaded, as the values at the start of the step."""
-        for index, buffer in enumerate(self._buffers):
-            if buffer is not None:
-                self._base[index].copy_(buffer)
-                self._versions[index] = num_changes(buffer)
+        self._set_base(range(len(self)))
 
 
 def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
@@ -195,23 +208,76 @@ def _encoded_numel(buffer: torch.Tensor) -> int:
     return buffer.numel() if buffer.is_floating_point() else 2 * buffer.numel()
 
 
-def _encode(buffer: torch.Tensor, *, first: bool) -> torch.Tensor:
-    flat = buffer.detach().reshape(-1)
-    if buffer.is_floating_point():
-        return flat.to("cpu", torch.float64)
+def _bits_of(buffer: torch.Tensor) -> torch.Tensor | None:
+    """Return a view of a tensor whose equal values have equal bits; None for kinds that have no such view."""
+    if buffer.is_complex() or buffer.is_quantized or buffer.is_neg():
+        return None
+    if not buffer.is_floating_point():
+        return buffer.detach()
+    whole = _INTEGERS.get(buffer.dtype.itemsize)
+    return None if whole is None else buffer.detach().view(whole)
+
+
+def _places(flat: torch.Tensor, buffers: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return torch.split(flat, [_encoded_numel(buffer) for buffer in buffers])
+
+
+@torch.no_grad()
+def _encode(buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
+    """Encode buffers as float64 numbers, with one operation for all that have floating values."""
+    device = buffers[0].device if buffers else None
+    flat = torch.zeros(sum(map(_encoded_numel, buffers)), dtype=torch.float64, device=device)
+    places = _places(flat, buffers)
+    pairs = [
+        (_like(place, buffer), buffer.detach())
+        for place, buffer in zip(places, buffers, strict=True)
+        if _is_averaged(buffer)
+    ]
+    # Integers of other micro-batches than the first count as zero.
+    whole = [(place, buffer) for place, buffer in zip(places, buffers, strict=True) if not _is_averaged(buffer)]
+    if whole and first:
+        # Two halves of 32 bits each, because float64 holds these exactly for every integer.
+        values = torch.cat([buffer.detach().reshape(-1).to(flat.device, torch.int64) for _, buffer in whole])
+        numels = [buffer.numel() for _, buffer in whole]
+        halves = [torch.split(half.double(), numels) for half in (values >> 32, values & 0xFFFFFFFF)]
+        for (place, _), high, low in zip(whole, *halves, strict=True):
+            pairs += zip(place.chunk(2), (high, low), strict=True) if place.numel() else ()
+    if pairs:
+        copy_each([target for target, _ in pairs], [value for _, value in pairs])
+    return flat
+
+
+@torch.no_grad()
+def _decode(total: torch.Tensor, targets: Sequence[torch.Tensor], num_micro_batches: int) -> None:
+    """Set tensors to the result of a sum of what `_encode` returns."""
+    if not targets:
+        return
+    total = total.to(targets[0].device)
+    mean = total / num_micro_batches
+    pairs = [
+        (target, _like(place, target))
+        for place, target in zip(_places(mean, targets), targets, strict=True)
+        if _is_averaged(target)
+    ]
+    whole = [
+        (place, target)
+        for place, target in zip(_places(total, targets), targets, strict=True)
+        if not _is_averaged(target)
+    ]
+    if whole:
+        high = torch.cat([place[: target.numel()] for place, target in whole]).to(torch.int64)
+        low = torch.cat([place[target.numel() :] for place, target in whole]).to(torch.int64)
+        values = torch.split((high << 32) | low, [target.numel() for _, target in whole])
+        pairs += [(target, value.view(target.shape)) for (_, target), value in zip(whole, values, strict=True)]
+    copy_each([target for target, _ in pairs], [value for _, value in pairs])
+
+
+def _is_averaged(buffer: torch.Tensor) -> bool:
+    return buffer.is_floating_point() or buffer.is_complex()
+
+
+def _like(place: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """Return the place of a floating or complex buffer in its shape."""
     if buffer.is_complex():
-        return torch.view_as_real(flat.resolve_conj().to("cpu", torch.complex128)).reshape(-1)
-    if not first:
-        return torch.zeros(2 * flat.numel(), dtype=torch.float64)
-    # Two halves of 32 bits each, because float64 holds these exactly for every integer.
-    whole = flat.to("cpu", torch.int64)
-    return torch.cat([(whole >> 32).double(), (whole & 0xFFFFFFFF).double()])
-
-
-def _decode(total: torch.Tensor, like: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
-    if like.is_floating_point():
-        return (total / num_micro_batches).to(like.dtype).view(like.shape)
-    if like.is_complex():
-        return torch.view_as_complex((total / num_micro_batches).reshape(-1, 2)).to(like.dtype).view(like.shape)
-    high, low = total.to(torch.int64).chunk(2)
-    return ((high << 32) | low).to(like.dtype).view(like.shape)
+        place = torch.view_as_complex(place.view(-1, 2))
+    return place if place.shape == buffer.shape else place.view(buffer.shape)

@@ -18,7 +18,7 @@ from legato.core.span import max_pending, split
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
-from legato.train.reduction.exchange import Assignment, Exchange, fold
+from legato.train.reduction.exchange import Assignment, Exchange, fold, zeros_of
 
 _POLL_S: Final = 5e-5
 
@@ -48,7 +48,7 @@ class DeviceExchange:
         self._turn = 0
 
     def _allocate(self, bucket: Bucket) -> torch.Tensor:
-        made = torch.zeros_like(bucket.gradient)
+        made = zeros_of(bucket, bucket.numel)
         if self._stream is not None:
             # When a view breaks, this memory is freed before NCCL has left it.
             made.record_stream(self._stream)
@@ -95,7 +95,7 @@ class DeviceExchange:
         cuts = split(bucket.numel, self._group.size)
         mine = cuts[self._group.rank]
         outgoing = [block[cut.start : cut.stop] for cut in cuts for block in local]
-        packed = torch.cat(outgoing) if outgoing else bucket.gradient[:0]
+        packed = torch.cat(outgoing) if outgoing else zeros_of(bucket, 0)
         num_in = [len(owned) * mine.num_items for owned in assignment.owned]
         received = torch.empty(sum(num_in), dtype=bucket.dtype, device=bucket.device)
         self._all_to_all(received, packed, num_in, [len(local) * cut.num_items for cut in cuts])
@@ -143,8 +143,8 @@ class HostExchange:
     def __init__(self, buckets: Sequence[Bucket], num_pending: int, inner: Exchange) -> None:
         self._inner = inner
         self._hosts = [bucket.on_host() for bucket in buckets]
-        self._memory = [[torch.zeros_like(bucket.gradient) for _ in range(max(1, num_pending))] for bucket in buckets]
-        self._results = [torch.zeros_like(bucket.gradient) for bucket in buckets]
+        self._memory = [[zeros_of(bucket, bucket.numel) for _ in range(max(1, num_pending))] for bucket in buckets]
+        self._results = [zeros_of(bucket, bucket.numel) for bucket in buckets]
         self._device = buckets[0].device
         self._stream = _new_stream(self._device)
 

@@ -109,17 +109,26 @@ class Exchange(Protocol):
 class PrivateExchange:
     """Sums in private memory over gloo connections between the ranks; for any number of machines.
 
+    A rank that is alone needs no exchange, so this has no memory for it.
+
     Args:
-        group: connects the ranks.
+        group: connects the ranks; two or more.
         buckets: all buckets of the layout.
         num_micro_batches: of a full step.
     """
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
+        if group.size == 1:
+            buckets = ()
         pending = max_pending(num_micro_batches, group.size, group.rank)
-        self._memory = [[_like(bucket, bucket.numel) for _ in range(max(1, pending))] for bucket in buckets]
-        self._result = [_like(bucket, bucket.numel) for bucket in buckets]
+        self._memory = [[zeros_of(bucket, bucket.numel) for _ in range(max(1, pending))] for bucket in buckets]
+        self._result = [zeros_of(bucket, bucket.numel) for bucket in buckets]
+
+    @staticmethod
+    def additions_alone(assignment: Assignment) -> Sequence[Addition]:
+        """Return the additions by which a rank that is alone sums its blocks."""
+        return assignment.additions
 
     def begin_step(self) -> None:
         """Do nothing: local sums and results have separate memory."""
@@ -131,12 +140,6 @@ class PrivateExchange:
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         group = self._group
-        if group.size == 1:
-            # No peer can miss this result, so the next step's local sums may overwrite it.
-            for target, source in assignment.additions:
-                local[target].add_(local[source])
-            self._result[bucket.index] = local[0]
-            return
         result = self._result[bucket.index]
         direct = bucket.numel * bucket.dtype.itemsize * group.size <= _DIRECT_BYTES
         whole = Span(0, bucket.numel)
@@ -147,7 +150,7 @@ class PrivateExchange:
             if rank == group.rank:
                 terms.append([block[mine.start : mine.stop] for block in local])
             else:
-                terms.append([_like(bucket, mine.num_items) for _ in owned])
+                terms.append([zeros_of(bucket, mine.num_items) for _ in owned])
         outgoing = [[block[cut.start : cut.stop] for block in local] for cut in cuts]
         group.swap(outgoing, terms)
         fold([term for of_rank in terms for term in of_rank], assignment.additions, result[mine.start : mine.stop])
@@ -168,6 +171,11 @@ class PrivateExchange:
 
 class FastExchange(PrivateExchange):
     """Plain all-reduce: equals the exact sum only within rounding errors, and depends on the number of ranks."""
+
+    @staticmethod
+    def additions_alone(assignment: Assignment) -> Sequence[Addition]:
+        """Return the additions by which a rank that is alone sums its blocks: one after the other."""
+        return [Addition(0, source) for source in range(1, sum(map(len, assignment.owned)))]
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
@@ -221,7 +229,7 @@ class SharedExchange:
         self._places = [
             self._lay_out(rank, segment) for rank, segment in enumerate(self._segments) if segment is not None
         ]
-        self._results = [_like(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
+        self._results = [zeros_of(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
 
     def hide(self) -> None:
         """Prevent further mappings of this rank's segment, because every peer has mapped it."""
@@ -330,5 +338,6 @@ class _Place:
         return self._sides[side % len(self._sides)]
 
 
-def _like(bucket: Bucket, numel: int) -> torch.Tensor:
+def zeros_of(bucket: Bucket, numel: int) -> torch.Tensor:
+    """Return zeros of a bucket's dtype on its device, shape ``[numel]``."""
     return torch.zeros(numel, dtype=bucket.dtype, device=bucket.device)

@@ -21,6 +21,8 @@ class Notes:
         self._names: tuple[str, ...] | None = None
         self._num_micro_batches = 0
         self._turn: dict[str, float] = {}
+        self._places: list[float] = []
+        self._num_placed = 0
 
     def begin_step(self, num_micro_batches: int) -> None:
         """Begin a step, or begin it again.
@@ -30,6 +32,7 @@ class Notes:
         """
         self._num_micro_batches, self._names = num_micro_batches, None
         self._turn = {}
+        self._places, self._num_placed = [], 0
 
     def add(self, values: Mapping[str, float]) -> None:
         """Note numbers of the present turn; for each name the last number counts."""
@@ -49,14 +52,22 @@ class Notes:
             )
         self._names = names
 
-    def vector(self, micro_batch: int) -> list[float]:
-        """Return the numbers of the turn that has ended at the places of its micro-batch; length `numel`."""
-        places = [0.0] * self.numel
-        places[0] = float(self._digest())
-        start = 1 + micro_batch * len(self._turn)
-        places[start : start + len(self._turn)] = [self._turn[name] for name in sorted(self._turn)]
+    def place(self, micro_batch: int) -> None:
+        """Put the numbers of the turn that has ended at the places of its micro-batch."""
+        if self._names:
+            if not self._places:
+                self._places = [0.0] * (self.numel - 1)
+            start = micro_batch * len(self._names)
+            self._places[start : start + len(self._names)] = [self._turn[name] for name in self._names]
+        self._num_placed += 1
         self._turn = {}
-        return places
+
+    @property
+    def places(self) -> list[float]:
+        """The numbers of all turns of this rank at their places, and zeros elsewhere; length `numel`."""
+        # With other micro-batches the sum of all makes -0.0 a 0.0: on this rank as well as on the others.
+        places = [value + 0.0 for value in self._places] if self._num_micro_batches > 1 else self._places
+        return [float(self._digest() * self._num_placed), *places]
 
     @property
     def numel(self) -> int:

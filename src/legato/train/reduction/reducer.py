@@ -7,24 +7,39 @@ the caller passes an exchange, and after a failure of the exchange the step can 
 
 from __future__ import annotations
 
+import functools
+import operator
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from legato.core.errors import ProgramError
-from legato.core.span import Span
+from legato.core.span import Addition, Span, num_merges
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.process import faults
-from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
+from legato.train.reduction.buckets import Bucket, LocalSum, OwnSum, layout_of, make_buckets
 from legato.train.reduction.buffers import MovingBuffers, describe_kinds
 from legato.train.reduction.device_exchange import after_present_work
-from legato.train.reduction.exchange import Assignment, Exchange, assign
+from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, assign, fold
 from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, sum_vectors
+
+
+class _Tail(NamedTuple):
+    """What is summed besides the gradients.
+
+    Args:
+        head: sum of the losses, number of samples with a loss, for each parameter and each buffer in how many
+            micro-batches' sums it occurs, and the notes.
+        moving: the buffers that are known to move, encoded, float64.
+    """
+
+    head: list[float]
+    moving: torch.Tensor
 
 
 class StepReducer:
@@ -60,9 +75,10 @@ class StepReducer:
         self._exchange: Exchange | None = None
         self._sums_in: dict[tuple[int, int], tuple[LocalSum, Sequence[torch.Tensor]]] = {}
         # The last complete result, kept for a rank that missed it.
-        self._tail = torch.zeros(0, dtype=torch.float64)
+        self._tail = _Tail([], torch.zeros(0, dtype=torch.float64))
         self._extra = torch.zeros(0, dtype=torch.float64)
         self._pieces: list[Sequence[torch.Tensor]] = []
+        self._own_sum = OwnSum()
         self.loss: float | None = None
 
     def close(self) -> None:
@@ -105,8 +121,14 @@ class StepReducer:
         self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
         self.notes.begin_step(num_micro_batches)
-        self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self.buckets]
-        self._tail_sum = VectorSum()
+        self._is_alone = group.size == 1
+        self._own_sum = OwnSum()
+        shared = () if self._is_alone else self.buckets
+        self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in shared]
+        self._losses: list[list[torch.Tensor | float]] = []
+        self._present = [False] * len(self.parameters)
+        self._moved: set[int] = set()
+        self._moved_sum = VectorSum()
         self._strays: dict[int, dict[int, torch.Tensor]] = {}
         self._num_handed_over = 0
         for parameter in self.parameters:
@@ -139,10 +161,10 @@ class StepReducer:
         self._is_turn_over = False
         self._num_passes = 0
         self._callback_queued = False
-        self._micro_loss: float | None = None
-        self._num_waiting = [len(bucket.parameters) for bucket in self.buckets]
-        self._num_complete = 0
-        self._present = [False] * len(self.parameters)
+        self._micro_loss: list[torch.Tensor | float] = []
+        if not self._is_alone:
+            self._num_waiting = [len(bucket.parameters) for bucket in self.buckets]
+            self._num_complete = 0
         self._active = True
 
     @property
@@ -150,9 +172,15 @@ class StepReducer:
         """Whether backward passes of the current micro-batch are still to come."""
         return self._active
 
-    def note_loss(self, loss: float) -> None:
-        """Add to the loss of the current micro-batch."""
-        self._micro_loss = loss if self._micro_loss is None else self._micro_loss + loss
+    def note_loss(self, loss: torch.Tensor | float) -> None:
+        """Add to the loss of the current micro-batch.
+
+        Args:
+            loss: one number. A tensor is read at the end of the step, all of them at once: each earlier reading would
+                wait for a GPU.
+        """
+        # The program may change its own tensor meanwhile.
+        self._micro_loss.append(loss.detach().clone() if isinstance(loss, torch.Tensor) else loss)
 
     def check_complete(self) -> None:
         """Raise ProgramError unless the current micro-batch had its backward passes."""
@@ -185,7 +213,7 @@ class StepReducer:
         if not self._callback_queued and not self._in_backward:
             self._callback_queued = True
             torch_private.after_backward(self.end_backward)
-        if self._num_passes == self._num_backwards - 1:
+        if not self._is_alone and self._num_passes == self._num_backwards - 1:
             self._num_waiting[self._bucket_of[id(parameter)]] -= 1
             # In a fixed order, because another rank's graph may complete the buckets in another order.
             while self._num_complete < len(self.buckets) - 1 and self._num_waiting[self._num_complete] == 0:
@@ -199,14 +227,18 @@ class StepReducer:
         self._num_passes += 1
         if self._num_passes < self._num_backwards:
             return
-        while self._num_complete < len(self.buckets):
-            self._complete(self.buckets[self._num_complete])
+        if self._is_alone:
+            self._keep_gradients()
+        else:
+            while self._num_complete < len(self.buckets):
+                self._complete(self.buckets[self._num_complete])
         self.notes.end_turn()
+        moved = self.buffers.moved()
         if not self._ghost:
-            self._add_tail()
+            self._note_micro_batch(moved)
         self._active = False
         self._is_turn_over = True
-        self.buffers.restore()
+        self.buffers.restore(moved)
         if self._is_last:
             self._on_result_due()
 
@@ -219,40 +251,69 @@ class StepReducer:
             self._in_backward = False
         self.end_backward()
 
+    def _keep_gradients(self) -> None:
+        """Add the gradients of this micro-batch where they are; this worker trains alone."""
+        gradients: list[torch.Tensor | None] = []
+        for position, parameter in enumerate(self.parameters):
+            gradient = parameter.grad
+            gradients.append(gradient)
+            if gradient is not None:
+                _refuse_sparse(gradient)
+                self._present[position] = True
+                parameter.grad = None
+        self._own_sum.add(num_merges(self.span.start, self._micro_batch), gradients, self._weight)
+
     def _complete(self, bucket: Bucket) -> None:
         gradients = [parameter.grad for parameter in bucket.parameters]
         for position, gradient in zip(bucket.positions, gradients, strict=True):
-            if gradient is not None and gradient.is_sparse:
-                raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
-            self._present[position] = gradient is not None
+            if gradient is not None:
+                _refuse_sparse(gradient)
+                self._present[position] = True
         if not self._ghost:
-            self._sums[bucket.index].add(self.span.start, self._micro_batch, gradients, self._weight)
+            merges = num_merges(self.span.start, self._micro_batch)
+            self._sums[bucket.index].add(merges, gradients, self._weight)
         for parameter in bucket.parameters:
             parameter.grad = None
         self._num_complete += 1
         is_final = bucket.index == len(self.buckets) - 1
-        if self._is_last and not is_final and self._group.size > 1:
+        if self._is_last and not is_final:
             self._hand_over(bucket)
 
     @property
     def _weight(self) -> float:
         return self._last / self._full if self._micro_batch == self._num_micro_batches - 1 else 1.0
 
-    def _add_tail(self) -> None:
-        moved = self.buffers.moved()
-        num_samples = float(self._last if self._micro_batch == self._num_micro_batches - 1 else self._full)
-        flags = [0.0] * len(self.buffers)
-        for index in moved:
-            flags[index] = 1.0
-        loss = 0.0 if self._micro_loss is None else self._micro_loss * num_samples
-        counted = 0.0 if self._micro_loss is None else num_samples
-        notes = self.notes.vector(self._micro_batch)
-        head = torch.tensor([loss, counted, *map(float, self._present), *flags, *notes], dtype=torch.float64)
-        first = self._micro_batch == 0
-        vector = torch.cat([head, self.buffers.read(self.buffers.known, first=first)]) if self.buffers.known else head
-        self._tail_sum.add(self.span.start, self._micro_batch, vector)
-        strays = [index for index in moved if index not in self.buffers.known]
-        self._strays[self._micro_batch] = {index: self.buffers.read([index], first=first) for index in strays}
+    def _note_micro_batch(self, moved: Sequence[int]) -> None:
+        """Keep the loss, the notes and the moved buffers of the micro-batch that has ended."""
+        self._losses.append(self._micro_loss)
+        self.notes.place(self._micro_batch)
+        if not moved:
+            return
+        self._moved.update(moved)
+        known, first = self.buffers.known, self._micro_batch == 0
+        if known:
+            self._moved_sum.add(self.span.start, self._micro_batch, self.buffers.read(known, first=first))
+        if len(moved) > len(known):
+            strays = [index for index in moved if index not in known]
+            self._strays[self._micro_batch] = {index: self.buffers.read([index], first=first) for index in strays}
+
+    def _heads(self) -> list[list[float]]:
+        """Return the numbers of each block of this rank before those of the moving buffers; length `_head_numel`.
+
+        The losses are summed along the tree. All other numbers are counts or have a place of their own, so they are
+        exact in any order, and the first block has them for all.
+        """
+        sums: list[tuple[float, float]] = []
+        for micro_batch, loss in enumerate(_read(self._losses), self.span.start):
+            num_samples = float(self._last if micro_batch == self._num_micro_batches - 1 else self._full)
+            total = (0.0, 0.0) if loss is None else (loss * num_samples, num_samples)
+            for _ in range(num_merges(self.span.start, micro_batch)):
+                left = sums.pop()
+                total = (left[0] + total[0], left[1] + total[1])
+            sums.append(total)
+        moved = [float(index in self._moved) for index in range(len(self.buffers))]
+        rest = [*map(float, self._present), *moved, *self.notes.places]
+        return [[*total, *(rest if number == 0 else [0.0] * len(rest))] for number, total in enumerate(sums)]
 
     # ------------------------------------------------------------ the round of all ranks
 
@@ -276,22 +337,51 @@ class StepReducer:
         Raises:
             BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
         """
-        exchange, group = self._exchange, self._group
-        assert exchange is not None
-        self._exchange_thread.wait()
-        tail, words = sum_vectors(group, self._assignment, self._tail_sum.blocks, self._tail_numel, word)
-        faults.strike("reduce")
-        for bucket in self.buckets[self._num_handed_over :]:
-            exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
-        exchange.settle()
+        group, pieces = self._group, self._pieces
+        if self._is_alone:
+            tail, words = self._sum_alone(), [list(word)]
+            faults.strike("reduce")
+        else:
+            tail, words, pieces = self._sum_with_others(word)
         strays = self._newly_moved(tail)
         extra = torch.zeros(0, dtype=torch.float64)
         if strays:
             self._check_alike(group, strays)
             blocks = self._stray_blocks(strays)
             extra, _ = sum_vectors(group, self._assignment, blocks, self.buffers.numel(strays), word)
-        self._keep(tail, extra, [exchange.result(bucket) for bucket in self.buckets])
+        self._keep(tail, extra, pieces)
         return words
+
+    def _sum_alone(self) -> _Tail:
+        """Add up the blocks of this rank, where no other takes part."""
+        additions = self._assignment.additions
+        heads, moving = self._heads(), self._moved_sum.blocks
+        for target, source in additions:
+            heads[target] = [a + b for a, b in zip(heads[target], heads[source], strict=True)]
+        if not moving:
+            return _Tail(heads[0], torch.zeros(0, dtype=torch.float64))
+        total = torch.empty_like(moving[0]) if additions else moving[0]
+        if additions:
+            fold(moving, additions, total)
+        return _Tail(heads[0], total)
+
+    def _sum_with_others(self, word: Sequence[int]) -> tuple[_Tail, list[list[int]], list[Sequence[torch.Tensor]]]:
+        exchange = self._exchange
+        assert exchange is not None
+        self._exchange_thread.wait()
+        blocks = [torch.tensor(head, dtype=torch.float64) for head in self._heads()]
+        if self._moved_sum.blocks:
+            pairs = zip(blocks, self._moved_sum.blocks, strict=True)
+            blocks = [torch.cat([head, moving.to("cpu")]) for head, moving in pairs]
+        flat, words = sum_vectors(self._group, self._assignment, blocks, self._tail_numel, word)
+        faults.strike("reduce")
+        for bucket in self.buckets[self._num_handed_over :]:
+            exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
+        exchange.settle()
+        return self._split_tail(flat), words, [exchange.result(bucket) for bucket in self.buckets]
+
+    def _split_tail(self, flat: torch.Tensor) -> _Tail:
+        return _Tail(flat[: self._head_numel].tolist(), flat[self._head_numel :])
 
     def _check_alike(self, group: Group, strays: Sequence[int]) -> None:
         """Raise ProgramError, on all ranks, if the kinds of buffers that move for the first time differ between ranks.
@@ -314,54 +404,59 @@ class StepReducer:
     def _head_numel(self) -> int:
         return 2 + len(self.parameters) + len(self.buffers) + self.notes.numel
 
-    def _newly_moved(self, tail: torch.Tensor) -> list[int]:
+    def _newly_moved(self, tail: _Tail) -> list[int]:
         if len(self.buffers) == len(self.buffers.known):
             return []
         start = 2 + len(self.parameters)
-        flags = tail[start : start + len(self.buffers)].tolist()
-        return [index for index, flag in enumerate(flags) if flag and index not in self.buffers.known]
+        known = set(self.buffers.known)
+        flags = tail.head[start : start + len(self.buffers)]
+        return [index for index, flag in enumerate(flags) if flag and index not in known]
 
     def _stray_blocks(self, strays: Sequence[int]) -> list[torch.Tensor]:
         total = VectorSum()
         for micro_batch in range(self.span.start, self.span.stop):
-            seen = self._strays[micro_batch]
+            seen = self._strays.get(micro_batch, {})
             pieces = [
                 seen[index] if index in seen else self.buffers.read([index], first=micro_batch == 0) for index in strays
             ]
             total.add(self.span.start, micro_batch, torch.cat(pieces))
         return total.blocks
 
-    def _keep(self, tail: torch.Tensor, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
+    def _keep(self, tail: _Tail, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
         self._tail, self._extra, self._pieces = tail, extra, pieces
         self._apply()
 
     @torch.no_grad()
     def _apply(self) -> None:
-        """Set gradients, buffers and the loss from the sums."""
-        tail = self._tail.tolist()
+        """Set gradients, buffers, notes and the loss from the sums."""
+        head = self._tail.head
         num_samples = (self._num_micro_batches - 1) * self._full + self._last
         scale = self._full / num_samples
-        self.loss = tail[0] / tail[1] if tail[1] else None
-        for bucket, pieces in zip(self.buckets, self._pieces, strict=True):
-            offset = 0
-            for piece in pieces:
-                torch.mul(piece, scale, out=bucket.gradient[offset : offset + piece.numel()])
-                offset += piece.numel()
-            for position, parameter, view in zip(
-                bucket.positions, bucket.parameters, bucket.gradient_views, strict=True
-            ):
-                parameter.grad = view if tail[2 + position] else None
-        self.notes.keep(tail[self._head_numel - self.notes.numel : self._head_numel])
+        self.loss = head[0] / head[1] if head[1] else None
+        if self._is_alone:
+            total = self._own_sum.total(self._additions_alone(), scale)
+            for parameter, gradient in zip(self.parameters, total, strict=True):
+                parameter.grad = gradient
+        else:
+            for bucket, pieces in zip(self.buckets, self._pieces, strict=True):
+                views = bucket.set_gradient(pieces, scale)
+                for position, parameter, view in zip(bucket.positions, bucket.parameters, views, strict=True):
+                    parameter.grad = view if head[2 + position] else None
+        self.notes.keep(head[-self.notes.numel :])
         strays = self._newly_moved(self._tail)
         if self.buffers.known:
-            self.buffers.commit(self.buffers.known, self._tail[self._head_numel :], self._num_micro_batches)
+            self.buffers.commit(self.buffers.known, self._tail.moving, self._num_micro_batches)
         if strays:
             self.buffers.commit(strays, self._extra, self._num_micro_batches)
+
+    def _additions_alone(self) -> Sequence[Addition]:
+        assert isinstance(self._exchange, PrivateExchange)
+        return self._exchange.additions_alone(self._assignment)
 
     # ------------------------------------------------------------ a result that a rank missed
 
     def send(self, group: Group, peer: int) -> None:
-        """Send the last complete result to a rank that does not have it.
+        """Send the last complete result to a rank that does not have it; it was summed with others.
 
         Raises:
             BrokenView: that peer is gone, too.
@@ -375,8 +470,9 @@ class StepReducer:
         Raises:
             BrokenView: that peer is gone, too.
         """
-        tail = torch.empty(self._tail_numel, dtype=torch.float64)
-        group.finish([group.receive(tail, peer, 0)])
+        flat = torch.empty(self._tail_numel, dtype=torch.float64)
+        group.finish([group.receive(flat, peer, 0)])
+        tail = self._split_tail(flat)
         extra = torch.empty(self.buffers.numel(self._newly_moved(tail)), dtype=torch.float64)
         # In the memory of the host: gloo would take the address of a GPU's memory for one of its own.
         wholes = [torch.empty(bucket.numel, dtype=bucket.dtype) for bucket in self.buckets]
@@ -387,7 +483,28 @@ class StepReducer:
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]
-        return [self._tail, self._extra, *wholes]
+        tail = torch.cat([torch.tensor(self._tail.head, dtype=torch.float64), self._tail.moving])
+        return [tail, self._extra, *wholes]
+
+
+def _refuse_sparse(gradient: torch.Tensor) -> None:
+    if gradient.is_sparse:
+        raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
+
+
+def _read(losses: Sequence[Sequence[torch.Tensor | float]]) -> list[float | None]:
+    """Return the sum of each micro-batch's losses; None where there are none. Waits for a GPU once."""
+    tensors = [part for parts in losses for part in parts if isinstance(part, torch.Tensor)]
+    if len({(part.device, part.dtype, part.shape) for part in tensors}) == 1:
+        values = iter(torch.stack(tensors).view(-1).tolist())
+    else:
+        values = iter([float(part) for part in tensors])
+    return [
+        functools.reduce(operator.add, [next(values) if isinstance(part, torch.Tensor) else part for part in parts])
+        if parts
+        else None
+        for parts in losses
+    ]
 
 
 def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:

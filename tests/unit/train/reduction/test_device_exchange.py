@@ -7,12 +7,12 @@ import torch
 from tests.unit.train.ranks import run_ranks
 from torch import nn
 
-from legato.core.span import max_pending
+from legato.core.span import max_pending, num_merges
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
-from legato.train.reduction.buckets import Bucket, LocalSum, make_buckets
+from legato.train.reduction.buckets import Bucket, LocalSum, OwnSum, make_buckets
 from legato.train.reduction.device_exchange import DeviceExchange, HostExchange, after_present_work
-from legato.train.reduction.exchange import Exchange, PrivateExchange, assign
+from legato.train.reduction.exchange import Exchange, assign
 
 _MICRO_BATCHES = 7
 
@@ -28,6 +28,23 @@ def _through_host(group: Group, bucket: Bucket) -> Exchange:
     return HostExchange([bucket], max_pending(_MICRO_BATCHES, group.size, group.rank), inner)
 
 
+def _gradients(step: int, micro_batch: int, bucket: Bucket, dtype: torch.dtype) -> list[torch.Tensor | None]:
+    drawn = torch.Generator().manual_seed(100 * step + micro_batch)
+    shapes = [parameter.shape for parameter in bucket.parameters]
+    return [torch.randn(shape, generator=drawn, dtype=dtype) * 10.0**micro_batch for shape in shapes]
+
+
+def _sum_alone(bucket: Bucket, dtype: torch.dtype) -> list[torch.Tensor]:
+    results = []
+    for step in range(2):
+        own = OwnSum()
+        for micro_batch in range(_MICRO_BATCHES):
+            own.add(num_merges(0, micro_batch), _gradients(step, micro_batch, bucket, dtype), 1.0)
+        total = own.total(assign(_MICRO_BATCHES, 1).additions, 1.0)
+        results.append(torch.cat([gradient.reshape(-1) for gradient in total if gradient is not None]))
+    return results
+
+
 def _sum(exchange: Exchange, group: Group, bucket: Bucket, dtype: torch.dtype) -> list[torch.Tensor]:
     """Return the sums of two steps; the second begins before the caller has used the first."""
     results = []
@@ -37,10 +54,8 @@ def _sum(exchange: Exchange, group: Group, bucket: Bucket, dtype: torch.dtype) -
         assignment = assign(_MICRO_BATCHES, group.size)
         span = assignment.spans[group.rank]
         for micro_batch in range(span.start, span.stop):
-            drawn = torch.Generator().manual_seed(100 * step + micro_batch)
-            shapes = [parameter.shape for parameter in bucket.parameters]
-            gradients = [torch.randn(shape, generator=drawn, dtype=dtype) * 10.0**micro_batch for shape in shapes]
-            local.add(span.start, micro_batch, gradients, 1.0)
+            gradients = _gradients(step, micro_batch, bucket, dtype)
+            local.add(num_merges(span.start, micro_batch), gradients, 1.0)
         exchange.reduce(bucket, local.blocks, assignment, announced=False)
         exchange.settle()
         results.append(torch.cat(list(exchange.result(bucket))).clone())
@@ -56,12 +71,11 @@ def test_gpus_get_the_bits_of_one_worker(way, num_ranks, dtype):
     for model in (nn.Linear(50, 20, dtype=dtype), nn.Linear(1, 1, dtype=dtype)):
         (bucket,) = make_buckets(list(model.parameters()))
 
-        def play(group: Group, bucket: Bucket = bucket, make=PrivateExchange) -> list[torch.Tensor]:
-            made = make(group, [bucket], _MICRO_BATCHES) if make is PrivateExchange else make(group, bucket)
-            return _sum(made, group, bucket, dtype)
+        def play(group: Group, bucket: Bucket = bucket) -> list[torch.Tensor]:
+            return _sum(way(group, bucket), group, bucket, dtype)
 
-        (alone,) = run_ranks(1, play)
-        for found in run_ranks(num_ranks, lambda group, play=play: play(group, make=way)):
+        alone = _sum_alone(bucket, dtype)
+        for found in run_ranks(num_ranks, play):
             assert all(torch.equal(one, other) for one, other in zip(alone, found, strict=True))
 
 
@@ -72,9 +86,11 @@ def test_gpus_without_nccl_sum_through_the_host():
 
 
 def test_a_gpu_alone_adds_up_where_its_gradients_are():
-    (bucket,) = make_buckets(list(nn.Linear(3, 2, device="meta").parameters()))
-    (device,) = run_ranks(1, lambda group: make_exchange(group, [bucket], 4).memory(bucket)[0].device)
-    assert device.type == "meta"
+    own = OwnSum()
+    for micro_batch in range(2):
+        own.add(num_merges(0, micro_batch), [torch.ones(3, 2, device="meta"), None], 1.0)
+    gradient, absent = own.total((), 0.5)
+    assert gradient is not None and gradient.device.type == "meta" and absent is None
 
 
 def test_too_little_memory_of_a_gpu_is_not_taken_for_a_broken_view(monkeypatch):

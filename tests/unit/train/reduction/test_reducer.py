@@ -204,19 +204,22 @@ def tree(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def test_a_missed_result_is_handed_on() -> None:
-    step = Step(5, 2)
+    step = Step(8, 2)
 
     def play(group: Group) -> bytes:
         model = copy.deepcopy(TEMPLATE)
         reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
-        if group.rank == 0:
-            compute(model, reducer, PrivateExchange(ALONE, reducer.buckets, 5), ALONE, step)
-            reducer.send(group, 1)
+        if group.rank < 2:
+            pair = group.among([0, 1])
+            compute(model, reducer, PrivateExchange(pair, reducer.buckets, 8), pair, step)
+            if group.rank == 0:
+                reducer.send(group, 2)
         else:
-            span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 5), group, 5, MICRO, 2, lambda: None)
+            span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 8), group, 8, MICRO, 2, lambda: None)
             # It was in its second turn when the step broke, and had even moved its buffers.
             reducer.begin_micro_batch(span.start, ghost=False)
             reducer.notes.add({"leaf": 7, "loss": 7})
+            reducer.note_loss(7.0)
             model(inputs_of(step, span.start), span.start).backward()
             reducer.begin_micro_batch(span.start + 1, ghost=False)
             model(inputs_of(step, span.start + 1), span.start + 1)
@@ -226,8 +229,8 @@ def test_a_missed_result_is_handed_on() -> None:
         reducer.close()
         return outcome(model, reducer)
 
-    first, second = run_ranks(2, play)
-    assert first == second
+    first, second, third = run_ranks(3, play)
+    assert first == second == third
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "")])
