@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import typer
@@ -19,7 +19,8 @@ class Entry(NamedTuple):
         name: as the user types it.
         run: the function of the command; its parameters are the arguments and options.
         example: shown below its help.
-        short: its description in the list of all commands. None: the first line of its help.
+        short: its description in the list of its group; `legato.cli.main.MODULES` has those of the main commands. None:
+            the first line of its help.
         takes_all: all words after its first argument are passed on, also those that look like options.
         reads_below_zero: the command itself refuses numbers such as -1, which would otherwise be read as options.
     """
@@ -41,28 +42,28 @@ def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
         )
 
 
-@functools.cache  # the list of all commands needs the same module for each of its commands
-def load_commands(name: str) -> Mapping[str, Any]:
-    """Import a module of commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
+@functools.cache
+def load_command(module: str, name: str) -> Any:
+    """Import a module of commands, and return one of its ``ENTRIES`` or ``GROUPS`` in the form of typer."""
     # httpx would load its own command line and three libraries that Legato does not need. Without these libraries it
     # works as well.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    module = importlib.import_module(name)
+    loaded = importlib.import_module(module)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(lambda: None)  # otherwise typer makes no group of a single command
-    enter(app, module.ENTRIES)
-    for group in getattr(module, "GROUPS", ()):
-        app.add_typer(group)
-    loaded: Any = typer.main.get_command(app)
-    commands: Mapping[str, Any] = loaded.commands
-    return commands
+    # The library takes a millisecond for the parameters of each command, so only this one is added.
+    enter(app, (entry for entry in loaded.ENTRIES if entry.name == name))
+    for group in getattr(loaded, "GROUPS", ()):
+        if group.info.name == name:
+            app.add_typer(group)
+    group_of_one: Any = typer.main.get_command(app)
+    return group_of_one.commands[name]
 
 
-def make_group(name: str, short: str, example: str) -> typer.Typer:
+def make_group(name: str, example: str) -> typer.Typer:
     """Return a group of commands, such as ``legato queues …``; arguments as in `Entry`."""
     return typer.Typer(
         name=name,
-        short_help=short,
         epilog=f"Example:  {example}",
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

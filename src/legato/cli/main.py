@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from legato.cli.entry import load_commands
+from legato.cli.entry import load_command
 from legato.cli.local import run as driving
 from legato.cli.options import (
     CollectiveLimit,
@@ -35,23 +35,82 @@ from legato.core.version import __version__
 
 EXIT_USAGE: Final = 2
 
-# The modules of the commands, in the order of the list: each is loaded when one of its commands is called.
-MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "legato.cli.platform.either": ("status", "attach", "logs", "scale", "stop"),
-    "legato.cli.platform.submit": ("submit", "plan", "clone"),
-    "legato.cli.platform.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait"),
-    "legato.cli.platform.job_outputs": ("events", "attempts", "metrics", "download"),
-    "legato.cli.platform.top": ("top",),
-    "legato.cli.platform.projects": ("projects", "definitions", "frameworks"),
-    "legato.cli.platform.experiments": ("experiments",),
-    "legato.cli.platform.pool": ("pool", "nodes", "slots", "usage", "queues"),
-    "legato.cli.platform.sharing": ("shares", "moves", "timeline"),
-    "legato.cli.platform.login": ("login", "logout"),
-    "legato.cli.platform.console": ("console",),
-    "legato.cli.platform.people": ("users", "tokens", "audit"),
-    "legato.cli.platform.server": ("up", "server", "config"),
-    "legato.cli.platform.simulate": ("simulate",),
-    "legato.cli.local.verify": ("verify",),
+# The modules of the commands with their descriptions, in the order of the list: a module is loaded only when one of its
+# commands is called.
+MODULES: Final[Mapping[str, Mapping[str, str]]] = {
+    "legato.cli.platform.either": {
+        "status": "Show a job's progress, or all jobs of this machine.",
+        "attach": "Watch a job until it ends.",
+        "logs": "Show the logs of a job's workers.",
+        "scale": "Change a job's number of workers.",
+        "stop": "Stop a job, with a checkpoint.",
+    },
+    "legato.cli.platform.submit": {
+        "submit": "Submit a job to the platform.",
+        "plan": "Show what a submission would do.",
+        "clone": "Submit a copy of a job.",
+    },
+    "legato.cli.platform.jobs": {
+        "ps": "List the platform's jobs.",
+        "show": "Show all details of a job.",
+        "explain": "Explain why a job has its GPUs.",
+        "set": "Change a job's priority, queue, bounds, labels.",
+        "pause": "Save a job's state and free its GPUs.",
+        "resume": "Resume a paused job.",
+        "wait": "Wait until a job has ended.",
+    },
+    "legato.cli.platform.job_outputs": {
+        "events": "Show what happened, and why.",
+        "attempts": "List the attempts of a job.",
+        "metrics": "Show the metrics of a job.",
+        "download": "Download files of a job.",
+    },
+    "legato.cli.platform.top": {
+        "top": "Watch the pool live.",
+    },
+    "legato.cli.platform.projects": {
+        "projects": "List and change projects.",
+        "definitions": "List and create training definitions.",
+        "frameworks": "List frameworks that can run programs.",
+    },
+    "legato.cli.platform.experiments": {
+        "experiments": "List, create and run experiments.",
+    },
+    "legato.cli.platform.pool": {
+        "pool": "Show the pool in numbers.",
+        "nodes": "List the nodes.",
+        "slots": "List the slots and their jobs.",
+        "usage": "Show GPU hours by user and queue.",
+        "queues": "List and change queues.",
+    },
+    "legato.cli.platform.sharing": {
+        "shares": "Show the fair shares of queues.",
+        "moves": "Show which jobs gave GPUs to others.",
+        "timeline": "Show GPUs held over time.",
+    },
+    "legato.cli.platform.login": {
+        "login": "Log in to a platform.",
+        "logout": "Log out of a platform.",
+    },
+    "legato.cli.platform.console": {
+        "console": "Open the web console in a browser.",
+    },
+    "legato.cli.platform.people": {
+        "users": "List and change users.",
+        "tokens": "List, add and revoke tokens.",
+        "audit": "List the audit log.",
+    },
+    "legato.cli.platform.server": {
+        "up": "Run a platform on this machine.",
+        "server": "Run one of several servers; back up, restore or upgrade a platform.",
+        "config": "Show settings and known platforms.",
+    },
+    "legato.cli.platform.simulate": {
+        "simulate": "Simulate a workload under the policies.",
+    },
+    "legato.cli.local.verify": {
+        "verify": "Check whether a program's result depends on its workers.",
+    },
 }
 
 
@@ -70,8 +129,16 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         for module, names in MODULES.items():
             if cmd_name in names:
-                return load_commands(module)[cmd_name]
+                return load_command(module, cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without loading them."""
+        own = {name: super(_Commands, self).get_command(ctx, name) for name in super().list_commands(ctx)}
+        rows = [(name, command.get_short_help_str()) for name, command in own.items() if command is not None]
+        rows += [(name, short) for commands in MODULES.values() for name, short in commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):

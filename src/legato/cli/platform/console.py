@@ -30,7 +30,7 @@ def console(
     typer.echo(link.url)
 
 
-ENTRIES: Final = (Entry("console", console, "legato console", short="Open the web console in a browser."),)
+ENTRIES: Final = (Entry("console", console, "legato console"),)
 
 
 def _has_screen(environment: Mapping[str, str], system: str = sys.platform) -> bool:

@@ -271,14 +271,13 @@ def logs(
 
 
 ENTRIES: Final = (
-    Entry("scale", scale, "legato scale mnist 4", short="Change a job's number of workers.", reads_below_zero=True),
+    Entry("scale", scale, "legato scale mnist 4", reads_below_zero=True),
     Entry(
         "status",
         status,
         "legato status mnist -o json | jq .step",
-        short="Show a job's progress, or all jobs of this machine.",
     ),
-    Entry("stop", stop, "legato stop mnist", short="Stop a job, with a checkpoint."),
-    Entry("attach", attach, "legato attach mnist", short="Watch a job until it ends."),
-    Entry("logs", logs, "legato logs mnist --worker 0 --follow", short="Show the logs of a job's workers."),
+    Entry("stop", stop, "legato stop mnist"),
+    Entry("attach", attach, "legato attach mnist"),
+    Entry("logs", logs, "legato logs mnist --worker 0 --follow"),
 )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.client.projects import RunOptions
 
-experiments = make_group("experiments", "List, create and run experiments.", "legato experiments")
+experiments = make_group("experiments", "legato experiments")
 
 
 @experiments.callback(invoke_without_command=True)

@@ -240,15 +240,14 @@ def download(
 
 
 ENTRIES: Final = (
-    Entry("events", events, "legato events mnist --follow", short="Show what happened, and why."),
-    Entry("attempts", attempts, "legato attempts mnist", short="List the attempts of a job."),
+    Entry("events", events, "legato events mnist --follow"),
+    Entry("attempts", attempts, "legato attempts mnist"),
     Entry(
         "metrics",
         metrics,
         "legato metrics mnist accuracy -o csv > accuracy.csv",
-        short="Show the metrics of a job.",
     ),
-    Entry("download", download, "legato download mnist work/results --to .", short="Download files of a job."),
+    Entry("download", download, "legato download mnist work/results --to ."),
 )
 
 

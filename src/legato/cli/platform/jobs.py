@@ -227,20 +227,17 @@ def wait_for(
 
 
 ENTRIES: Final = (
-    Entry("ps", ps, "legato ps --stage running -w", short="List the platform's jobs."),
-    Entry("show", show, "legato show mnist -o json | jq .num_slots", short="Show all details of a job."),
-    Entry("explain", explain, "legato explain mnist", short="Explain why a job has its GPUs."),
+    Entry("ps", ps, "legato ps --stage running -w"),
+    Entry("show", show, "legato show mnist -o json | jq .num_slots"),
+    Entry("explain", explain, "legato explain mnist"),
     Entry(
         "set",
         change,
         "legato set mnist --priority 8000 --label team=vision",
-        short="Change a job's priority, queue, bounds, labels.",
     ),
-    Entry("pause", pause, "legato pause mnist --wait", short="Save a job's state and free its GPUs."),
-    Entry("resume", resume, "legato resume mnist", short="Resume a paused job."),
-    Entry(
-        "wait", wait_for, "legato wait mnist --timeout 2h && legato download mnist", short="Wait until a job has ended."
-    ),
+    Entry("pause", pause, "legato pause mnist --wait"),
+    Entry("resume", resume, "legato resume mnist"),
+    Entry("wait", wait_for, "legato wait mnist --timeout 2h && legato download mnist"),
 )
 
 

@@ -162,8 +162,8 @@ def use(
 
 
 ENTRIES: Final = (
-    Entry("login", login, "legato login https://gpu.example.org --user anna", short="Log in to a platform."),
-    Entry("logout", logout, "legato logout", short="Log out of a platform."),
+    Entry("login", login, "legato login https://gpu.example.org --user anna"),
+    Entry("logout", logout, "legato logout"),
 )
 CONFIG_ENTRIES: Final = (
     Entry("servers", servers, "legato config servers", short="List the platforms you are logged in to."),

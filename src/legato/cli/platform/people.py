@@ -28,7 +28,7 @@ PasswordOption = Annotated[
 
 # ---------------------------------------------------------------- users
 
-users = make_group("users", "List and change users.", "legato users -o json")
+users = make_group("users", "legato users -o json")
 
 
 @users.callback(invoke_without_command=True)
@@ -96,7 +96,7 @@ enter(
 
 # ---------------------------------------------------------------- tokens
 
-tokens = make_group("tokens", "List, add and revoke tokens.", "legato tokens --user ben")
+tokens = make_group("tokens", "legato tokens --user ben")
 
 
 @tokens.callback(invoke_without_command=True)
@@ -186,7 +186,7 @@ def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server:
 
 
 GROUPS: Final = (users, tokens)
-ENTRIES: Final = (Entry("audit", audit, "legato audit --limit 20", short="List the audit log."),)
+ENTRIES: Final = (Entry("audit", audit, "legato audit --limit 20"),)
 
 
 # ---------------------------------------------------------------- secrets

@@ -131,7 +131,7 @@ def _draw_timeline(client: Client, path: Path, since: float, until: float) -> No
 
 # ---------------------------------------------------------------- queues
 
-queues = make_group("queues", "List and change queues.", "legato queues")
+queues = make_group("queues", "legato queues")
 
 
 @queues.callback(invoke_without_command=True)
@@ -259,10 +259,10 @@ enter(
 
 GROUPS: Final = (queues,)
 ENTRIES: Final = (
-    Entry("pool", pool, "legato pool -o json | jq .num_free", short="Show the pool in numbers."),
-    Entry("nodes", nodes, "legato nodes", short="List the nodes."),
-    Entry("slots", slots, "legato slots -w", short="List the slots and their jobs."),
-    Entry("usage", usage, "legato usage --since 7d", short="Show GPU hours by user and queue."),
+    Entry("pool", pool, "legato pool -o json | jq .num_free"),
+    Entry("nodes", nodes, "legato nodes"),
+    Entry("slots", slots, "legato slots -w"),
+    Entry("usage", usage, "legato usage --since 7d"),
 )
 
 

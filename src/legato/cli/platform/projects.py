@@ -58,7 +58,7 @@ _NO_PROJECT: Final = "There are no projects that you may see. 'legato projects c
 
 # ---------------------------------------------------------------- projects
 
-projects = make_group("projects", "List and change projects.", "legato projects")
+projects = make_group("projects", "legato projects")
 
 
 @projects.callback(invoke_without_command=True)
@@ -191,7 +191,7 @@ enter(
 
 # ---------------------------------------------------------------- training definitions
 
-definitions = make_group("definitions", "List and create training definitions.", "legato definitions")
+definitions = make_group("definitions", "legato definitions")
 
 
 @definitions.callback(invoke_without_command=True)
@@ -376,9 +376,7 @@ def list_frameworks(output: OutputOption = Output.table, server: ServerOption = 
 
 
 GROUPS: Final = (projects, definitions)
-ENTRIES: Final = (
-    Entry("frameworks", list_frameworks, "legato frameworks", short="List frameworks that can run programs."),
-)
+ENTRIES: Final = (Entry("frameworks", list_frameworks, "legato frameworks"),)
 
 
 def _read_nodes(nodes: str | None, distributed: str | None, framework: str | None) -> dict[str, Any]:

@@ -74,7 +74,6 @@ def up(
 
 server = make_group(
     "server",
-    "Run one of several servers; back up, restore or upgrade a platform.",
     "legato server --config /etc/legato.toml --api-only",
 )
 
@@ -257,7 +256,7 @@ enter(
 
 # ---------------------------------------------------------------- settings
 
-config = make_group("config", "Show settings and known platforms.", "legato config show")
+config = make_group("config", "legato config show")
 
 
 @config.callback()
@@ -298,7 +297,7 @@ def show_config(
 enter(config, (Entry("show", show_config, "legato config show -o wide", short="Show all settings."), *CONFIG_ENTRIES))
 
 GROUPS: Final = (server, config)
-ENTRIES: Final = (Entry("up", up, "legato up --slots 4", short="Run a platform on this machine."),)
+ENTRIES: Final = (Entry("up", up, "legato up --slots 4"),)
 
 
 def _serve(settings: Settings, *, runs_jobs: bool) -> None:

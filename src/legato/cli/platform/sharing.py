@@ -144,9 +144,9 @@ def sample_held(line: HeldSlots, since: float, until: float, number: int = 24) -
 
 
 ENTRIES: Final = (
-    Entry("shares", shares, "legato shares -w", short="Show the fair shares of queues."),
-    Entry("moves", moves, "legato moves --since 8h", short="Show which jobs gave GPUs to others."),
-    Entry("timeline", timeline, "legato timeline --by queue --since 8h", short="Show GPUs held over time."),
+    Entry("shares", shares, "legato shares -w"),
+    Entry("moves", moves, "legato moves --since 8h"),
+    Entry("timeline", timeline, "legato timeline --by queue --since 8h"),
 )
 
 

@@ -174,7 +174,6 @@ ENTRIES: Final = (
         "simulate",
         simulate,
         "legato simulate jobs.csv --slots 8 --policy fair,gang --draw jobs.svg",
-        short="Simulate a workload under the policies.",
     ),
 )
 

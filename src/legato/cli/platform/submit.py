@@ -315,14 +315,12 @@ ENTRIES: Final = (
         "submit",
         submit,
         "legato submit --workers 1..4 --name mnist train.py -- --epochs 20",
-        short="Submit a job to the platform.",
         takes_all=True,
     ),
     Entry(
         "clone",
         clone,
         "legato clone mnist --name mnist-2 --parameter rate=0.05",
-        short="Submit a copy of a job.",
     ),
-    Entry("plan", plan, "legato plan --workers 2..8 --priority 8000", short="Show what a submission would do."),
+    Entry("plan", plan, "legato plan --workers 2..8 --priority 8000"),
 )

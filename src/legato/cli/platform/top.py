@@ -69,7 +69,7 @@ def top(
                 return
 
 
-ENTRIES: Final = (Entry("top", top, "legato top", short="Watch the pool live."),)
+ENTRIES: Final = (Entry("top", top, "legato top"),)
 
 
 def draw_once(client: Client, *, height: int | None) -> RenderableType:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -1031,10 +1034,10 @@ def test_every_command_helps(call: Call, name: str) -> None:
 
 
 def test_every_command_of_a_module_is_in_the_index() -> None:
-    from legato.cli.entry import load_commands
-
-    for module, names in main.MODULES.items():
-        assert set(load_commands(module)) == set(names)
+    for name, commands in main.MODULES.items():
+        module = importlib.import_module(name)
+        groups = [group.info.name for group in getattr(module, "GROUPS", ())]
+        assert {*groups, *(entry.name for entry in module.ENTRIES)} == set(commands)
 
 
 def loaded_by(code: str) -> set[str]:
@@ -1065,6 +1068,19 @@ def test_commands_load_no_more_than_they_need() -> None:
     assert not HEAVY & loaded_by(ps)
     everything = "; ".join(f"import {module}" for module in main.MODULES)
     assert not {*HEAVY, "httpx"} & loaded_by(everything)
+
+
+def test_the_list_of_commands_loads_none_of_them(call: Call) -> None:
+    listing = "import contextlib, io, sys; from legato.cli import main; sys.argv = ['legato', '--help']\n"
+    listing += "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main.main()"
+    program = f"{listing}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(done.stdout.split())
+    # Commands of a single machine are registered in the main module.
+    assert not {*main.MODULES, "pydantic", "httpx", "ssl"} & loaded
+    shown = call("--help")[1]
+    for name, short in itertools.chain.from_iterable(commands.items() for commands in main.MODULES.values()):
+        assert re.search(rf"^  {name} +{re.escape(short[:40])}", shown, re.MULTILINE), name
 
 
 def test_completion_offers_what_there_is_and_is_silent(platform: Platform, call: Call, local: JobDirectory) -> None:
