@@ -164,7 +164,8 @@ class HostExchange:
             # Each copy waits for its end, so the host may read and overwrite the memory then.
             for block, own in zip(blocks, local, strict=True):
                 block.copy_(own)
-            self._inner.reduce(host, blocks, assignment, announced=announced)
+            # Not announced: the ranks know only that the sums are complete on the GPUs, not that they are on the host.
+            self._inner.reduce(host, blocks, assignment, announced=False)
             offset = 0
             for piece in self._inner.result(host):
                 result[offset : offset + piece.numel()].copy_(piece)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from tests.unit.train.ranks import run_ranks
@@ -77,6 +79,27 @@ def test_gpus_get_the_bits_of_one_worker(way, num_ranks, dtype):
         alone = _sum_alone(bucket, dtype)
         for found in run_ranks(num_ranks, play):
             assert all(torch.equal(one, other) for one, other in zip(alone, found, strict=True))
+
+
+def test_no_peer_reads_sums_on_the_host_before_they_are_there():
+    """All ranks know that the sums are complete on the GPUs; each copies them to the host at another time."""
+    (bucket,) = make_buckets(list(nn.Linear(50, 20).parameters()))
+    has_read = threading.Event()
+
+    def play(group: Group) -> torch.Tensor:
+        exchange = _through_host(group, bucket)
+        exchange.begin_step()
+        group.barrier()
+        local = [exchange.memory(bucket)[0].fill_(group.rank + 1.0)]
+        if group.rank == 1:
+            # Without a second announcement rank 0 has its result by now.
+            has_read.wait(0.2)
+        exchange.reduce(bucket, local, assign(2, group.size), announced=True)
+        has_read.set()
+        return torch.cat(list(exchange.result(bucket))).clone()
+
+    for found in run_ranks(2, play):
+        assert torch.equal(found, torch.full((bucket.numel,), 3.0))
 
 
 def test_gpus_without_nccl_sum_through_the_host():
