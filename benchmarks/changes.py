@@ -22,7 +22,6 @@ from legato.driver.record import Event
 _SIZES: Final = ((1, 2), (2, 3))
 _MICRO_BATCHES: Final = 6
 _MICRO_BATCH_SIZE: Final = 8
-_STEPS_BETWEEN: Final = 5
 _LIMIT_S: Final = 300.0
 _PARTS: Final = ("start", "build", "proposal", "switch", "transfer", "first step")
 
@@ -39,42 +38,53 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     num_events = 4 if quick else 20
     models = ("10MB", "100MB") if quick else ("10MB", "100MB", "250MB")
     for model, (few, many) in itertools.product(models, _SIZES):
-        with scratch() as directory:
-            arguments = {
-                "model": model,
-                "micro_batches": _MICRO_BATCHES,
-                "micro_batch_size": _MICRO_BATCH_SIZE,
-                "directory": str(directory),
-            }
-            requests: list[Request] = []
+        yield measure_case(model, few, many, num_events, say=say)
 
-            async def conduct(look: Look, requests: list[Request] = requests, few: int = few, many: int = many) -> None:
-                await look.wait_for_steps(_STEPS_BETWEEN)
-                for _ in range(num_events):
-                    for kind, num_workers in (("grow", many), ("shrink", few)):
-                        requests.append(Request(kind, time.monotonic()))
-                        await look.resize(num_workers, _STEPS_BETWEEN)
 
-            events = run_job(
-                "events",
-                (json.dumps(arguments),),
-                directory,
-                num_workers=few,
-                max_workers=many,
-                conduct=conduct,
-                limit_s=_LIMIT_S,
-            )
-            diaries = read_diaries(directory)
-        changes = _changes(diaries, requests, few, many)
-        contribution = _joins(diaries, requests, events, many)
-        case = f"{model} of state, {few} and {many} workers"
-        for kind, change in changes.items():
-            say(
-                f"{case}, {kind}: {change['extra_ms']['median']:.1f} ms extra, "
-                f"{change['extra_steps']['median']:.2f} steps"
-            )
-        say(f"{case}, request to first contribution: {contribution['total_s']['median']:.2f} s")
-        yield {"state": model, "few": few, "many": many, "changes": changes, "contribution": contribution}
+def measure_case(model: str, few: int, many: int, num_events: int, *, say: Say, settled: int = 5) -> dict[str, Any]:
+    """Measure changes between two numbers of workers.
+
+    Args:
+        model: see `benchmarks.models`.
+        few: number of workers before a growth.
+        many: number of workers after it.
+        num_events: how often the job grows and shrinks.
+        say: shows a line of progress.
+        settled: number of steps between two changes.
+    """
+    with scratch() as directory:
+        arguments = {
+            "model": model,
+            "micro_batches": _MICRO_BATCHES,
+            "micro_batch_size": _MICRO_BATCH_SIZE,
+            "directory": str(directory),
+        }
+        requests: list[Request] = []
+
+        async def conduct(look: Look) -> None:
+            await look.wait_for_steps(settled)
+            for _ in range(num_events):
+                for kind, num_workers in (("grow", many), ("shrink", few)):
+                    requests.append(Request(kind, time.monotonic()))
+                    await look.resize(num_workers, settled)
+
+        events = run_job(
+            "events",
+            (json.dumps(arguments),),
+            directory,
+            num_workers=few,
+            max_workers=many,
+            conduct=conduct,
+            limit_s=_LIMIT_S,
+        )
+        diaries = read_diaries(directory)
+    changes = _changes(diaries, requests, few, many)
+    contribution = _joins(diaries, requests, events, many)
+    case = f"{model} of state, {few} and {many} workers"
+    for kind, change in changes.items():
+        say(f"{case}, {kind}: {change['extra_ms']['median']:.1f} ms extra, {change['extra_steps']['median']:.2f} steps")
+    say(f"{case}, request to first contribution: {contribution['total_s']['median']:.2f} s")
+    return {"state": model, "few": few, "many": many, "changes": changes, "contribution": contribution}
 
 
 def _changes(diaries: dict[int, Diary], requests: list[Request], few: int, many: int) -> dict[str, Any]:

@@ -32,34 +32,44 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     """Yield one row per signal and model."""
     for name, num_events in (("SIGKILL", 4 if quick else 12), ("SIGSTOP", 2 if quick else 6)):
         for model in ("100k",) if quick else ("100k", "10M"):
-            with scratch() as directory:
-                case = {
-                    "model": model,
-                    "micro_batches": _MICRO_BATCHES,
-                    "micro_batch_size": _MICRO_BATCH_SIZE,
-                    "directory": str(directory),
-                }
-                blows: list[Blow] = []
+            yield measure_case(name, model, num_events, say=say)
 
-                async def conduct(
-                    look: Look, name: str = name, num_events: int = num_events, blows: list[Blow] = blows
-                ) -> None:
-                    await look.wait_for_steps(_STEPS_BETWEEN)
-                    for index in range(num_events):
-                        await _strike(look, signal.Signals[name], index % _WORKERS, blows)
 
-                run_job(
-                    "events",
-                    (json.dumps(case),),
-                    directory,
-                    num_workers=_WORKERS,
-                    conduct=conduct,
-                    heartbeat_limit_s=_LIMIT_S if name == "SIGSTOP" else 5.0,
-                )
-                diaries = read_diaries(directory)
-            row = {"signal": name, "model": model, **_figures(diaries, blows, name)}
-            say(f"{name}, {model}: next commit after {row['gap_s']['median']:.3f} s (reach {row['target_s']:.3f} s)")
-            yield row
+def measure_case(name: str, model: str, num_events: int, *, say: Say) -> dict[str, Any]:
+    """Measure what follows a signal to one of three workers.
+
+    Args:
+        name: of the signal.
+        model: see `benchmarks.models`.
+        num_events: how many workers get the signal, one after the other.
+        say: shows a line of progress.
+    """
+    with scratch() as directory:
+        case = {
+            "model": model,
+            "micro_batches": _MICRO_BATCHES,
+            "micro_batch_size": _MICRO_BATCH_SIZE,
+            "directory": str(directory),
+        }
+        blows: list[Blow] = []
+
+        async def conduct(look: Look) -> None:
+            await look.wait_for_steps(_STEPS_BETWEEN)
+            for index in range(num_events):
+                await _strike(look, signal.Signals[name], index % _WORKERS, blows)
+
+        run_job(
+            "events",
+            (json.dumps(case),),
+            directory,
+            num_workers=_WORKERS,
+            conduct=conduct,
+            heartbeat_limit_s=_LIMIT_S if name == "SIGSTOP" else 5.0,
+        )
+        diaries = read_diaries(directory)
+    row = {"signal": name, "model": model, **_figures(diaries, blows, name)}
+    say(f"{name}, {model}: next commit after {row['gap_s']['median']:.3f} s (reach {row['target_s']:.3f} s)")
+    return row
 
 
 async def _strike(look: Look, number: signal.Signals, rank: int, blows: list[Blow]) -> None:

@@ -168,9 +168,44 @@ def run_job(
     Raises:
         BenchmarkError: the job failed or took too long.
     """
+    return run_job_of(
+        (*launcher, str(PROGRAMS / f"{program}.py"), *args),
+        directory,
+        num_workers=num_workers,
+        max_workers=max_workers,
+        conduct=conduct,
+        heartbeat_limit_s=heartbeat_limit_s,
+        limit_s=limit_s,
+        guest=guest,
+    )
+
+
+def run_job_of(
+    program: tuple[str, ...],
+    directory: Path,
+    *,
+    num_workers: int,
+    max_workers: int | None = None,
+    conduct: Conduct | None = None,
+    heartbeat_limit_s: float = 5.0,
+    limit_s: float = 120.0,
+    guest: GuestSpec | None = None,
+) -> list[tuple[float, Event]]:
+    """Run any program, as `run_job` does.
+
+    Args:
+        program: its path and its arguments.
+        directory: as in `run_job`, like all other arguments.
+        num_workers: as in `run_job`.
+        max_workers: as in `run_job`.
+        conduct: as in `run_job`.
+        heartbeat_limit_s: as in `run_job`.
+        limit_s: as in `run_job`.
+        guest: as in `run_job`.
+    """
     spec = JobSpec(
         name="benchmark",
-        program=(*launcher, str(PROGRAMS / f"{program}.py"), *args),
+        program=program,
         directory=str(directory),
         max_workers=max_workers or num_workers,
         num_workers=num_workers,

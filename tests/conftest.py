@@ -17,6 +17,7 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=("cuda", "cpu"), default="cuda", help="of the tests marked gpu")
     parser.addoption("--soak-seed", type=int, default=None, help="seed of the soak's disturbances; None for a new one")
     parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")
     parser.addoption("--soak-seconds", type=float, default=None, help="for how long a platform is disturbed")

@@ -43,7 +43,7 @@ def main() -> None:
             if not loaded:
                 loaded = True
                 diary.note("loaded", time.monotonic())
-            loss = cross_entropy(model(inputs), targets)
+            loss = cross_entropy(model(inputs.to(run.device)), targets.to(run.device))
             run.backward(loss)
             optimizer.step()
             optimizer.zero_grad()

@@ -1,0 +1,34 @@
+"""``python -m tests.gpu [--device cuda|cpu] [--out FILE] [--only TEXT]``: each test of GPUs in a process of its own.
+
+Shows progress and a summary, and writes one file of results. Ends with 1 if a test failed or could not be run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from benchmarks.gpu import run_target
+from benchmarks.jobs import ROOT, BenchmarkError
+from benchmarks.parts import Part
+
+_TEST_LIMIT_S: Final = 110.0
+
+
+def make_parts(device: str) -> list[Part]:
+    """Return a part for each test."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--no-header", "--durations=0"]
+    command += ["-W", "default", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+    command += ["-m", "gpu", "--device", device]
+    listed = subprocess.run(
+        [*command, "--collect-only", str(ROOT / "tests" / "gpu")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    names = [line for line in listed.stdout.splitlines() if "::" in line and not line.startswith(" ")]
+    if listed.returncode or not names:
+        raise BenchmarkError(f"The tests cannot be listed:\n{listed.stdout}{listed.stderr}")
+    return [Part(name.partition("tests/gpu/")[2], (*command, str(ROOT / name)), _TEST_LIMIT_S) for name in names]
+
+
+if __name__ == "__main__":
+    sys.exit(run_target("test-gpu", make_parts, sys.argv[1:]))
