@@ -30,6 +30,7 @@ from legato.cli.options import (
 )
 from legato.cli.platform.connecting import close_lines, describe_jobs_without_server
 from legato.core.errors import LegatoError, UsageError
+from legato.core.invalid_values import describe_value
 from legato.core.spelling import ask_whether
 from legato.core.version import __version__
 
@@ -152,7 +153,7 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except LegatoError as error:
-            typer.echo(f"legato: {error}{describe_jobs_without_server(error)}", err=True)
+            typer.echo(f"legato: {_name_options(str(error))}{describe_jobs_without_server(error)}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
         except OSError as error:
             from legato.driver.journal import explain_home_error
@@ -173,13 +174,38 @@ class _Commands(typer.core.TyperGroup):
             close_lines()
 
 
+_OPTIONS_OF_FIELDS: Final[Mapping[str, str]] = {
+    **{field: f"--{field.replace('_', '-')}" for field in ("min_workers", "max_workers", "priority", "seed", "keep")},
+    **{field: f"--{field.replace('_', '-')}" for field in ("checkpoint_every", "weight", "floor", "ceiling")},
+    "num_workers": "--initial-workers",
+    "num_threads": "--threads",
+    "num_cpus": "--cpus",
+    "num_micro_batches": "--micro-batches",
+    "memory_bytes": "--memory",
+    "max_retries": "--retries",
+    "max_run_s": "--max-time",
+    "heartbeat_limit_s": "--heartbeat-limit",
+    "collective_limit_s": "--collective-limit",
+}
+"""The options that set the fields of a job or a queue."""
+
+
+def _name_options(text: str) -> str:
+    """Replace fields by the options that set them, because commands have no fields.
+
+    >>> _name_options("Cannot run job 'a': num_threads=0 is below 1.")
+    "Cannot run job 'a': --threads 0 is below 1."
+    """
+    fields = "|".join(_OPTIONS_OF_FIELDS)
+    return re.sub(rf"(?<= )({fields})=", lambda found: f"{_OPTIONS_OF_FIELDS[found[1]]} ", text)
+
+
 def _describe_refusal(error: typer.BadParameter) -> str:
     """Print which value cannot be read; the library's readers name neither the option nor a valid value."""
     if error.message.startswith("Cannot ") or error.param is None:
         return error.message
     name = error.param.opts[0] if error.param.opts[0].startswith("-") else (error.param.metavar or error.param.name)
-    reason = error.message.rstrip(".").partition(", unable")[0].replace("Input should", "it must")
-    return f"Cannot read {name}: {reason}."
+    return f"Cannot read {name}: {describe_value('it', error.message.rstrip('.'))}."
 
 
 app = typer.Typer(

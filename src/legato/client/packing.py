@@ -29,6 +29,10 @@ ALWAYS_OUT: Final = (
     *(".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store", IGNORE_FILE, DOWNLOAD_MARK),
 )
 
+_HOME_MARK: Final = "home-id"
+_MARKS_OUT: Final = (DOWNLOAD_MARK, _HOME_MARK)
+"""Files in folders that are not uploaded: results of jobs, and the home of a platform, with all earlier uploads."""
+
 
 class Packed(NamedTuple):
     """A packed folder.
@@ -95,6 +99,10 @@ def explain_absence(folder: Path, name: str) -> str:
                 f"'{parent}' was made by 'legato download', and such folders are not uploaded. Go into it and submit "
                 f"from there, or delete '{parent / DOWNLOAD_MARK}'."
             )
+        if (folder / parent / _HOME_MARK).exists():
+            return (
+                f"'{parent}' is the home of a platform, and such folders are not uploaded. Move the program out of it."
+            )
     return f"{IGNORE_FILE} excludes it. Remove it there."
 
 
@@ -139,7 +147,7 @@ def _files(folder: Path, leave_out: Sequence[str]) -> Iterator[str]:
                     if (
                         name not in leave_out
                         and not ignored.match_file(f"{name}/")
-                        and not (folder / name / DOWNLOAD_MARK).exists()
+                        and not any((folder / name / mark).exists() for mark in _MARKS_OUT)
                     ):
                         yield from walk(f"{name}/")
                 elif not ignored.match_file(name):

@@ -29,6 +29,7 @@ from pydantic_settings import (
 )
 
 from legato.core.errors import SettingsError
+from legato.core.invalid_values import describe_value
 from legato.core.limits import MIN_MEMORY_BYTES, Limits
 from legato.core.spec import MIN_LOG_BYTES
 from legato.policy.rules import Rules
@@ -567,7 +568,7 @@ def _describe(error: ValidationError, file: Path | None) -> str:
             hint = f"Did you mean {near[0]}?" if near else "'legato config show' lists all."
             told.append(f"there is no setting {name}. {hint}")
         elif name:
-            told.append(f"{name}={problem['input']!r} cannot be used: {problem['msg']}.")
+            told.append(f"{describe_value(name, problem['msg'])} (got {problem['input']!r}).")
         else:
             told.append(f"{problem['msg'].removeprefix('Value error, ')}.")
     where = f" (file: {file})" if file else ""

@@ -177,12 +177,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Raise LayoutError unless the job may be scaled to that many workers."""
         if num_workers > self.max_workers:
             raise LayoutError(
-                f"Cannot scale job '{self.name}': num_workers={num_workers} is above its maximum {self.max_workers}. "
+                f"Cannot scale job '{self.name}' to {count_workers(num_workers)}: its maximum is {self.max_workers}. "
                 f"Ask for {self.max_workers} or fewer; the maximum is set when the job starts."
             )
         if num_workers < self.min_workers:
             raise LayoutError(
-                f"Cannot scale job '{self.name}': num_workers={num_workers} is below its minimum {self.min_workers}. "
+                f"Cannot scale job '{self.name}' to {count_workers(num_workers)}: its minimum is {self.min_workers}. "
                 f"Ask for {self.min_workers} or more, or stop the job with 'legato stop {self.name}'."
             )
 
@@ -200,6 +200,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"{told}: num_workers={self.num_workers} is outside {self.min_workers}..{self.max_workers}. "
                 "Start with a number inside the range."
             )
+
+
+def count_workers(number: int) -> str:
+    """Return a number of workers as text.
+
+    >>> count_workers(1), count_workers(4)
+    ('1 worker', '4 workers')
+    """
+    return f"{number} worker{'' if number == 1 else 's'}"
 
 
 def check_name(name: str, what: str = "a job") -> None:

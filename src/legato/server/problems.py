@@ -29,6 +29,7 @@ from legato.core.errors import (
     Unauthenticated,
     UsageError,
 )
+from legato.core.invalid_values import describe_rule, describe_value
 
 # The first class that matches counts, so special classes come before general ones.
 _OF_ERRORS: Final[Sequence[tuple[type[LegatoError], str]]] = (
@@ -152,8 +153,7 @@ def _describe_invalid(error: RequestValidationError) -> Problem:
         why = found[0].get("ctx", {}).get("error", "")
         return Problem("bad-request", f"The body is not JSON: {why}. Send one JSON object.")
     errors = [
-        FieldError(".".join(str(part) for part in one["loc"]), one["msg"].removeprefix("Value error, "))
-        for one in found[:_MAX_ERRORS]
+        FieldError(".".join(str(part) for part in one["loc"]), describe_rule(one["msg"])) for one in found[:_MAX_ERRORS]
     ]
-    listed = "; ".join(f"{one.field}: {one.message}" for one in errors)
+    listed = "; ".join(describe_value(one.field, one.message) for one in errors)
     return Problem("invalid", f"Cannot use the request: {listed}.", errors=errors)

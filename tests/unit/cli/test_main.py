@@ -166,7 +166,7 @@ def test_fewer_workers_to_start_with(script: str, driven: dict[str, Any]) -> Non
     assert (driven["spec"].min_workers, driven["spec"].num_workers, driven["spec"].max_workers) == (1, 2, 4)
     code, _, err = call("run", "-w", "2..4", "--initial-workers", "1", script)
     assert code == 2
-    assert "num_workers=1 is outside 2..4" in err
+    assert "--initial-workers 1 is outside 2..4" in err
 
 
 def _fields(spec: JobSpec) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_default_name_is_numbered_while_taken(script: str, driven: dict[str, Any
         (["-w", "4..2", "SCRIPT"], "the minimum is above the maximum"),
         (["-w", "many", "SCRIPT"], "Write a number, 4, or a range, 1..4."),
         (["--checkpoint-every", "often", "SCRIPT"], "100steps, 2epochs or 60s"),
-        (["--keep", "0", "SCRIPT"], "keep=0 is below 1"),
+        (["--keep", "0", "SCRIPT"], "--keep 0 is below 1"),
         (["--name", "a/b", "SCRIPT"], "Cannot name a job 'a/b'"),
         (["--heartbeat-limit", "0", "SCRIPT"], "heartbeat"),
         (["--name", "alpha", "SCRIPT"], "legato attach alpha"),
@@ -395,7 +395,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[wire.Request]:
     def request(name: str, what: wire.Request, home: Path | None = None) -> wire.Reply:
         requests.append(what)
         if isinstance(what, wire.ScaleRequest) and what.num_workers > 4:
-            return wire.Reply(error="Cannot scale job 'alpha': num_workers=9 is above its maximum 4.")
+            return wire.Reply(error="Cannot scale job 'alpha' to 9 workers: its maximum is 4.")
         return wire.Reply(status=LIVING)
 
     monkeypatch.setattr(client, "request", request)
@@ -411,7 +411,7 @@ def test_scale_and_stop_ask_the_driver(asked: list[wire.Request]) -> None:
     assert asked == [wire.ScaleRequest(num_workers=3), wire.StopRequest(), wire.StopRequest(now=True)]
     code, out, err = call("scale", "alpha", "9")
     assert (code, out) == (2, "")
-    assert err == "legato: Cannot scale job 'alpha': num_workers=9 is above its maximum 4.\n"
+    assert err == "legato: Cannot scale job 'alpha' to 9 workers: its maximum is 4.\n"
 
 
 @pytest.mark.parametrize(

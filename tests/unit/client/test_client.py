@@ -186,6 +186,16 @@ def test_a_script_with_a_syntax_error_is_not_sent(
         client.submit("train.py", code=".", **options)  # only the server's Python knows
 
 
+def test_the_home_of_a_platform_is_not_sent(client: Client, platform: Platform, project: Path) -> None:
+    (project / "home").mkdir()
+    (project / "home" / "home-id").write_text("x")
+    (project / "home" / "train.py").write_text("")
+    client.submit("train.py")
+    assert set(unpack(platform, body(platform.requests[-1])["code"])) == {"train.py", "src/deep.py"}
+    with pytest.raises(UsageError, match="'home' is the home of a platform"):
+        client.submit("home/train.py")
+
+
 def test_no_home_directory_is_sent_by_mistake(
     client: Client, platform: Platform, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

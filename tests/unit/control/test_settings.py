@@ -82,14 +82,14 @@ def test_where_things_are(home: Path, tmp_path: Path) -> None:
     [
         ("prot = 1", "there is no setting prot. Did you mean port?"),
         ("xyzzy = 1", "there is no setting xyzzy. 'legato config show' lists all."),
-        ("port = 70000", "port=70000 cannot be used: "),
-        ('policy = "best"', "policy='best' cannot be used: Input should be 'fair', 'priority' or 'fifo'"),
+        ("port = 70000", "port must be at most 65535 (got 70000)."),
+        ('policy = "best"', "policy must be 'fair', 'priority' or 'fifo' (got 'best')"),
         ("lease_s = 1", "lease_s=1 is too short"),
         ("token_days = 9\nmax_token_days = 1", "token_days is above max_token_days"),
         ("upload_max_file_bytes = 9999999999", "upload_max_file_bytes is above"),
         ('compat = ["slurm"]', "compat"),
         ("port = ", "it is not valid TOML"),
-        ('stability_s = "none"', "stability_s='none' cannot be used"),
+        ('stability_s = "none"', "stability_s must be a number (got 'none')"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, told: str) -> None:

@@ -131,7 +131,7 @@ def test_scale_up_and_down(tmp_path: Path) -> None:
             assert "died" not in stage.kinds()
             reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=9), tmp_path)
             assert reply.error is not None
-            assert "num_workers=9 is above its maximum 4" in reply.error
+            assert "to 9 workers: its maximum is 4" in reply.error
             await stage.finish()
 
     asyncio.run(play())

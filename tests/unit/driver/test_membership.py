@@ -849,7 +849,7 @@ def test_stop_now_kills() -> None:
 
 def test_scaling_out_of_bounds_is_refused_and_changes_nothing() -> None:
     world = make_training(num_workers=2, min_workers=2)
-    for number, told in ((9, "above its maximum 4"), (1, "below its minimum 2")):
+    for number, told in ((9, "to 9 workers: its maximum is 4"), (1, "to 1 worker: its minimum is 2")):
         with pytest.raises(LayoutError, match=told):
             world.membership.handle(events.ScaleAsked(number, "test"), world.now)  # type: ignore[union-attr]
     assert job_of(world).wanted == {0, 1}

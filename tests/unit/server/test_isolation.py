@@ -107,7 +107,7 @@ def test_jobs_run_as_the_server_by_default(platform: Platform, tmp_path: Path) -
         ({"pool_uids": "1-4294967295"}, "write FIRST-LAST"),
         ({"job_users": "ann"}, "'ann' is not USER=SYSTEMUSER"),
         ({"job_users": "ann="}, "'ann=' is not USER=SYSTEMUSER"),
-        ({"run_jobs_as": "root"}, "Input should be 'server', 'submitter' or 'pool'"),
+        ({"run_jobs_as": "root"}, "must be 'server', 'submitter' or 'pool'"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path: Path, flags: dict[str, str], told: str) -> None:

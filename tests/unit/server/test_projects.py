@@ -266,7 +266,7 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
         ({"max_nodes": 4}, "max_nodes", "A single definition has 1 node"),
         ({"distributed": "static", "max_nodes": 4, "min_nodes": 2}, "min_nodes", "exactly max_nodes"),
         ({"distributed": "elastic", "max_nodes": 2, "min_nodes": 3}, None, "min_workers=3 is above max_workers=2"),
-        ({"distributed": "both"}, "distributed", "Input should be"),
+        ({"distributed": "both"}, "distributed", "must be "),
         ({"parameters": {"two words": 1}}, "parameters", "is not a valid name of a parameter"),
         ({"parameters": {"x": None}}, "parameters", ""),
         ({"parameters": {"x": [1]}}, "parameters", ""),
@@ -280,7 +280,7 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
         ({"checkpoint_every": "often"}, None, "is not understood"),
         ({"max_run_s": 0.0}, None, "max_run_s=0 is not above 0"),
         ({"seed": -1}, None, "seed=-1 is below 0"),
-        ({"owner": "ann"}, "owner", "Extra inputs"),
+        ({"owner": "ann"}, "owner", "is not known"),
     ],
     ids=lambda given: "-".join(given)[:40] if isinstance(given, dict) else None,
 )

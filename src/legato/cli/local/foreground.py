@@ -161,13 +161,13 @@ class Foreground:
         self._num_interrupts += 1
         if not self._begun or self._num_interrupts > _NUM_PATIENT_INTERRUPTS:
             running.cancel()
-        elif self._num_interrupts == 1:
-            message = "legato: stopping after this step, with a checkpoint. Ctrl-C again stops now, without one."
-            self._screen.show_message(message, problem=True)
-            driver.stop(what)
-        else:
-            self._screen.show_message("legato: stopping now.", problem=True)
-            driver.stop(f"{what} again", now=True)
+            return
+        is_first = self._num_interrupts == 1
+        message = "stopping after this step, with a checkpoint. Ctrl-C again stops now, without one."
+        # The reader of the output, such as `head`, may be gone; the job stops nevertheless.
+        with contextlib.suppress(OSError):
+            self._screen.show_message(f"legato: {message if is_first else 'stopping now.'}", problem=True)
+        driver.stop(what if is_first else f"{what} again", now=not is_first)
 
     # ------------------------------------------------------------ the program's output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from legato.cli.platform.login import CONFIG_ENTRIES
 from legato.cli.platform.options import OutputOption, ServerOption
 from legato.cli.terminal.output import Output, make_table, write
 from legato.cli.terminal.table import Column
-from legato.core.errors import UsageError
+from legato.core.errors import SettingsError, UsageError
 
 if TYPE_CHECKING:
     from legato.control.settings import Settings
@@ -357,7 +358,12 @@ def _bring_wmla(settings: Settings) -> ServerPlugin:
 def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | None) -> Settings:
     from legato.control.settings import read_settings
 
-    return read_settings(file, _read_flags(said, other))
+    try:
+        return read_settings(file, _read_flags(said, other))
+    except SettingsError as error:
+        options = "|".join(name for name, value in said.items() if value is not None)
+        told = re.sub(rf"(?<= )({options})(?= must )", lambda found: f"--{found[1].replace('_', '-')}", str(error))
+        raise SettingsError(told if options else str(error)) from error
 
 
 def _read_store_settings(

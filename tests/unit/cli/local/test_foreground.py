@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,3 +49,26 @@ def test_workers_are_left_to_the_next_driver(tmp_path: Path, last_running: dict[
         asyncio.run(foreground.drive(cast("Driver", BrokenDriver()), cast("LocalEngine", engine)))
     assert engine.done == [want]
     assert foreground.left_running == bool(last_running)
+
+
+class ClosedScreen:
+    """The screen of a terminal whose output nothing reads any more."""
+
+    def show_message(self, text: str, *, problem: bool = False) -> None:
+        raise BrokenPipeError
+
+
+class StoppedDriver:
+    def __init__(self) -> None:
+        self.stops: list[tuple[str, bool]] = []
+
+    def stop(self, reason: str, *, now: bool = False) -> None:
+        self.stops.append((reason, now))
+
+
+def test_a_signal_stops_the_job_although_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
+    foreground, driver = Foreground(JobDirectory(tmp_path), cast("Screen", ClosedScreen())), StoppedDriver()
+    foreground._begun = True
+    for number in (signal.SIGTERM, signal.SIGINT):
+        foreground._interrupt(cast("Driver", driver), cast("asyncio.Future[Any]", None), number)
+    assert driver.stops == [("SIGTERM", False), ("Ctrl-C again", True)]

@@ -127,9 +127,9 @@ def test_a_script_above_the_present_directory_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        (("queues", "set", "a", "--weight", "x"), "Cannot read --weight: it must be a valid number."),
-        (("events", "--after", "x"), "Cannot read --after: it must be a valid integer."),
-        (("explain", "a", "-d", "0"), "Cannot read --decisions: it must be greater than or equal to 1."),
+        (("queues", "set", "a", "--weight", "x"), "Cannot read --weight: it must be a number."),
+        (("events", "--after", "x"), "Cannot read --after: it must be a whole number."),
+        (("explain", "a", "-d", "0"), "Cannot read --decisions: it must be at least 1."),
     ],
 )
 def test_a_refusal_names_the_option(platform: Platform, call: Call, arguments: tuple[str, ...], want: str) -> None:
