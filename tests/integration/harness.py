@@ -450,7 +450,13 @@ class _Play:
     async def run(self) -> Outcome:
         spec: JobSpec | None = self._spec
         while True:
-            engine = LocalEngine(self._stage.directory.path, start=self._start, environment=self._spec.variables)
+            engine = LocalEngine(
+                self._stage.directory.path,
+                start=self._start,
+                environment=self._spec.variables,
+                python=self._spec.python,
+                cpu_capability=self._spec.cpu_capability,
+            )
             driver = Driver(spec, engine, self._stage.directory, observer=self)
             if spec is not None:
                 self.world = World(self._stage.reins, driver, self._abandon)

@@ -541,6 +541,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/interpreters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Interpreters
+         * @description List the Python environments that jobs and training definitions may name.
+         */
+        get: operations["list_interpreters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects": {
         parameters: {
             query?: never;
@@ -1472,6 +1492,8 @@ export interface components {
             num_threads: number;
             /** Cpu Capability */
             cpu_capability?: string | null;
+            /** Python */
+            python?: string | null;
             /** Parameters */
             parameters?: {
                 [key: string]: boolean | number | string;
@@ -1610,6 +1632,8 @@ export interface components {
             num_threads?: number | null;
             /** Cpu Capability */
             cpu_capability?: string | null;
+            /** Python */
+            python?: string | null;
             /** Num Micro Batches */
             num_micro_batches?: number | null;
             /** Checkpoint Every */
@@ -1994,6 +2018,8 @@ export interface components {
             num_threads?: number | null;
             /** Cpu Capability */
             cpu_capability?: string | null;
+            /** Python */
+            python?: string | null;
             /** Num Micro Batches */
             num_micro_batches?: number | null;
             /** Checkpoint Every */
@@ -2255,6 +2281,8 @@ export interface components {
             num_threads: number;
             /** @default null */
             cpu_capability: string | null;
+            /** @default null */
+            python: string | null;
             /** @default null */
             num_micro_batches: number | null;
             /** @default null */
@@ -2968,6 +2996,25 @@ export interface components {
             distributed: ("elastic" | "single" | "static")[];
         };
         /**
+         * Listed[Interpreter]
+         * @description A complete list.
+         */
+        Listed_Interpreter_: {
+            items: components["schemas"]["Interpreter"][];
+        };
+        /**
+         * Interpreter
+         * @description A Python environment that the operator has named for jobs.
+         *
+         *         Args:
+         *             name: what jobs and definitions give as ``python``.
+         *             path: of an executable, or of the folder of an environment, on the nodes.
+         */
+        Interpreter: {
+            name: string;
+            path: string;
+        };
+        /**
          * Page[Project]
          * @description One page of a list. ``after``: argument for the next page; None: this is the last one.
          */
@@ -3027,6 +3074,8 @@ export interface components {
             num_threads: number;
             /** @default null */
             cpu_capability: string | null;
+            /** @default null */
+            python: string | null;
             /** @default {} */
             parameters: {
                 [key: string]: string | boolean | number;
@@ -6410,6 +6459,89 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_FrameworkTold_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_interpreters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_Interpreter_"];
                 };
             };
             /** @description The request cannot be read */

@@ -65,6 +65,7 @@ export function makeSpec(more: Partial<Spec> = {}): Spec {
     seed: null,
     num_threads: 1,
     cpu_capability: null,
+    python: null,
     num_micro_batches: null,
     checkpoint_every: null,
     keep: 3,

@@ -112,6 +112,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         heartbeat_limit_s: seconds of silence after which Legato replaces a worker.
         collective_limit_s: seconds without progress after which Legato replaces a worker, because it hangs.
+        python: the Python of the workers: the path of an executable. None: the server's own.
         memory_bytes, num_cpus: limits of each worker. None: the server's default.
         must_limit: the job does not run where these two limits cannot be enforced.
         parameters: appended to the arguments of the program.
@@ -126,6 +127,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     num_threads: int = 1
     cpu_capability: str | None = None
+    python: str | None = None
     num_micro_batches: int | None = None
     checkpoint_every: str | None = None
     keep: int = 3

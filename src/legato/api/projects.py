@@ -26,6 +26,18 @@ class Framework(msgspec.Struct, frozen=True):
     distributed: tuple[str, ...]
 
 
+class Interpreter(msgspec.Struct, frozen=True):
+    """A Python environment that the operator has named for jobs.
+
+    Args:
+        name: what jobs and definitions give as ``python``.
+        path: of an executable, or of the folder of an environment, on the nodes.
+    """
+
+    name: str
+    path: str
+
+
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """A group of users: an owner and members, who share training definitions and experiments.
 
@@ -54,6 +66,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             ``max_nodes``.
         min_nodes: minimum number of nodes; a job waits until they are free. A node is one slot.
         max_nodes: maximum number of nodes.
+        python: the Python of the workers: a name in the server's setting ``interpreters``, or a path. None: the
+            server's own.
         notice: what its maker should know. Only in the answer that creates the definition.
     """
 
@@ -70,6 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     max_nodes: int = 1
     num_threads: int = 1
     cpu_capability: str | None = None
+    python: str | None = None
     parameters: dict[str, Parameter] = {}
     environment: dict[str, str | None] = {}
     seed: int | None = None

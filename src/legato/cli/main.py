@@ -24,6 +24,7 @@ from legato.cli.options import (
     MemoryOption,
     Plain,
     Port,
+    PythonOption,
     Start,
     StartOption,
     Threads,
@@ -275,6 +276,7 @@ def run(
     ] = None,
     threads: Threads = 1,
     cpu_capability: CpuCapability = None,
+    python: PythonOption = None,
     port: Port = 0,
     heartbeat_limit: HeartbeatLimit = 5.0,
     collective_limit: CollectiveLimit = 1800.0,
@@ -292,6 +294,7 @@ def run(
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
     from legato.engines.gpus import find_devices
+    from legato.engines.interpreter import find_python
 
     script = Path(program)
     if not script.is_file():
@@ -320,6 +323,7 @@ def run(
         num_workers=num_workers,
         num_threads=threads,
         cpu_capability=cpu_capability,
+        python=None if python is None else str(find_python(str(Path(python).expanduser()))),
         checkpoint_every=checkpoint_every,
         checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
         keep=keep,

@@ -110,6 +110,15 @@ CpuCapability = Annotated[
     ),
 ]
 
+PythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="Python of the workers: an executable, or the folder of a venv or conda environment. [default: Legato's]",
+    ),
+]
+
 MemoryOption = Annotated[
     str | None,
     typer.Option(

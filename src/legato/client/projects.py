@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from legato.api.jobs import JobRecord, Plan
 from legato.api.lists import Page
-from legato.api.projects import AccessRequest, Definition, Experiment, Framework, Parameter, Project, ProjectOwner
+from legato.api.projects import (
+    AccessRequest,
+    Definition,
+    Experiment,
+    Framework,
+    Interpreter,
+    Parameter,
+    Project,
+    ProjectOwner,
+)
 from legato.client.connection import Line
 from legato.client.jobs import Job, Jobs
 from legato.client.lists import Listing
@@ -29,7 +38,8 @@ class DefinitionOptions(TypedDict, total=False):
     """Fields of a training definition besides its name, command and code; see ``docs/rest.md``.
 
     ``distributed``: ``single``, ``static`` or ``elastic``. ``max_run_s``: seconds. ``num_threads``: of each node.
-    ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
+    ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers. ``python``: of the workers: a name in the
+    server's setting ``interpreters``, or an absolute path on the nodes.
     """
 
     description: str
@@ -39,6 +49,7 @@ class DefinitionOptions(TypedDict, total=False):
     max_nodes: int
     num_threads: int
     cpu_capability: str | None
+    python: str | None
     parameters: Mapping[str, Parameter]
     environment: Mapping[str, str]
     seed: int | None
@@ -72,6 +83,10 @@ class ProjectCalls:
     def frameworks(self) -> Listing[Framework]:
         """Return the frameworks that can run training definitions."""
         return Listing(self._line.ask(Page[Framework], "GET", "/frameworks").items)
+
+    def interpreters(self) -> Listing[Interpreter]:
+        """Return the Python environments that jobs and training definitions may name as ``python``."""
+        return Listing(self._line.ask(Page[Interpreter], "GET", "/interpreters").items)
 
     # ------------------------------------------------------------ projects
 

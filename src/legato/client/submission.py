@@ -32,6 +32,7 @@ class JobOptions(TypedDict, total=False):
     machines. ``max_run_s``, ``heartbeat_limit_s`` and ``collective_limit_s``: seconds. ``is_elastic`` False: exactly
     ``max_workers`` slots, or none.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
+    ``python``: of the workers: a name in the server's setting ``interpreters``, or an absolute path on the machines.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` after the arguments.
     ``framework``: runs the program, if it is not a Python script. ``memory_bytes``, ``num_cpus``: limits of each
     worker; ``must_limit`` False: the job also runs on machines that cannot enforce them.
@@ -51,6 +52,7 @@ class JobOptions(TypedDict, total=False):
     seed: int | None
     num_threads: int
     cpu_capability: str | None
+    python: str | None
     num_micro_batches: int | None
     checkpoint_every: str | None
     keep: int

@@ -46,6 +46,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         min_nodes: minimum number of nodes; the run waits for them. A node is one slot.
         num_threads: of each node.
         cpu_capability: the instruction set to which all workers are limited. None: the machines' own.
+        python: the Python of the workers: a name, or a path. None: the server's own.
         parameters: of the program, by name.
         environment: variables of the workers.
         checkpoint_every, seed, max_retries, max_run_s: as in `legato.control.work.Work` and `NewJob`.
@@ -57,6 +58,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_nodes: int = 1
     num_threads: int = 1
     cpu_capability: str | None = None
+    python: str | None = None
     parameters: dict[str, Parameter] = {}
     environment: dict[str, str] = {}
     seed: int | None = None

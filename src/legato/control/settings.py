@@ -174,6 +174,12 @@ class Settings(BaseSettings):
         description="with `run_jobs_as` submitter: `USER=SYSTEMUSER` for each user of the platform whose system "
         "user has a different name",
     )
+    interpreters: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="`NAME=PATH` for each Python environment that jobs may name with `python`: PATH is a Python "
+        "executable, or the folder of a venv or conda environment. `wmla` and `elasticdl` jobs name them by "
+        "`--conda-env-name`, `--msd-image-name` or `--worker_image`. Jobs may also give a path themselves",
+    )
     pool_uids: str = Field(
         default="2000000000-2000065535",
         description="with `run_jobs_as` pool: range of user and group numbers for jobs. Legato never assigns a "
@@ -437,6 +443,20 @@ class Settings(BaseSettings):
     def system_users(self) -> dict[str, str]:
         """The setting ``job_users``: name of the platform user → name of the system user."""
         return dict(pair.split("=", 1) for pair in self.job_users)
+
+    @property
+    def python_paths(self) -> dict[str, str]:
+        """The setting ``interpreters``: name → path."""
+        return dict(pair.split("=", 1) for pair in self.interpreters)
+
+    @field_validator("interpreters")
+    @classmethod
+    def _are_interpreters(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pair in value:
+            name, _, path = pair.partition("=")
+            if not name or not Path(path).is_absolute():
+                raise ValueError(f"'{pair}' is not NAME=PATH with an absolute path")
+        return value
 
     @field_validator("pool_uids")
     @classmethod

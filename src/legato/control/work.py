@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
             seed.
         num_threads: threads per worker within an operation; results depend on it.
         cpu_capability: the instruction set to which all workers are limited; see `legato.core.spec.JobSpec`.
+        python: the path of the workers' Python executable. None: the server's own.
         num_micro_batches: micro-batches of one step, if known; the policy then assigns no slots that would not make a
             step faster.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when the job is paused, is stopped or ends.
@@ -169,6 +171,32 @@ def find_data(data: str | None, root: Path) -> str | None:
             "'mnist', or one from the root.",
         )
     return str(root / data)
+
+
+def choose_python(given: str | None, named: Mapping[str, str]) -> str | None:
+    """Return the path of the Python that a user means.
+
+    Args:
+        given: a name, or an absolute path. None: the server's own.
+        named: the setting ``interpreters``: name → path.
+
+    Raises:
+        BadField: it is neither.
+
+    >>> choose_python("torch28", {"torch28": "/envs/a"}), choose_python("/envs/b", {}), choose_python(None, {})
+    ('/envs/a', '/envs/b', None)
+    """
+    if given is None or given in named:
+        return None if given is None else named[given]
+    if not Path(given).is_absolute():
+        known = f"Those are {', '.join(named)}. " if named else "This server has none. "
+        raise BadField(
+            "python",
+            f"There is no Python environment '{given[:200]}'. The operator names them in the setting interpreters. "
+            f"{known}Or give the absolute path of a Python executable, or of the folder of a venv or conda "
+            "environment.",
+        )
+    return given
 
 
 def check_data(data: str | None, told: str = "The") -> None:
@@ -303,6 +331,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
         num_workers=num_workers,
         num_threads=work.num_threads,
         cpu_capability=work.cpu_capability,
+        python=work.python,
         checkpoint_every=work.checkpoint_every,
         keep=work.keep,
         heartbeat_limit_s=work.heartbeat_limit_s,

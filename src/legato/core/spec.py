@@ -46,6 +46,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         cpu_capability: the instruction set to which torch, oneDNN and MKL are limited in all workers, because results
             depend on it: ``default``, ``avx2`` or ``avx512``. None: what each machine has; workers that differ are
             refused.
+        python: the Python executable of the workers, by its absolute path. None: that of the driver.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only at the end, on stop and on hold.
         checkpoint_dir: directory of checkpoints. None: ``checkpoints`` in the job's directory.
         keep: checkpoints kept; older ones are deleted. 3: one may be torn and one bad.
@@ -89,6 +90,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     min_workers: int = 1
     num_threads: int = 1
     cpu_capability: str | None = None
+    python: str | None = None
     checkpoint_every: str | None = None
     checkpoint_dir: str | None = None
     keep: int = 3

@@ -57,6 +57,7 @@ class Record(msgspec.Struct):
         start_time: of the warm parent.
         devices: of each slot; empty if all workers are on the CPU, with any number of slots.
         variables: digest of the environment in which the warm parent was started.
+        python: the interpreter of the warm parent and its workers; "": that of the engine.
         boot: identifies the machine's last start; start times of another boot are invalid.
         workers: entries by number of the worker.
     """
@@ -72,6 +73,7 @@ class Record(msgspec.Struct):
     devices: tuple[str, ...] = ()
     variables: str = ""
     boot: str = ""
+    python: str = ""
     workers: dict[int, Entry] = {}
 
 

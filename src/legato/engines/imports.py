@@ -13,11 +13,16 @@ from legato.system.plain_files import read_plain_file
 _MAX_BYTES: Final = 16 * 2**20
 
 
-def imported_packages(program: Path) -> tuple[str, ...]:
+def imported_packages(program: Path, *, python: str | None = None) -> tuple[str, ...]:
     """Return the installed modules that a script imports, without duplicates; none if it cannot be read.
 
     Modules beside the script are left out, because they may be edited while the job runs. Installed modules of the same
     names are left out too, because the script does not import them.
+
+    Args:
+        program: the script.
+        python: the interpreter that runs it. The result then has modules that are not installed there too, which the
+            engine leaves out. None: that of this process.
     """
     try:
         tree = ast.parse(read_plain_file(program.resolve(), _MAX_BYTES))
@@ -25,7 +30,9 @@ def imported_packages(program: Path) -> tuple[str, ...]:
         # The worker will raise the same error and write it to its log.
         return ()
     packages = ((name, name.partition(".")[0]) for name in _names(tree))
-    meant = (name for name, package in packages if not _is_beside(program, package) and _is_installed(package))
+    meant = (
+        name for name, package in packages if not _is_beside(program, package) and (python or _is_installed(package))
+    )
     return tuple(dict.fromkeys(meant))
 
 

@@ -56,6 +56,7 @@ from legato.engines.cgroups import (
     prefer_as_victim,
 )
 from legato.engines.gpus import find_devices, show_only, torch_name
+from legato.engines.interpreter import check_python, variables_of_python
 from legato.engines.parent import (
     end_group,
     end_process,
@@ -126,6 +127,8 @@ class LocalEngine:
         wished: further imports, such as the program's packages, unless forking would not be safe after them.
         idle_limit_s: seconds without a driver and workers after which the warm parent ends.
         limits: limits of the job on this machine.
+        python: the interpreter of the warm parent and the workers. None: that of this process.
+        cpu_capability: the instruction set that the job asks for, which another interpreter's torch must have.
         user: the system user of the warm parent and the workers. They write into a separate folder, whose content is
             not trusted. None: the user of this process.
     """
@@ -143,6 +146,8 @@ class LocalEngine:
         wished: Sequence[str] = (),
         idle_limit_s: float = 60.0,
         limits: Limits | None = None,
+        python: str | None = None,
+        cpu_capability: str | None = None,
         user: JobUser | None = None,
     ) -> None:
         self._limits = limits or Limits()
@@ -155,6 +160,10 @@ class LocalEngine:
         self._here = str(Path.cwd())
         own = {**os.environ, **({} if user is None else user.variables())}
         self._variables = variables_of_parent(own, environment or {}, self._here, str(directory or self._here))
+        self._python = None if python is None else Path(python)
+        self._capability = cpu_capability
+        if self._python is not None:
+            self._variables = variables_of_python(self._python, self._variables)
         # Only Linux can fork safely after frameworks are loaded; on other systems, libraries fail after a fork.
         self._start: str = start if sys.platform == "linux" else "fresh"
         self._entry = entry
@@ -194,12 +203,22 @@ class LocalEngine:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`.
 
         Raises:
-            UsageError: the job needs CPU instructions that this machine does not have.
+            UsageError: the job needs CPU instructions that this machine does not have, or workers cannot run with its
+                interpreter.
         """
         check_supported(self._variables, read_processor().flags)
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
         record = self._read_record()
+        if self._python is not None and (record is None or not record.workers):
+            self._wished = await asyncio.to_thread(
+                check_python,
+                self._python,
+                self._variables,
+                capability=self._capability,
+                packages=self._wished,
+                user=self._user,
+            )
         self._open_groups(has_workers=record is not None and bool(record.workers))
         if record is not None:
             self._process = _detached.pop(record.pid, None)
@@ -393,8 +412,8 @@ class LocalEngine:
 
     def _is_like(self, record: Record) -> bool:
         """Return whether a warm parent was started for this job with this engine's settings."""
-        theirs = (record.start, record.entry, record.preload, record.variables)
-        return theirs == (self._start, self._entry, self._preload, digest(self._variables))
+        theirs = (record.start, record.entry, record.preload, record.variables, record.python)
+        return theirs == (self._start, self._entry, self._preload, digest(self._variables), str(self._python or ""))
 
     async def _start_parent(self, previous: Record | None) -> None:
         """Start a warm parent that adopts the previous one's workers."""
@@ -414,6 +433,7 @@ class LocalEngine:
             devices=self._slots.devices,
             variables=digest(self._variables),
             boot=boot_id(),
+            python=str(self._python or ""),
             workers=workers,
         )
         self._process = await asyncio.to_thread(

@@ -87,7 +87,8 @@ def start_parent(
     ):
         listener.bind(short)
         listener.listen(16)
-        command = [sys.executable, "-m", "legato.train.process.warm_parent", str(record_path), str(listener.fileno())]
+        python = record.python or sys.executable
+        command = [python, "-m", "legato.train.process.warm_parent", str(record_path), str(listener.fileno())]
         if user is None:
             _write_private(record_path, msgspec.json.encode(record))
             return subprocess.Popen(
@@ -132,18 +133,47 @@ def kill_as(user: JobUser, mark: str) -> None:
 
 def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) -> str | None:
     """Run a command as a user to its end. Returns its last line of output if it failed, else None."""
+    try:
+        code, output = run_to_end(user, command, environment, _LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {_LIMIT_S:g} s"
+    return None if code == 0 else (output.strip().splitlines() or ["it printed nothing"])[-1]
+
+
+def run_to_end(
+    user: JobUser | None, command: list[str], environment: Mapping[str, str], limit_s: float
+) -> tuple[int, str]:
+    """Run a command in the root directory to its end, as a user; None: as the user of this process.
+
+    Returns:
+        Its exit code, and the end of its output.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it did not end in time, and was killed.
+    """
     with tempfile.TemporaryFile() as output:
-        process = _start_as(_Order(user, "/", dict(environment), command), output)
+        if user is None:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=dict(environment),
+                start_new_session=True,
+            )
+        else:
+            process = _start_as(_Order(user, "/", dict(environment), command), output)
         try:
-            code = process.wait(_LIMIT_S)
+            code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             # Other processes of the user may stop it.
             process.kill()
             process.wait()
-            return f"it did not end within {_LIMIT_S:g} s"
-        output.seek(0)
-        lines = output.read(_MAX_OUTPUT_BYTES).decode(errors="replace").strip().splitlines()
-    return None if code == 0 else (lines or ["it printed nothing"])[-1]
+            raise
+        output.seek(max(output.seek(0, os.SEEK_END) - _MAX_OUTPUT_BYTES, 0))
+        return code, output.read().decode(errors="replace")
 
 
 class _Order(NamedTuple):

@@ -107,6 +107,7 @@ class JobFields(Body):
     seed: Count | None = None
     num_threads: Count | None = None
     cpu_capability: str | None = None
+    python: Annotated[str, StringConstraints(max_length=4096)] | None = None
     num_micro_batches: Count | None = None
     checkpoint_every: str | None = None
     keep: Count | None = None

@@ -14,11 +14,13 @@ from legato.control.project_records import Definition, Distributed, NewDefinitio
 from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
 from legato.control.store import check_labels, check_new_job, missing_code
-from legato.control.work import Work, check_places, check_work, find_data, read_work
+from legato.control.work import Work, check_places, check_work, choose_python, find_data, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
+from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.engines.cgroups import find_support
+from legato.engines.interpreter import find_python
 from legato.server.isolation import JobUsers, check_submitter
 from legato.server.services import Services
 
@@ -41,7 +43,13 @@ class RunChanges:
     seed: int | None = None
 
 
-def check_definition(new: NewDefinition, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
+def check_definition(
+    new: NewDefinition,
+    framework: Framework,
+    files: Collection[str] | None,
+    user: str,
+    pythons: Mapping[str, str],
+) -> NewJob:
     """Check that a training definition could be run, and return the job that its run would be.
 
     Args:
@@ -49,6 +57,7 @@ def check_definition(new: NewDefinition, framework: Framework, files: Collection
         framework: the framework that the definition names.
         files: names of the files of its code. None: it has no uploaded code.
         user: the user who creates the definition.
+        pythons: the setting ``interpreters``: name → path.
 
     Raises:
         BadField: a field has an invalid value.
@@ -69,7 +78,7 @@ def check_definition(new: NewDefinition, framework: Framework, files: Collection
             "min_nodes", "A static definition has exactly max_nodes. Leave min_nodes out, or make it elastic."
         )
     check_parameters(new.parameters)
-    return make_run(new, framework, files, user, RunChanges(priority=1))
+    return make_run(new, framework, files, user, RunChanges(priority=1), pythons=pythons)
 
 
 def make_run(
@@ -81,6 +90,7 @@ def make_run(
     *,
     queue: str = "default",
     experiment: Experiment | None = None,
+    pythons: Mapping[str, str],
 ) -> CheckedJob:
     """Return the job that is a run of a definition. Checks it without looking for its queue or its files on the nodes.
 
@@ -92,6 +102,7 @@ def make_run(
         changes: changes for this run.
         queue: the queue of the project.
         experiment: the experiment that this is a run of. None: of no experiment.
+        pythons: the setting ``interpreters``: name → path.
 
     Raises:
         UsageError: the definition cannot be run with these changes.
@@ -122,6 +133,7 @@ def make_run(
         seed=definition.seed if changes.seed is None else changes.seed,
         num_threads=definition.num_threads,
         cpu_capability=definition.cpu_capability,
+        python=choose_python(definition.python, pythons),
         checkpoint_every=definition.checkpoint_every,
         max_run_s=definition.max_run_s,
         parameters={**definition.parameters, **changes.parameters},
@@ -167,9 +179,11 @@ def check_places_here(here: Services, refusal: str, new: NewJob, owner: str) -> 
     work, where = read_work(new.spec), "the machine that runs it"
     try:
         check_submitter(here.settings, owner, refusal)
-        needs = work.directory is not None or work.data is not None
+        needs = any(place is not None for place in (work.directory, work.data, work.python))
         user = JobUsers(here.settings, here.store, here.now)(owner) if needs else None
         check_places(refusal, where, directory=work.directory, program=work.script, data=work.data, user=user)
+        if work.python is not None:
+            _check_python(refusal, work.python, user)
         _check_limits(work, here, refusal)
     except UsageError:
         # Checked only on an error, because it reads the store, and errors are rare.
@@ -209,6 +223,14 @@ def warn_of_limits(here: Services, new: NewJob) -> str | None:
     if why_not is None or not here.leads():
         return None
     return f"The job runs without its limits of memory and CPU cores: {why_not}."
+
+
+def _check_python(refusal: str, python: str, user: JobUser | None) -> None:
+    """Raise BadField if there is no such Python. The driver checks at its start whether workers can run with it."""
+    try:
+        find_python(python, user)
+    except UsageError as error:
+        raise BadField("python", f"{refusal}. {error}") from error
 
 
 def _check_limits(work: Work, here: Services, refusal: str) -> None:

@@ -73,6 +73,7 @@ class DefinitionBody(Body):
     max_nodes: Count = 1
     num_threads: Count = 1
     cpu_capability: str | None = None
+    python: Line | None = None
     parameters: Parameters = Field(default_factory=dict)
     environment: Annotated[dict[str, str], Field(max_length=_MAX_VARIABLES)] = Field(default_factory=dict)
     seed: Count | None = None

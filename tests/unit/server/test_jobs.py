@@ -34,6 +34,7 @@ ALL_FIELDS = {
     "seed": 3,
     "num_threads": 2,
     "cpu_capability": "avx2",
+    "python": "/envs/torch28/bin/python",
     "num_micro_batches": 8,
     "checkpoint_every": "10steps",
     "keep": 5,
@@ -46,7 +47,7 @@ ALL_FIELDS = {
 }
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
-    *("cpu_capability", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
+    *("cpu_capability", "python", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
     *("collective_limit_s", "memory_bytes", "num_cpus", "must_limit"),
 )
 

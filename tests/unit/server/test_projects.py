@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -502,6 +504,38 @@ def test_a_relative_data_path_is_below_the_directory_of_all_data(platform: Platf
     assert made["data"] == "pytorch-mnist"
     (job,) = platform.ask("POST", f"experiments/{made['id']}/runs").json()["items"]
     assert platform.get(f"jobs/{job['id']}/spec")["data"] == str(data)
+
+
+def test_a_definition_names_its_python_and_each_run_has_the_present_path(
+    new_platform: NewPlatform, tmp_path: Path
+) -> None:
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch(mode=0o755)
+    platform = new_platform(interpreters=(f"torch28={tmp_path / 'env'}",))
+    assert platform.get("interpreters")["items"] == [{"name": "torch28", "path": str(tmp_path / "env")}]
+    project = make(platform, "projects", **PROJECT)
+    one = define(platform, project, python="torch28")
+    assert one["python"] == "torch28"
+    experiment = make(platform, f"projects/{project['id']}/experiments", name="First", definitions=[one["id"]])
+    platform.loop.starts_drivers = True
+    platform.lead()
+    (job,) = platform.ask("POST", f"experiments/{experiment['id']}/runs").json()["items"]
+    assert platform.get(f"jobs/{job['id']}/spec")["python"] == str(tmp_path / "env")
+
+    submission = {"name": "mnist", "program": ["train.py"], "directory": str(tmp_path)}
+    (tmp_path / "train.py").touch()
+    for given, told in (
+        ("torch29", "There is no Python environment 'torch29'. .* Those are torch28"),
+        (str(tmp_path / "nowhere"), "there is no such file or folder on this machine"),
+        (str(tmp_path), "the folder has no bin/python"),
+    ):
+        problem = check_problem(platform.ask("POST", "jobs", submission | {"python": given}), 422, "invalid")
+        assert re.search(told, problem["detail"]), problem["detail"]
+        assert [error["field"] for error in problem["errors"]] == ["body.python"]
+    python.chmod(0o644)
+    problem = platform.ask("POST", "jobs", submission | {"python": "torch28"})
+    check_problem(problem, 422, "invalid", "it is not an executable file")
 
 
 def test_frameworks_are_listed(platform: Platform) -> None:

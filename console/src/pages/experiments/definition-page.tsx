@@ -136,6 +136,7 @@ function Facts({ definition }: { definition: Definition }) {
       </Fact>
       <Fact name="Distributed training">{sayNodes(definition)}</Fact>
       <Fact name="Threads per node">{definition.num_threads}</Fact>
+      <Fact name="Python environment">{definition.python ?? <None word="the server's own" />}</Fact>
       <Fact name="CPU capability">{definition.cpu_capability ?? <None word="best of each machine" />}</Fact>
       <Fact name="Environment">
         {environment.length ? <Pairs pairs={environment.map(([name, value]) => [name, value ?? "…"])} /> : <None />}

@@ -23,6 +23,7 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("seed", spec.seed, null);
   add("num_threads", spec.num_threads, 1);
   add("cpu_capability", spec.cpu_capability, null);
+  add("python", spec.python, null);
   add("num_micro_batches", spec.num_micro_batches, null);
   add("checkpoint_every", spec.checkpoint_every, null);
   add("keep", spec.keep, 3);
@@ -47,6 +48,7 @@ const SHELL_OPTIONS: readonly (readonly [string, string])[] = [
   ["max_retries", "--retries"],
   ["num_threads", "--threads"],
   ["cpu_capability", "--cpu-capability"],
+  ["python", "--python"],
   ["num_micro_batches", "--micro-batches"],
   ["checkpoint_every", "--checkpoint-every"],
   ["keep", "--keep"],

@@ -37,6 +37,7 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Priority", job.priority);
   add("Threads per worker", spec.num_threads);
   add("CPU capability", spec.cpu_capability);
+  add("Python environment", spec.python);
   add("Micro-batches per step", spec.num_micro_batches);
   add("Seed", spec.seed);
   add("Checkpoint every", spec.checkpoint_every);

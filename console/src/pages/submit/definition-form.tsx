@@ -147,6 +147,7 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           value={draft.cpuCapability}
           onValue={(cpuCapability) => onDraft({ cpuCapability })}
         />
+        <PythonField draft={draft} onDraft={onDraft} wrong={wrong.python} />
         <PairsField
           label="Environment"
           nameHint="NAME"
@@ -196,6 +197,34 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
         </details>
       </div>
     </div>
+  );
+}
+
+/** The Python environment of the workers: one that the operator has named, or a path. */
+function PythonField({ draft, onDraft, wrong }: Pick<FormProps, "draft" | "onDraft"> & { wrong: string | undefined }) {
+  const list = useId();
+  const named = useAsk(["settings", "interpreters"], "/interpreters", {}, { fresh_s: 600 });
+  const names = named.data?.items.map((one) => one.name) ?? [];
+  return (
+    <>
+      <TextField
+        label="Python environment"
+        className="input mono"
+        placeholder="the server's own"
+        spellCheck={false}
+        autoCapitalize="none"
+        list={list}
+        wrong={wrong}
+        hint={`${names.length ? `${names.join(", ")}, or the` : "The"} path of a Python executable or of a venv or conda folder on the machines.`}
+        value={draft.python}
+        onValue={(python) => onDraft({ python })}
+      />
+      <datalist id={list}>
+        {names.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
+    </>
   );
 }
 

@@ -26,6 +26,7 @@ export interface DefinitionDraft {
   maxNodes: string;
   numThreads: string;
   cpuCapability: string;
+  python: string;
   parameters: readonly Pair[];
   environment: readonly Pair[];
   seed: string;
@@ -48,6 +49,7 @@ export const EMPTY_DRAFT: DefinitionDraft = {
   maxNodes: "4",
   numThreads: "1",
   cpuCapability: "",
+  python: "",
   parameters: [],
   environment: [],
   seed: "",
@@ -73,6 +75,7 @@ export function draftOf(definition: Definition): DefinitionDraft {
     maxNodes: text(definition.max_nodes),
     numThreads: text(definition.num_threads),
     cpuCapability: definition.cpu_capability ?? "",
+    python: definition.python ?? "",
     parameters: Object.entries(definition.parameters).map(([name, value]) => ({ name, value: String(value) })),
     environment: Object.entries(definition.environment).map(([name, value]) => ({ name, value: value ?? "" })),
     seed: text(definition.seed),
@@ -171,6 +174,7 @@ export function bodyOf(draft: DefinitionDraft): DefinitionBody {
     max_nodes: max,
     num_threads: readCount(draft.numThreads) ?? 1,
     cpu_capability: draft.cpuCapability || null,
+    python: draft.python.trim() || null,
     parameters: parametersOf(draft.parameters),
     environment: Object.fromEntries(
       draft.environment.filter((pair) => pair.name.trim()).map((pair) => [pair.name.trim(), pair.value]),

@@ -31,7 +31,7 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
 def keep_settings(directory: JobDirectory, spec: JobSpec) -> JobSpec:
     """Return the spec of a job with the settings of its last run that this run does not have.
 
-    These settings are its plugin, its variables and its CPU capability.
+    These settings are its plugin, its variables, its CPU capability and its Python.
 
     Without its plugin a job of ElasticDL would have no process that hands out its tasks.
     """
@@ -44,6 +44,7 @@ def keep_settings(directory: JobDirectory, spec: JobSpec) -> JobSpec:
         guest=spec.guest or last.spec.guest,
         environment=environment,
         cpu_capability=spec.cpu_capability or last.spec.cpu_capability,
+        python=spec.python or last.spec.python,
     )
 
 
@@ -66,6 +67,7 @@ def make_resume_command(spec: JobSpec) -> tuple[str, ...]:
         ("--keep", "keep"),
         ("--threads", "num_threads"),
         ("--cpu-capability", "cpu_capability"),
+        ("--python", "python"),
         ("--heartbeat-limit", "heartbeat_limit_s"),
         ("--collective-limit", "collective_limit_s"),
         ("--memory", "memory_bytes"),

@@ -109,7 +109,9 @@ def drive(
         directory=job.directory if job is not None else None,
         start=start.value,
         limits=job.limits if job is not None else None,
-        wished=imported_packages(Path(job.directory, job.program[0])) if job is not None else (),
+        wished=imported_packages(Path(job.directory, job.program[0]), python=job.python) if job is not None else (),
+        python=job.python if job is not None else None,
+        cpu_capability=job.cpu_capability if job is not None else None,
     )
 
     async def conduct(foreground: Foreground) -> Ending:

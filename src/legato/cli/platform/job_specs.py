@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from legato.cli.platform.jobs import read_bounds
+from legato.cli.platform.options import read_python
 from legato.cli.terminal.formatting import read_duration, read_label, read_parameter, read_variable
 from legato.core.errors import UsageError
 from legato.core.limits import read_size
@@ -49,6 +50,7 @@ def read_flags(
     max_time: str | None = None,
     threads: int | None = None,
     cpu_capability: str | None = None,
+    python: str | None = None,
     micro_batches: int | None = None,
     checkpoint_every: str | None = None,
     keep: int | None = None,
@@ -80,6 +82,7 @@ def read_flags(
         "max_run_s": None if max_time is None else read_duration(max_time, "the longest time"),
         "num_threads": threads,
         "cpu_capability": cpu_capability,
+        "python": None if python is None else read_python(python),
         "num_micro_batches": micro_batches,
         "checkpoint_every": checkpoint_every,
         "keep": keep,

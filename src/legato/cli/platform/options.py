@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -150,6 +151,27 @@ ParameterOption = Annotated[
         help="Passed to the program as '--NAME VALUE'. Repeatable.",
     ),
 ]
+NodePythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="NAME|PATH",
+        help="Python of the workers: a name of the setting interpreters, or the path on the nodes of an executable or "
+        "of the folder of a venv or conda environment. [default: the server's]",
+    ),
+]
+
+
+def read_python(text: str) -> str:
+    """Return a Python as the server takes it: a name, or an absolute path.
+
+    >>> read_python("torch28"), read_python("/envs/a/")
+    ('torch28', '/envs/a')
+    """
+    is_path = "/" in text or text.startswith((".", "~"))
+    return str(Path(text).expanduser().absolute()) if is_path else text
+
+
 FrameworkOption = Annotated[
     str | None,
     typer.Option(

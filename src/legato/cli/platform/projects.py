@@ -15,6 +15,7 @@ from legato.cli.platform.options import (
     CheckpointEveryOption,
     EnvironmentOption,
     FrameworkOption,
+    NodePythonOption,
     OutputOption,
     OverwriteOption,
     ParameterOption,
@@ -25,6 +26,7 @@ from legato.cli.platform.options import (
     naming_overwrite,
     project_option,
     queue_option,
+    read_python,
 )
 from legato.cli.platform.project_options import (
     DefinitionRef,
@@ -235,6 +237,7 @@ def create_definition(
     nodes: NodesOption = None,
     threads: ThreadsOption = None,
     cpu_capability: CpuCapability = None,
+    python: NodePythonOption = None,
     parameter: ParameterOption = None,
     env: EnvironmentOption = None,
     seed: SeedOption = None,
@@ -253,6 +256,7 @@ def create_definition(
         "description": description,
         "num_threads": threads,
         "cpu_capability": cpu_capability,
+        "python": None if python is None else read_python(python),
         "parameters": dict(map(read_parameter, parameter or ())) or None,
         "environment": dict(map(read_variable, env or ())) or None,
         "seed": seed,

@@ -344,6 +344,7 @@ def _bring_wmla(settings: Settings) -> ServerPlugin:
         upload_max_unpacked_bytes=settings.upload_max_unpacked_bytes,
         upload_max_ratio=settings.upload_max_ratio,
         upload_max_files=settings.upload_max_files,
+        interpreters=tuple(settings.python_paths),
     )
     frameworks = make_frameworks(chosen.data_root)
     return ServerPlugin(

@@ -111,7 +111,7 @@ def _notice(sentence: str) -> None:
 
 
 def _train(asked: ParsedCommand) -> int:
-    from legato.compat.elasticdl.ordering import check_values, make_order
+    from legato.compat.elasticdl.ordering import check_values, make_order, name_image, with_python
 
     check_values(asked)
     if asked.text("yaml"):
@@ -120,6 +120,8 @@ def _train(asked: ParsedCommand) -> int:
     with _open_client() as client:
         _check_here(client, order)
         _check_name(client, order.name)
+        if name_image(asked):
+            order = with_python(order, asked, {one.name for one in client.interpreters()})
         job = _submit(client, order)
         for sentence in order.notices:
             _notice(sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -139,6 +139,29 @@ def check_supported(asked: ParsedCommand) -> str | None:
             "which needs no cluster either."
         )
     raise UsageError(f"The strategy '{strategy}' is not supported. {_INSTEAD}.")
+
+
+def name_image(asked: ParsedCommand) -> str:
+    """Return the flag and the image that the user wants for workers, as ``--FLAG=IMAGE``; "" if none is given."""
+    found = (f"--{flag}={asked.text(flag)}" for flag in ("worker_image", "image_name") if asked.text(flag))
+    return next(found, "")
+
+
+def with_python(order: Order, asked: ParsedCommand, interpreters: Collection[str]) -> Order:
+    """Return a submission whose workers have the Python environment that the server knows under the image's name.
+
+    Args:
+        order: the submission.
+        asked: the command.
+        interpreters: names of the Python environments of the server.
+    """
+    flag, _, image = name_image(asked).partition("=")
+    if image not in interpreters:
+        return order
+    used = msgspec.structs.replace(asked, said=asked.said - {flag.removeprefix("--")})
+    kept = [notice for notice in order.notices if notice not in describe_ignored(asked)]
+    notices = (*kept, *describe_ignored(used))
+    return msgspec.structs.replace(order, options={**order.options, "python": image}, notices=notices)
 
 
 def make_order(asked: ParsedCommand, here: Path) -> Order:

@@ -20,6 +20,7 @@ import msgspec
 from legato.compat.wmla.frameworks import Framework, find_framework
 from legato.compat.wmla.options import (
     CONNECTION,
+    ENVIRONMENTS,
     FLAGS,
     MEANINGLESS,
     OPTIONS,
@@ -64,6 +65,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         environment: the variables of ``--msd-env``.
         data_path: from ``--cs-datastore-meta``, relative to the root of all data.
         application: ``--appName``.
+        environments: names of a conda environment or an image, by their option.
+        python: the one of them that the operator has given to a Python environment.
         memory_bytes, num_cpus: limits of each worker: ``--workerMemoryLimit``, ``--workerCPULimit``.
         ignored: options without effect, in their order.
         near_misses: words that go to the program, each with the option that it resembles.
@@ -82,6 +85,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     data_path: str | None = None
     application: str | None = None
+    environments: Mapping[str, str] = {}
+    python: str | None = None
     memory_bytes: int | None = None
     num_cpus: float | None = None
     ignored: tuple[str, ...] = ()
@@ -137,6 +142,7 @@ def read_arguments(text: str) -> Submission:
         environment=_read_environment(parsed.environment),
         data_path=_read_data_path(parsed.options.get("--cs-datastore-meta"), parsed.ignored),
         application=parsed.options.get("--appName"),
+        environments={name: parsed.options[name] for name in ENVIRONMENTS if name in parsed.options},
         memory_bytes=_read_limit("--workerMemoryLimit", parsed.options, read_size),
         num_cpus=_read_limit("--workerCPULimit", parsed.options, read_cpus),
         ignored=tuple(dict.fromkeys(parsed.ignored)),

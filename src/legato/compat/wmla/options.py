@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+ENVIRONMENTS: Final = ("--conda-env-name", "--msd-image-name")
+"""Options whose value the operator may map to a Python environment; else they have no effect."""
+
 OPTIONS: Final = frozenset(
     (
         *("--exec-start", "--model-main", "--model-dir", "--ig", "--consumer", "--appName"),
         *("--cs-datastore-meta", "--numWorker", "--workerDeviceNum", "--gpuPerWorker", "--edt-options"),
         *("--msd-env", "--msd-priority", "--workerMemoryLimit", "--workerCPULimit"),
+        *ENVIRONMENTS,
     )
 )
 """Supported options. Each takes a value."""
@@ -20,16 +24,13 @@ MEANINGLESS: Final = frozenset(
         *("--workerDeviceType", "--workerMemory", "--workerGPULimit"),
         *("--workerCPU", "--driverDeviceType", "--driverDeviceNum", "--driverMemory", "--driverMemoryLimit"),
         *("--driverCPU", "--driverCPULimit", "--driverGPULimit", "--numDriver", "--numPs"),
-        *("--msd-attr", "--msd-label", "--msd-image-name", "--msd-image-pull-secret", "--msd-image-pull-policy"),
+        *("--msd-attr", "--msd-label", "--msd-image-pull-secret", "--msd-image-pull-policy"),
         *("--msd-pull-secret", "--msd-pull-policy", "--msd-task0-node-selector", "--msd-task12n-node-selector"),
         *("--msd-pending-timeout", "--msd-podaffinity-rule", "--msd-podaffinity-topology-key", "--msd-pack-id"),
         *("--msd-topology-key", "--lsf-gpu-syntax", "--sc-runasuser", "--sc-runasgroup", "--sc-fsgroup"),
-        # All jobs run in the platform's own Python environment.
-        *("--conda-env-name", "--python-version"),
+        "--python-version",
         # A job belongs to the user who submits it.
         "--submit-user",
-        # Programs read their data from the file system of the machines.
-        *("--data-source", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer"),
     )
 )
 """Options that are accepted without effect; a notice names them. Each takes a value."""
@@ -54,7 +55,16 @@ SECRET: Final = frozenset(
 )
 """Options whose values are never shown."""
 
+_FROM_FILES: Final = (
+    "Programs read their data from the file system of the machines. Put the data there, and name them with "
+    "--cs-datastore-meta type=fs,data_path=PATH."
+)
+
 REFUSED: Final[Mapping[str, str]] = {
+    "--data-source": _FROM_FILES,
+    "--cs-rmq-meta": _FROM_FILES,
+    "--cs-url-meta": _FROM_FILES,
+    "--cs-url-bearer": _FROM_FILES,
     "--user-cmd": "Name the main file instead: --model-main FILE, and its arguments after ' -- '.",
     "--pbmodel-name": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
     "--pbmodel-cmd": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",

@@ -23,6 +23,7 @@ from legato.core.job_user import JobUser
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.imports import imported_packages
+from legato.engines.interpreter import find_python
 from legato.engines.local import LocalEngine
 from legato.engines.parent import try_as
 from legato.system.decoding import decode
@@ -126,16 +127,26 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         if found.user is not None:
             places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
             await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
+    python = order.spec.python
+    if begun:
+        # Workers run with the one that was found at the beginning.
+        python = None if journal is None else journal.spec.python
+    elif python is not None:
+        python = str(await asyncio.to_thread(find_python, python, found.user))
     engine = LocalEngine(
         directory.path,
         found.devices,
         environment=order.spec.variables,
         directory=order.spec.directory,
         limits=order.spec.limits,
-        wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
+        wished=()
+        if script is None or not order.preloads
+        else imported_packages(Path(order.spec.directory, script), python=python),
+        python=python,
+        cpu_capability=order.spec.cpu_capability,
         user=found.user,
     )
-    spec = None if begun else order.spec
+    spec = None if begun else msgspec.structs.replace(order.spec, python=python)
     return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
 
 

@@ -140,7 +140,16 @@ def _make(
         raise missing_code(definition.code)
     files = None if definition.code is None else here.code.names.list(definition.code)
     placed = msgspec.structs.replace(experiment, data=find_data(experiment.data, here.settings.wmla_data_path))
-    new = make_run(definition, framework, files, asker.name, changes, queue=queue, experiment=placed)
+    new = make_run(
+        definition,
+        framework,
+        files,
+        asker.name,
+        changes,
+        queue=queue,
+        experiment=placed,
+        pythons=here.settings.python_paths,
+    )
     check_places_here(here, f"Cannot run training definition '{definition.name}'", new, asker.name)
     return new
 

@@ -16,7 +16,7 @@ from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob,
 from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import check_may_add, check_new_job, check_sha256, missing_code
-from legato.control.work import Work, check_most_workers, check_resize, check_work, find_data, read_work
+from legato.control.work import Work, check_most_workers, check_resize, check_work, choose_python, find_data, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
@@ -344,9 +344,13 @@ def _make_checked(
 ) -> CheckedJob:
     """Return the job of a submission. Checks it without looking for its queue or its files on the nodes."""
     new = check_new_job(make_job(fields, default_priority=here.settings.default_priority, base=base))
-    if isinstance(new.spec.get("data"), str):
-        data = find_data(new.spec["data"], here.settings.wmla_data_path)
-        new = msgspec.structs.replace(new, spec={**new.spec, "data": data})
+    places = {
+        "data": find_data(new.spec.get("data"), here.settings.wmla_data_path),
+        "python": choose_python(new.spec.get("python"), here.settings.python_paths),
+    }
+    new = msgspec.structs.replace(
+        new, spec={**new.spec, **{name: place for name, place in places.items() if place is not None}}
+    )
     if framework is None:
         if new.code is not None:
             check_sha256(new.code)

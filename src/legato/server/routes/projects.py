@@ -60,6 +60,13 @@ def list_frameworks(frameworks: Frameworks, asker: CurrentUser) -> Response:  # 
     return Answer(Listed(tuple(offered)))
 
 
+@router.get("/interpreters", **responses(Listed[projects.Interpreter]))
+def list_interpreters(here: Here, asker: CurrentUser) -> Response:  # noqa: ARG001 -- a user must be logged in
+    """List the Python environments that jobs and training definitions may name."""
+    found = (projects.Interpreter(name, path) for name, path in here.settings.python_paths.items())
+    return Answer(Listed(tuple(found)))
+
+
 # ---------------------------------------------------------------- projects
 
 
@@ -125,7 +132,7 @@ def create_definition(
     files = find_files(body.code, here, asker)
     framework, notice = frameworks.choose(body.framework, _read_imports(body, here, files))
     new = msgspec.structs.replace(body.as_record(), framework=framework.name)
-    run = check_definition(new, framework, files, asker.name)
+    run = check_definition(new, framework, files, asker.name, here.settings.python_paths)
     check_places_here(here, f"Cannot make training definition '{new.name}'", run, asker.name)
     made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     shown = _as_seen(made, asker) if notice is None else ShownDefinition(**_fields_of(made), notice=notice)
@@ -182,7 +189,9 @@ def _make_planned(definition: str, here: Services, asker: Asker, frameworks: Off
     framework = frameworks.find_again(found.framework, found.name)
     files = None if found.code is None else here.code.names.list(found.code)
     changes = RunChanges(priority=here.settings.default_priority)
-    new = make_run(found, framework, files, asker.name, changes, queue=project.queue)
+    new = make_run(
+        found, framework, files, asker.name, changes, queue=project.queue, pythons=here.settings.python_paths
+    )
     check_queue(here.store, new.queue, asker)
     return new
 

@@ -218,21 +218,16 @@ def test_unusable_arguments_are_reported(text: str, told: str) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    text = (
-        "--exec-start PyTorch --msd-env KEY=hunter2  --cs-url-bearer hunter2 --msd-env=TOKEN=hunter2 "
-        "--model-main 'a b.py' -- --password p"
-    )
+    text = "--exec-start PyTorch --msd-env KEY=hunter2  --msd-env=TOKEN=hunter2 --model-main 'a b.py' -- --password p"
     shown = hide_secrets(text)
     assert "hunter2" not in shown
-    assert shown == (
-        "--exec-start PyTorch --msd-env KEY=*** --cs-url-bearer *** --msd-env=TOKEN=*** "
-        '--model-main "a b.py" -- --password p'
-    )
+    assert shown == ('--exec-start PyTorch --msd-env KEY=*** --msd-env=TOKEN=*** --model-main "a b.py" -- --password p')
     assert read_arguments(shown).main == "a b.py"
     elsewhere = (
-        """--data-source '[{"secret_access_key": "hunter2"}]' --cs-rmq-meta amqp://me:hunter2@host --cs-url-meta u"""
+        """--data-source '[{"secret_access_key": "hunter2"}]' --cs-rmq-meta amqp://me:hunter2@host --cs-url-meta u """
+        "--cs-url-bearer x"
     )
-    assert hide_secrets(elsewhere) == "--data-source *** --cs-rmq-meta *** --cs-url-meta ***"
+    assert hide_secrets(elsewhere) == "--data-source *** --cs-rmq-meta *** --cs-url-meta *** --cs-url-bearer ***"
     assert hide_secrets(N03) == N03
     assert hide_secrets("--msd-env A='x") == ""
 

@@ -67,6 +67,7 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
         upload_max_unpacked_bytes: maximum size of all files of an upload.
         upload_max_ratio: maximum number of unpacked bytes per packed byte.
         upload_max_files: maximum number of files and folders in an upload.
+        interpreters: names of the Python environments that jobs may have.
     """
 
     data_root: str
@@ -74,6 +75,7 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
     upload_max_unpacked_bytes: int
     upload_max_ratio: float
     upload_max_files: int
+    interpreters: tuple[str, ...] = ()
 
 
 def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
@@ -90,7 +92,7 @@ def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
         ratio=settings.upload_max_ratio,
         num_files=settings.upload_max_files,
     )
-    submitter = Submitter(settings.data_root, limits)
+    submitter = Submitter(settings.data_root, limits, settings.interpreters)
     version = legato.__version__
 
     async def without_user(request: Request) -> Platform:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any, Final, cast
 
@@ -18,6 +18,7 @@ from starlette.requests import Request
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
 from legato.compat.wmla.names import SUBMITTED_CODE
+from legato.compat.wmla.options import REFUSED
 from legato.compat.wmla.rest.bundles import Limits, Sent, hash_content, repack
 from legato.compat.wmla.rest.groups import check_group
 from legato.compat.wmla.rest.platform import Job, Platform
@@ -44,10 +45,12 @@ class Submitter:
     Args:
         data_root: the directory of all data on the machines.
         limits: of an upload.
+        interpreters: names of Python environments, which a submission may name as a conda environment or an image.
     """
 
-    def __init__(self, data_root: str, limits: Limits) -> None:
+    def __init__(self, data_root: str, limits: Limits, interpreters: Collection[str] = ()) -> None:
         self._data_root = data_root
+        self._interpreters = frozenset(interpreters)
         self._limits = limits
         self._arrivals = Arrivals("submissions")
 
@@ -65,7 +68,8 @@ class Submitter:
             form = await _read_form(request, self._limits)
             try:
                 text, extra = _find_arguments(request, form)
-                submission = _with_hardware(read_arguments(text), extra)
+                _check_sources(extra)
+                submission = self._find_interpreter(_with_hardware(read_arguments(text), extra))
                 group = request.query_params.get("sigName") or None
                 if group is not None:
                     submission = msgspec.structs.replace(submission, group=group, group_kind="Instance group name")
@@ -92,6 +96,14 @@ class Submitter:
             notice = write_notice(submission, extra, main, missing_data=data)
             wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
         return await _add_warning(platform, await platform.ask("POST", "jobs", json=wanted), notice)
+
+    def _find_interpreter(self, submission: Submission) -> Submission:
+        """Return the submission with the first environment that the operator has named; the others are ignored."""
+        known = next((name for name in submission.environments.values() if name in self._interpreters), None)
+        ignored = [option for option, name in submission.environments.items() if name != known]
+        return msgspec.structs.replace(
+            submission, python=known, ignored=tuple(dict.fromkeys((*submission.ignored, *ignored)))
+        )
 
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
         """Upload the code, unless the platform has it; return its SHA-256 and the launcher's first argument."""
@@ -141,6 +153,8 @@ class Submitter:
             wanted |= {**given, "must_limit": False}
         if submission.priority is not None:
             wanted["priority"] = submission.priority
+        if submission.python is not None:
+            wanted["python"] = submission.python
         return wanted
 
     def _find_data(self, submission: Submission) -> PurePosixPath:
@@ -299,6 +313,15 @@ async def _read(file: IO[bytes]) -> AsyncIterator[bytes]:
 _MAX_LENGTH: Final = 1000
 _REQUESTS: Final = frozenset({"--workerMemory", "--workerCPU"})
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _check_sources(extra: Mapping[str, Any]) -> None:
+    """Raise UsageError if the JSON object of the form names data that are not files on the machines."""
+    sources = extra.get("dataSource")
+    for source in sources if isinstance(sources, list) else ():
+        kind = source.get("type") if isinstance(source, dict) else None
+        if kind not in (None, "fs"):
+            raise UsageError(f"Data of type '{str(kind)[:100]}' are not supported. {REFUSED['--data-source']}")
 
 
 def write_notice(

@@ -146,6 +146,7 @@ VARIABLES = {
 }
 
 _CONTAINER = "Legato does not use containers; the program runs in the server's own Python"
+_NAMED = "a Python environment, if the operator has given it this name; else no effect"
 _AMOUNT = "Legato does not divide memory and cores among workers"
 _DRIVER = "the driver of a job needs no slot"
 _PLACE = "the scheduler chooses the slots; queues limit the slots of users"
@@ -170,13 +171,8 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--msd-env": ("K=V", "environment variable of the program; may be repeated", ""),
     "--msd-priority": ("INT", "priority, from 1; a higher number is a higher priority", ""),
     "--submit-user": ("NAME", "", "a job belongs to the user who is logged on"),
-    "--conda-env-name": ("NAME", "", _CONTAINER),
+    "--conda-env-name": ("NAME", _NAMED, ""),
     "--python-version": ("VERSION", "", _CONTAINER),
-    "--data-source": (
-        "JSON",
-        "",
-        "programs read data on the server's machines; name the data with --cs-datastore-meta",
-    ),
     "--workerDeviceType": ("cpu|gpu", "", "a worker runs on the device of its slot"),
     "--workerCPU": ("N", "", _AMOUNT),
     "--workerMemory": ("SIZE", "", _AMOUNT),
@@ -194,12 +190,9 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--driverMemoryLimit": ("SIZE", "", _DRIVER),
     "--exclusive": ("", "", "a slot always belongs to one worker at a time"),
     "--no-check-certificate": ("", "", "certificates are checked only if DLICMD_CA_FILE is set"),
-    "--cs-rmq-meta": ("TEXT", "", "Legato has no message queue for data"),
-    "--cs-url-meta": ("TEXT", "", "the program must fetch data from addresses itself"),
-    "--cs-url-bearer": ("TOKEN", "", "the program must fetch data from addresses itself"),
     "--msd-attr": ("K=V", "", _PLACE),
     "--msd-label": ("K=V", "", _PLACE),
-    "--msd-image-name": ("NAME", "", _CONTAINER),
+    "--msd-image-name": ("NAME", _NAMED, ""),
     "--msd-image-pull-secret": ("NAME", "", _CONTAINER),
     "--msd-image-pull-policy": ("NAME", "", _CONTAINER),
     "--msd-pull-secret": ("NAME", "", _CONTAINER),
@@ -216,7 +209,15 @@ SUBMIT: dict[str, tuple[str, str, str]] = {
     "--sc-runasgroup": ("ID", "", _USER),
     "--sc-fsgroup": ("ID", "", _USER),
 }
+_FROM_FILES = (
+    "programs read data on the server's machines; name the data with --cs-datastore-meta type=fs,data_path=PATH"
+)
+
 REFUSED_OPTIONS = {
+    "--data-source": _FROM_FILES,
+    "--cs-rmq-meta": _FROM_FILES,
+    "--cs-url-meta": _FROM_FILES,
+    "--cs-url-bearer": _FROM_FILES,
     "--user-cmd": "name the program with --model-main FILE, and its arguments after ' -- '",
     "--pbmodel-name": "Legato has no prebuilt models; upload your program with --model-main FILE --model-dir DIR",
     "--pbmodel-cmd": "Legato has no prebuilt models; upload your program with --model-main FILE --model-dir DIR",

@@ -702,3 +702,28 @@ def test_a_submission_that_goes_silent_is_given_up(console: Console, monkeypatch
     with contextlib.closing(stall(console, "ben")) as opened:
         told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
     assert told.startswith("HTTP/1.1 408") and "Error 408: The client sent no byte for 0.05 s." in told
+
+
+def test_an_environment_has_the_python_that_the_operator_gave_its_name(new_console: NewConsole, tmp_path: Path) -> None:
+    console = new_console(interpreters=(f"dlipy3={tmp_path}",))
+    sent = [("mnist.modelDir.tar", MODEL)]
+    found = console.send(MNIST.replace("--numWorker", "--conda-env-name dlipy3 --numWorker"), sent)
+    assert spec(console, found.json())["python"] == str(tmp_path)
+    assert "--conda-env-name" not in found.headers.get("x-wmla-notice", "")
+    other = console.send(MNIST.replace("--numWorker", "--msd-image-name powerai --numWorker"), sent)
+    assert spec(console, other.json())["python"] is None
+    assert "without effect here: --msd-image-name" in other.headers["x-wmla-notice"]
+
+
+@pytest.mark.parametrize("option", ["--data-source []", "--cs-rmq-meta amqp://host", "--cs-url-meta https://host/x"])
+def test_data_that_are_no_files_of_the_machines_are_refused(shared: Console, option: str) -> None:
+    answer = shared.send(MNIST.replace("--numWorker", f"{option} --numWorker"), [("mnist.modelDir.tar", MODEL)])
+    assert answer.status_code == 400
+    assert "Programs read their data from the file system of the machines" in answer.text
+
+
+def test_a_data_source_of_another_type_is_refused(shared: Console) -> None:
+    data = json.dumps({"args": MNIST, "dataSource": [{"type": "connection_asset"}]})
+    answer = shared.send(None, [("mnist.modelDir.tar", MODEL)], data={"data": data})
+    assert answer.status_code == 400
+    assert "Data of type 'connection_asset' are not supported" in answer.text
