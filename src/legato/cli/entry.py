@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import typer
 import typer.main
 
+from legato.cli.plain_values import read_plainly
+
 
 class Entry(NamedTuple):
     """A command.
@@ -57,7 +59,9 @@ def load_command(module: str, name: str) -> Any:
         if group.info.name == name:
             app.add_typer(group)
     group_of_one: Any = typer.main.get_command(app)
-    return group_of_one.commands[name]
+    command = group_of_one.commands[name]
+    read_plainly(command)
+    return command
 
 
 def make_group(name: str, example: str) -> typer.Typer:

@@ -29,6 +29,7 @@ from legato.cli.options import (
     StartOption,
     Threads,
 )
+from legato.cli.plain_values import read_plainly
 from legato.cli.platform.connecting import close_lines, describe_jobs_without_server
 from legato.core.errors import LegatoError, UsageError
 from legato.core.invalid_values import describe_value
@@ -124,6 +125,11 @@ _OTHER_WAYS = {
 
 class _Commands(typer.core.TyperGroup):
     """Loads a command when it is called; turns errors into one line on stderr and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Only now: typer adds its options for completion last.
+        read_plainly(self)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *(name for names in MODULES.values() for name in names)]

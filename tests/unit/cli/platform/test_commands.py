@@ -1070,6 +1070,24 @@ def test_commands_load_no_more_than_they_need() -> None:
     assert not {*HEAVY, "httpx"} & loaded_by(everything)
 
 
+def test_plain_options_are_read_without_pydantic(call: Call, platform: Platform, tmp_path: Path) -> None:
+    program = "import contextlib, sys; from legato.cli import main; sys.argv = ['legato', {}]\n"
+    program += "with contextlib.suppress(SystemExit): main.main()\nprint('pydantic' in sys.modules)"
+    environment = {**os.environ, "LEGATO_HOME": str(tmp_path), "HOME": str(tmp_path)}
+
+    def run(*words: str) -> tuple[str, str]:
+        command = [sys.executable, "-c", program.format(", ".join(map(repr, words)))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout, done.stderr
+
+    loads, refused = run("ps", "--limit", "7", "--server", "nowhere")
+    assert loads == "False\n"
+    assert "nowhere" in refused
+    platform.add_job(1)
+    assert call("ps", "--limit", "x")[2] == "legato: Cannot read the limit 'x'. Write a whole number, such as 100.\n"
+    assert call("ps", "--limit", "1")[0] == 0
+
+
 def test_the_list_of_commands_loads_none_of_them(call: Call) -> None:
     listing = "import contextlib, io, sys; from legato.cli import main; sys.argv = ['legato', '--help']\n"
     listing += "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main.main()"
