@@ -10,7 +10,7 @@ from tests.unit.train.ranks import run_ranks, run_threads
 from torch import nn
 from torch.distributed import HashStore
 
-from legato.core.span import max_pending
+from legato.core.span import max_pending, num_merges
 from legato.core.view import Member, View
 from legato.train.membership import groups
 from legato.train.membership.connection import make_exchange
@@ -32,7 +32,7 @@ def sum_up(exchange: Exchange, group: Group, bucket: Bucket) -> torch.Tensor:
         drawn = torch.Generator().manual_seed(micro_batch)
         shapes = [parameter.shape for parameter in bucket.parameters]
         gradients = [torch.randn(shape, generator=drawn, dtype=bucket.dtype) * 10.0**micro_batch for shape in shapes]
-        local.add(span.start, micro_batch, [gradient.to(bucket.device) for gradient in gradients], 1.0)
+        local.add(num_merges(span.start, micro_batch), [gradient.to(bucket.device) for gradient in gradients], 1.0)
     exchange.reduce(bucket, local.blocks, assignment, announced=False)
     exchange.settle()
     return torch.cat(list(exchange.result(bucket))).cpu()
@@ -40,13 +40,13 @@ def sum_up(exchange: Exchange, group: Group, bucket: Bucket) -> torch.Tensor:
 
 def sum_on_the_cpu(dtype: torch.dtype) -> torch.Tensor:
     (bucket,) = make_buckets(list(nn.Linear(50, 20, dtype=dtype).parameters()))
-    (total,) = run_ranks(1, lambda group: sum_up(make_exchange(group, [bucket], NUM_MICRO_BATCHES), group, bucket))
-    return total
+    found = run_ranks(2, lambda group: sum_up(make_exchange(group, [bucket], NUM_MICRO_BATCHES), group, bucket))
+    return found[0]
 
 
 def test_sums_through_the_host_have_the_bits_of_the_cpu(device: str) -> None:
     for dtype in DTYPES:
-        for num_ranks in (1, 2, 3):
+        for num_ranks in (2, 3):
             check_sums_through_the_host(device, num_ranks, dtype)
 
 
@@ -55,9 +55,9 @@ def check_sums_through_the_host(device: str, num_ranks: int, dtype: torch.dtype)
 
     def play(group: Group) -> torch.Tensor:
         exchange = make_exchange(group, [bucket], NUM_MICRO_BATCHES)
-        if device == "cpu" and group.size > 1:
+        if device == "cpu":
             exchange = HostExchange([bucket], max_pending(NUM_MICRO_BATCHES, group.size, group.rank), exchange)
-        assert isinstance(exchange, HostExchange) == (group.size > 1)
+        assert isinstance(exchange, HostExchange)
         return sum_up(exchange, group, bucket)
 
     want = sum_on_the_cpu(dtype)
