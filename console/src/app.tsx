@@ -96,7 +96,16 @@ function Page() {
   }, [title, present]);
   if (present) return null;
   if (!found?.names)
-    return <Empty icon="search" title="Page not found" action={<Link to="/jobs">Show all jobs</Link>} />;
+    return (
+      <div className="page">
+        <div className="page-head">
+          <h1>Page not found</h1>
+        </div>
+        <Empty icon="search" title="There is no page at this address" action={<Link to="/jobs">Show all jobs</Link>}>
+          Check the address, or start from the list of jobs.
+        </Empty>
+      </div>
+    );
   const { page: Found } = found.route;
   return <Found names={found.names} />;
 }

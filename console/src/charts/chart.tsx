@@ -87,7 +87,7 @@ export function Chart(props: ChartProps) {
       width: element.clientWidth || 600,
       height,
       legend: { show: false },
-      padding: [10, 10, 2, 0],
+      padding: [10, 22, 2, 0],
       cursor: {
         sync: { key: group, scales: ["x", null] },
         drag: { x: true, y: false, setScale: false },
@@ -286,7 +286,7 @@ function showTip(chart: uPlot, tip: HTMLDivElement | null, marks: readonly Mark[
   if (!near) return;
   tip.textContent = `${near.word} at ${formatTime(near.time)}: ${near.reason}`;
   const at = chart.valToPos(placeOf(near, kind) ?? 0, "x") + chart.over.offsetLeft;
-  const width = Math.min(320, chart.width - 16);
+  const width = Math.min(420, chart.width - 16);
   tip.style.maxWidth = `${width}px`;
   tip.style.left = `${Math.max(8, Math.min(at + 10, chart.width - width - 8))}px`;
 }

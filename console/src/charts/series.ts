@@ -115,7 +115,7 @@ export function findThroughput(
       if (values.length) {
         times.push(((steps.time[place - 1] as number) + time) / 2);
         values.push(null);
-        at.push(steps.step[place - 1] as number);
+        at.push(((steps.step[place - 1] as number) + (steps.step[place] as number)) / 2);
       }
     }
     if (gap || time < begin) {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { countOf, formatBytes, formatCount, formatShare, formatShort, formatValue } from "./numbers";
+import { countOf, formatBytes, formatCount, formatOrdinal, formatShare, formatShort, formatValue } from "./numbers";
 import { formatAgo, formatDuration, formatSince, formatTime } from "./time";
 
 describe("formatDuration", () => {
@@ -88,4 +88,10 @@ it("short values fit into a narrow column", () => {
   expect([0.000_38, 0.0412, 1.234, 0, -0.0038, null, Number.NaN].map(formatShort)).toEqual([
     ...["3.8e-4", "0.0412", "1.23", "0", "−3.8e-3", "–", "not a number"],
   ]);
+});
+
+it("places in an order have their endings", () => {
+  expect([1, 2, 3, 4, 11, 12, 13, 21, 36, 103, 112].map(formatOrdinal)).toEqual(
+    "1st 2nd 3rd 4th 11th 12th 13th 21st 36th 103rd 112th".split(" "),
+  );
 });

@@ -59,3 +59,10 @@ export function formatShare(share: number | null | undefined): string {
 export function countOf(num: number, one: string, many = `${one}s`): string {
   return `${formatCount(num)} ${num === 1 ? one : many}`;
 }
+
+/** Return a place in an order: `1st`, `12th`, `23rd`. */
+export function formatOrdinal(place: number): string {
+  const isTeen = place % 100 > 10 && place % 100 < 14;
+  const ending = isTeen ? "th" : (["th", "st", "nd", "rd"][place % 10] ?? "th");
+  return `${formatCount(place)}${ending}`;
+}

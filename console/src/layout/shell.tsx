@@ -29,6 +29,13 @@ export function Shell({ children }: { children: ReactNode }) {
       <button type="button" className="button skip" onClick={() => main.current?.focus()}>
         Skip to the content
       </button>
+      <button
+        type="button"
+        className="button skip"
+        onClick={() => (findTableStop(main.current) ?? main.current)?.focus()}
+      >
+        Skip to the table
+      </button>
       <TopBar />
       <div>
         <AwayBar />
@@ -39,6 +46,11 @@ export function Shell({ children }: { children: ReactNode }) {
       </main>
     </div>
   );
+}
+
+/** Return the row of the page's first table at which the tabulator stops. */
+function findTableStop(main: HTMLElement | null): HTMLElement | null {
+  return main?.querySelector<HTMLElement>('table tbody tr[tabindex="0"]') ?? null;
 }
 
 function TopBar() {

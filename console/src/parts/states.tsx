@@ -2,6 +2,7 @@
 
 import type { ReactNode } from "react";
 import { Problem, sayProblem } from "@/api/problems";
+import { Link } from "@/router/router";
 import { Button } from "./button";
 import { PagesReplaced } from "./fetched";
 import { Icon, type IconName } from "./icon";
@@ -49,7 +50,7 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
   if (error instanceof Problem && error.status === 403) return <NoPermission>{error.message}</NoPermission>;
   if (error instanceof Problem && error.status === 404) {
     return (
-      <State icon="search" title="Not found">
+      <State icon="search" title="Not found" action={<Link to="/jobs">Show all jobs</Link>}>
         {error.message}
       </State>
     );

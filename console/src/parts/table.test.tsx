@@ -132,6 +132,24 @@ describe("Table", () => {
   });
 });
 
+it("the head is one stop of the tabulator; arrows move between its columns", () => {
+  render(<Table label="Jobs" rows={[]} columns={COLUMNS} keyOf={keyOf} />);
+  const [name, size] = screen.getAllByRole("button") as [HTMLElement, HTMLElement];
+  const stops = () => [name, size].map((head) => head.tabIndex);
+  expect(stops()).toEqual([0, -1]);
+  name.focus();
+  for (const [key, head] of [
+    ["ArrowRight", size],
+    ["ArrowRight", size],
+    ["Home", name],
+    ["End", size],
+  ] as const) {
+    fireEvent.keyDown(document.activeElement as Element, { key });
+    expect(document.activeElement).toBe(head);
+  }
+  expect(stops()).toEqual([-1, 0]);
+});
+
 it("columns are hidden before others get less than their wanted width, except for the last", () => {
   const columns = [
     { name: "name", width: 100, wants: 200 },

@@ -101,6 +101,9 @@ export function Table<R>(props: TableProps<R>) {
       choose(key, !chosen?.has(key));
     } else rowKeys.move(event, key);
   };
+  const [headStop, setHeadStop] = useState<string | null>(null);
+  const sortable = columns.filter((column) => column.sortBy);
+  const stop = sortable.find((column) => column.name === headStop) ?? sortable[0];
   const acts = useRef({ open, choose, press, focus: rowKeys.onFocus });
   acts.current = { open, choose, press, focus: rowKeys.onFocus };
   const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
@@ -125,7 +128,7 @@ export function Table<R>(props: TableProps<R>) {
           ))}
         </colgroup>
         <thead>
-          <tr>
+          <tr onKeyDown={moveInHead}>
             {onChoose && (
               <th className="table-choice">
                 <input
@@ -140,7 +143,14 @@ export function Table<R>(props: TableProps<R>) {
               </th>
             )}
             {columns.map((column) => (
-              <Heading key={column.name} column={column} sort={sort ?? null} onSort={setSort} />
+              <Heading
+                key={column.name}
+                column={column}
+                sort={sort ?? null}
+                onSort={setSort}
+                isStop={column === stop}
+                onFocus={() => setHeadStop(column.name)}
+              />
             ))}
           </tr>
         </thead>
@@ -237,9 +247,22 @@ interface HeadingProps<R> {
   column: Column<R>;
   sort: Sort | null;
   onSort: (sort: Sort | null) => void;
+  /** The tabulator stops at this head; arrows go on to the others. */
+  isStop: boolean;
+  onFocus: () => void;
 }
 
-function Heading<R>({ column, sort, onSort }: HeadingProps<R>) {
+/** Move between the heads of columns that sort. */
+function moveInHead(event: KeyboardEvent<HTMLElement>): void {
+  const heads = [...event.currentTarget.querySelectorAll<HTMLElement>(".table-sort")];
+  const at = heads.indexOf(event.target as HTMLElement);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: heads.length - 1 }[event.key];
+  if (at < 0 || to === undefined) return;
+  event.preventDefault();
+  heads[Math.min(Math.max(to, 0), heads.length - 1)]?.focus();
+}
+
+function Heading<R>({ column, sort, onSort, isStop, onFocus }: HeadingProps<R>) {
   const isSorted = sort?.by === column.name;
   // Up, then down, then as it was.
   const next = !isSorted ? { by: column.name, isUp: true } : sort.isUp ? { by: column.name, isUp: false } : null;
@@ -250,7 +273,13 @@ function Heading<R>({ column, sort, onSort }: HeadingProps<R>) {
       {...(isSorted ? { "aria-sort": sort.isUp ? "ascending" : "descending" } : {})}
     >
       {column.sortBy ? (
-        <button type="button" className="table-sort" onClick={() => onSort(next)}>
+        <button
+          type="button"
+          className="table-sort"
+          tabIndex={isStop ? 0 : -1}
+          onFocus={onFocus}
+          onClick={() => onSort(next)}
+        >
           {column.title}
           {isSorted && <Icon name={sort.isUp ? "arrowUp" : "arrowDown"} size={11} />}
         </button>

@@ -111,7 +111,8 @@ it("slot-hours include slots that are still held", () => {
 });
 
 it("a line through the points of others has gaps, so that each of them is visible", () => {
-  const line = (...values: number[]) => ({ times: [1, 2], values });
+  const line = (...values: number[]) => ({ times: [1, 2, 3].slice(0, values.length), values });
+  expect(countCovered([line(4, 3, 2), line(4, 3)]), "also where one of them ends earlier").toEqual([0, 1]);
   expect(countCovered([line(4, 3), line(4, 2), line(4, 3), line(4, 3), { times: [], values: [] }])).toEqual([
     0, 0, 1, 2, 0,
   ]);

@@ -26,11 +26,14 @@ export function countCovered(lines: readonly Line[]): number[] {
   return lines.map((line, place) => lines.slice(0, place).filter((other) => isSame(line, other)).length);
 }
 
+/** Return whether two lines go through the same points, as far as the shorter one goes. */
 function isSame(one: Line, other: Line): boolean {
+  const shorter = one.times.length < other.times.length ? one : other;
   return (
-    one.times.length > 0 &&
-    one.times.length === other.times.length &&
-    one.times.every((time, place) => time === other.times[place] && one.values[place] === other.values[place])
+    shorter.times.length > 0 &&
+    shorter.times.every(
+      (_, place) => one.times[place] === other.times[place] && one.values[place] === other.values[place],
+    )
   );
 }
 

@@ -14,6 +14,7 @@ import {
   findMarks,
   findThroughput,
   findWorkers,
+  type Line,
   type LineWithSteps,
   type Mark,
   placeAt,
@@ -129,7 +130,7 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
       <Chart
         {...common}
         title={each.name}
-        lastNote={` logged at step ${formatCount(each.step.at(-1) ?? 0)}`}
+        lastNote={` at step ${formatCount(each.step.at(-1) ?? 0)}`}
         isLog={isLog && each.value.every((value) => value === null || value > 0)}
         lines={drawSmoothed(each.name, place(breakAtGaps(drawOverTime(each), isOverSteps ? [] : idle)), weight, colour)}
       />
@@ -177,7 +178,14 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
             lastNote=", recent average"
             unit=" steps/s"
             fromZero
-            lines={[{ ...place(throughput), label: "Throughput", colour, isFilled: true }]}
+            lines={[
+              {
+                ...(isOverSteps ? dropGaps(place(throughput)) : throughput),
+                label: "Throughput",
+                colour,
+                isFilled: true,
+              },
+            ]}
           />
         </div>
         <div className="card charts-card">
@@ -229,6 +237,12 @@ function findRange(metrics: JobMetrics, events: readonly TrainingEvent[]): Range
   const last = Math.max(metrics.steps.time.at(-1) ?? 0, events.at(-1)?.time ?? 0);
   const from = Number.isFinite(first) ? first : last - 1;
   return [from, Math.max(last, from + 1)];
+}
+
+/** No step lies in a gap of time, so a line over steps goes on. */
+function dropGaps({ times, values }: Line): Line {
+  const kept = times.flatMap((time, at) => (values[at] === null ? [] : [[time, values[at] as number] as const]));
+  return { times: kept.map(([time]) => time), values: kept.map(([, value]) => value) };
 }
 
 function findStepRange({ steps, series }: JobMetrics): Range {

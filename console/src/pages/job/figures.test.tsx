@@ -54,3 +54,8 @@ it("a reason is shown once", () => {
     `Its workers train. ${share}.`,
   );
 });
+
+it("the epoch is a place in order; its number in the program is in the hint", () => {
+  show(makeJob({ progress: makeProgress({ epoch: 36 }) }));
+  expect(screen.getByText(/37th epoch/).title).toContain("this is epoch 36");
+});

@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
-import { formatCount, formatShare, formatValue } from "@/format/numbers";
+import { formatCount, formatOrdinal, formatShare, formatValue } from "@/format/numbers";
 import { formatDuration } from "@/format/time";
 import {
   mayHavePaused,
@@ -46,7 +46,11 @@ export function Figures({ job }: { job: Job }) {
         <small>
           {share !== null && steps}
           {left !== null && ` · about ${formatDuration(left)} left`}
-          {progress?.epoch !== null && progress?.epoch !== undefined && ` · epoch ${progress.epoch + 1}`}
+          {progress?.epoch !== null && progress?.epoch !== undefined && (
+            <span title={`The first epoch is 0 in run.epochs: there, this is epoch ${progress.epoch}`}>
+              {` · ${formatOrdinal(progress.epoch + 1)} epoch`}
+            </span>
+          )}
         </small>
       </Figure>
       <Figure name={isOver ? "Peak slots" : "Slots"}>

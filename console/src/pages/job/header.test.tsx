@@ -32,3 +32,11 @@ it("an exact job has no such warning", () => {
   show(makeJob());
   expect(screen.queryByText(/not exact/i)).toBeNull();
 });
+
+it("labels of WMLA's interface are folded away, other labels are shown", () => {
+  show(makeJob({ labels: { team: "vision", "wmla.id": "1", "wmla.state": "2" } }));
+  expect(screen.getByRole("link", { name: "team=vision" }).closest("details")).toBeNull();
+  const folded = screen.getByText("2 WMLA labels").closest("details");
+  expect(folded?.open).toBe(false);
+  expect(folded?.querySelectorAll("a")).toHaveLength(2);
+});

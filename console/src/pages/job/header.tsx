@@ -3,6 +3,7 @@
 import { useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
+import { countOf } from "@/format/numbers";
 import { formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
@@ -29,6 +30,7 @@ export function JobHeader({ job }: { job: Job }) {
   const isOver = ENDED.has(job.stage);
   const close = () => setAsking(null);
   const inexact = sayInexact(job);
+  const labels = Object.entries(job.labels);
   return (
     <header className="job-head">
       <div className="job-title">
@@ -56,12 +58,14 @@ export function JobHeader({ job }: { job: Job }) {
             <span>queue {job.queue}</span>
             <Belongs job={job} />
             {job.attempt > 1 && <span>attempt {job.attempt}</span>}
-            {Object.entries(job.labels).map(([name, value]) => (
-              <Link key={name} to="/jobs" query={{ label: `${name}=${value}` }} className="chip">
-                {name}={value}
-              </Link>
-            ))}
+            <LabelChips labels={labels.filter(([name]) => !isOfPlatform(name))} />
           </p>
+          {labels.some(([name]) => isOfPlatform(name)) && (
+            <details className="small job-labels">
+              <summary>{countOf(labels.filter(([name]) => isOfPlatform(name)).length, "WMLA label")}</summary>
+              <LabelChips labels={labels.filter(([name]) => isOfPlatform(name))} />
+            </details>
+          )}
         </div>
         <div className="row row-wrap job-actions">
           {may && !isOver && (
@@ -140,6 +144,19 @@ export function JobHeader({ job }: { job: Job }) {
       {asking === "clone" && <Clone job={job} onClose={close} />}
     </header>
   );
+}
+
+/** Legato's interface for WMLA keeps in labels what WMLA's answers contain; few users look for it. */
+function isOfPlatform(label: string): boolean {
+  return label === "wmla" || label.startsWith("wmla.");
+}
+
+function LabelChips({ labels }: { labels: readonly (readonly [string, string])[] }) {
+  return labels.map(([name, value]) => (
+    <Link key={name} to="/jobs" query={{ label: `${name}=${value}` }} className="chip">
+      {name}={value}
+    </Link>
+  ));
 }
 
 /** The project and the experiment of a job, for those who see them. */

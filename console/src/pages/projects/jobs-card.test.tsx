@@ -24,3 +24,15 @@ it("jobs are sorted by runtime, not by their start", async () => {
   fireEvent.click(screen.getByRole("button", { name: "Runtime" }));
   expect(names()).toEqual(["long", "middle", "short"]);
 });
+
+it("a job that has ended shows the slots that it might have, not 0", async () => {
+  const items = [makeJob({ name: "over", stage: "succeeded", num_slots: 0, min_workers: 1, max_workers: 4 })];
+  vi.stubGlobal("fetch", async () => Response.json({ items, after: null }));
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <JobsCard of={{ project: "p-1" }} hint="" />
+    </QueryClientProvider>,
+  );
+  await screen.findByText("1–4");
+  expect(screen.queryByText("0 of 4")).toBeNull();
+});

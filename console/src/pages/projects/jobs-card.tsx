@@ -4,14 +4,14 @@ import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatValue } from "@/format/numbers";
-import { secondsRun, tellReason } from "@/jobs/facts";
+import { saySlots, secondsRun, tellReason } from "@/jobs/facts";
 import { RunTime } from "@/pages/job-list/columns";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago } from "@/parts/now";
 import { SlotBar } from "@/parts/slots";
-import { StageBadge } from "@/parts/stage";
+import { ENDED, StageBadge } from "@/parts/stage";
 import { Answered, Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link } from "@/router/router";
@@ -54,14 +54,18 @@ const COLUMNS: Column<Job>[] = [
     width: 150,
     leaves: 3,
     sortBy: (job) => job.num_slots,
-    show: (job) => (
-      <span className="row">
-        <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
-        <span className="number quiet">
-          {job.num_slots} of {job.max_workers}
+    // A job that has ended has no slots: the numbers that it might have say more.
+    show: (job) =>
+      ENDED.has(job.stage) ? (
+        <span className="number quiet">{saySlots(job)}</span>
+      ) : (
+        <span className="row">
+          <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
+          <span className="number quiet">
+            {job.num_slots} of {job.max_workers}
+          </span>
         </span>
-      </span>
-    ),
+      ),
   },
   {
     name: "loss",

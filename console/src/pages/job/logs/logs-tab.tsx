@@ -3,7 +3,7 @@
 import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
-import { formatCount } from "@/format/numbers";
+import { countOf, formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { Icon } from "@/parts/icon";
@@ -181,7 +181,11 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
           <Button isSmall look="plain" icon="cross" aria-label="Clear the selected time" onClick={() => setAt(null)} />
         </div>
       )}
-      {!stream.isWhole && <Note tone="warn">Showing the last 8 MB. Download the full log.</Note>}
+      {!stream.isWhole && (
+        <Note tone="warn">
+          Showing only the newest lines of these large logs. Download the full log to see the others.
+        </Note>
+      )}
       {stream.isBroken && <Note tone="warn">Connection to the logs lost; reconnecting…</Note>}
       {book.lines.length === 0 ? (
         <NothingWritten job={job} isOver={stream.isOver} />
@@ -202,12 +206,18 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
         />
       )}
       <div className="logs-foot quiet small number">
-        {formatCount(numbers.length)} of {formatCount(book.countLines(shownLogs))} lines
+        {sayCount(numbers.length, book.countLines(shownLogs), stream.isWhole && book.numGone === 0)}
         {book.numGone > 0 && ` · ${formatCount(book.numGone)} older lines only in the download`}
         {!stream.isOver && !stream.isBroken && " · live"}
       </div>
     </div>
   );
+}
+
+/** Return how many lines are shown; of logs of which only the end is here, their whole number is not known. */
+export function sayCount(num: number, numRead: number, isWhole: boolean): string {
+  const all = isWhole ? countOf(numRead, "line") : `the newest ${countOf(numRead, "line")}`;
+  return num === numRead && !isWhole ? `The newest ${countOf(numRead, "line")}` : `${formatCount(num)} of ${all}`;
 }
 
 function NothingWritten({ job, isOver }: { job: Job; isOver: boolean }) {

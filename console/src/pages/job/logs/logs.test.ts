@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { findLevel, readAnsi, stripAnsi } from "./ansi";
 import { countBytes, FilteredLines, LogBook, type LogFilter, MAX_LINE_CHARS, MAX_LINES } from "./log-book";
+import { sayCount } from "./logs-tab";
 
 describe("readAnsi", () => {
   it("HTML stays text", () => {
@@ -173,4 +174,13 @@ it("only lines of the shown logs are counted", () => {
   book.add("worker-0", "b\nc\n");
   expect(book.countLines(new Set(["worker-0"]))).toBe(2);
   expect(book.countLines(new Set(["worker-0", "driver", "worker-7"]))).toBe(3);
+});
+
+it.each([
+  [3, 10, true, "3 of 10 lines"],
+  [10, 10, true, "10 of 10 lines"],
+  [8306, 8306, false, "The newest 8 306 lines"],
+  [3, 8306, false, "3 of the newest 8 306 lines"],
+])("the count of lines of %d of %d (whole: %s) says what is known", (num, numRead, isWhole, told) => {
+  expect(sayCount(num, numRead, isWhole).replaceAll("\u202f", " ").replaceAll("\u00a0", " ")).toBe(told);
 });
