@@ -419,7 +419,7 @@ class StepReducer:
             pieces = [
                 seen[index] if index in seen else self.buffers.read([index], first=micro_batch == 0) for index in strays
             ]
-            total.add(self.span.start, micro_batch, torch.cat(pieces))
+            total.add(self.span.start, micro_batch, torch.cat(pieces).to("cpu"))
         return total.blocks
 
     def _keep(self, tail: _Tail, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
@@ -483,7 +483,7 @@ class StepReducer:
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]
-        tail = torch.cat([torch.tensor(self._tail.head, dtype=torch.float64), self._tail.moving])
+        tail = torch.cat([torch.tensor(self._tail.head, dtype=torch.float64), self._tail.moving.to("cpu")])
         return [tail, self._extra, *wholes]
 
 
