@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,11 @@ class Numbers:
     def next(self) -> int:
         """The number after the highest one, 0 if there is none."""
         return 0 if self.top is None else self.top + 1
+
+    @property
+    def complete_to(self) -> int:
+        """The highest number below which none is missing, 0 if there is none."""
+        return min(self.missing) - 1 if self.missing else self.top or 0
 
     def add(self, number: int) -> bool:
         """Add a number and return whether it is new. The first one sets where counting starts."""
@@ -110,7 +116,7 @@ class Records:
         losses = (line.get("step") for line in _read_lines(self._directory.losses_file))
         for step in sorted(step for steps in losses if isinstance(steps, list) for step in steps):
             self._losses.add(step)
-        self.num_metrics, self.losses_to_step = self._indices.next, self._losses.top or 0
+        self.num_metrics, self.losses_to_step = self._indices.next, self._losses.complete_to
 
     # ------------------------------------------------------------ what happened
 
@@ -177,6 +183,9 @@ class Records:
 
     def _note_losses(self, losses: Sequence[StepLoss]) -> None:
         new = [each for each in losses if self._losses.add(each.step)]
+        # What a worker leaves out between two steps is no longer in its memory.
+        for one, other in pairwise(losses):
+            self._losses.missing.difference_update(range(one.step + 1, other.step))
         if new:
             now = self._now()
             line = {
@@ -216,7 +225,7 @@ class Records:
         if self._writing is not None:
             await asyncio.shield(self._writing)
         batch, self._waiting = self._waiting, []
-        num_metrics, losses_to_step = self._indices.next, self._losses.top or 0
+        num_metrics, losses_to_step = self._indices.next, self._losses.complete_to
         if batch:
             # Shielded, because cancellation happens at the end of the job, and its last lines must be written.
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._append, batch)

@@ -79,8 +79,10 @@ def test_the_loss_of_each_step_is_recorded_once_with_the_time_of_its_commit(tmp_
         # A worker that joined after step 4 knows the losses of its own steps only, and reports first.
         records.note_progress(0, report(1, 2))
         records.note_progress(1, report(5))
+        await records.flush()
+        assert records.losses_to_step == 2, "the other worker must not forget the losses that it has not sent yet"
         records.note_progress(0, report(2, 3, 4, 5))
-        assert records.losses_to_step == 0
+        assert records.losses_to_step == 2
         await records.flush()
         assert records.losses_to_step == 5
 
@@ -96,6 +98,11 @@ def test_the_loss_of_each_step_is_recorded_once_with_the_time_of_its_commit(tmp_
     later.note_progress(0, report(4, 5, 6))
     asyncio.run(later.flush())
     assert json.loads(directory.losses_file.read_text().splitlines()[-1])["step"] == [6]
+
+    # A worker had no room for the losses of steps 8 and 10.
+    later.note_progress(0, report(7, 9, 11))
+    asyncio.run(later.flush())
+    assert later.losses_to_step == 11
 
 
 def test_a_report_of_the_phase_commits_nothing_and_repeats_nothing(tmp_path: Path) -> None:
