@@ -86,10 +86,9 @@ def describe_jobs_without_server(error: LegatoError) -> str:
     from legato.driver.journal import list_platform_jobs
 
     is_here = all(is_loopback(line.server.url) for line in _lines)
-    if not is_here or not isinstance(error, Unavailable | Unauthenticated):
+    is_refused = isinstance(error, Unauthenticated) and _lines
+    if not is_here or is_refused or not isinstance(error, Unavailable | Unauthenticated) or find_local() is not None:
         return ""
-    if isinstance(error, Unauthenticated) and (_lines or find_local() is not None):
-        return ""  # a server runs, and refuses the user
     jobs = list_platform_jobs()
     running = [job for job in jobs if job.is_locked()]
     if not running:

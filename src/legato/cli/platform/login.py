@@ -76,15 +76,21 @@ def login(
         token = None
         me = Client.on(open_line(local)).me()
     elif user is not None:
-        password = read_secret("password") if password_stdin else ask_secret("Password", "--password-stdin")
+        if password_stdin:
+            password = read_secret("password")
+        else:
+            _check_reachable(where)
+            password = ask_secret("Password", "--password-stdin")
         device = known.devices.get(f"{user}@{where}")
         made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token(), device=device)
         token, token_id = made.secret, made.token.id
         known = known.with_device(user, where, made.device)
     else:
-        given = (
-            read_secret("token") if token_stdin else ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
-        )
+        if token_stdin:
+            given = read_secret("token")
+        else:
+            _check_reachable(where)
+            given = ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
         token = check_token(given)
     if token is not None:
         me = Client.on(open_line(Server(url=where, token=token))).me()
@@ -169,6 +175,14 @@ CONFIG_ENTRIES: Final = (
     Entry("servers", servers, "legato config servers", short="List the platforms you are logged in to."),
     Entry("use", use, "legato config use prod", short="Choose the current platform."),
 )
+
+
+def _check_reachable(url: str) -> None:
+    """Raise LegatoError if no server answers, before the user types a secret in vain."""
+    from legato.client.client import Client
+    from legato.client.servers import Server
+
+    Client.on(open_line(Server(url=url))).version()
 
 
 def _find_url(said: str | None, known: KnownServers) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.unit.cli.conftest import Call
 from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
 
 from legato.cli import main
-from legato.cli.platform import attach, completion
+from legato.cli.platform import attach, completion, login
 from legato.client import servers
 from legato.client.servers import Server, find_file, read_known
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
@@ -971,6 +972,16 @@ def test_a_server_that_cannot_be_reached_is_reported_soon(platform: Platform, ca
     assert (code, out) == (1, "")
     assert err.startswith(f"legato: Cannot reach the server at {URL}: Connection refused.")
     assert platform.time.now <= 2
+
+
+@pytest.mark.parametrize("options", [("--user", "ann"), ()], ids=["password", "token"])
+def test_a_log_in_asks_for_no_secret_if_the_server_is_away(
+    platform: Platform, call: Call, options: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "ask_secret", lambda *_: pytest.fail("it asks"))
+    platform.refuse_connection(1000)
+    code, out, err = call("login", "https://other.test", *options)
+    assert (code, out) == (1, "") and err.startswith("legato: Cannot reach the server at https://other.test")
 
 
 def test_no_server_is_known(platform: Platform, call: Call) -> None:
