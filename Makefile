@@ -125,10 +125,11 @@ clean:
 # Created again only if one of these files has changed. torch is installed first and by its exact version: with a range, pip would install
 # the newest build with all of CUDA.
 $(READY): pyproject.toml constraints.txt
+	@echo "Installing PyTorch, Legato and its tools into .venv, about 2 GB without CUDA. This takes some minutes."
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
 	touch $@
 
 # tf_keras requires the package with CUDA; it works with the one for the CPU too, so install it without dependencies.

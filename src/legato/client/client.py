@@ -129,7 +129,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             UsageError: the job cannot be submitted; the message says what to change.
         """
         prepared = prepare(program, arguments, options, code=code, directory=directory)
-        if prepared.script is not None:
+        if prepared.script is not None and options.get("python") is None:
             self._check_syntax(program, prepared.script)
         if prepared.packed is not None:
             self.upload(prepared.packed, before_upload)

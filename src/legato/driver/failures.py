@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Final
 
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
@@ -111,6 +112,9 @@ def note_taken_up(job: JobFacts, by: int) -> None:
         job.workers[by].works = True
 
 
+_KILLED: Final = "killed by SIGKILL"
+
+
 def describe_exit(exit_code: int, reason: str = "") -> str:
     """Describe how a process ended; ``reason``: what ended it, if the engine knows.
 
@@ -146,4 +150,6 @@ def _count_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool 
     else:
         if not is_explained and job.best_step > 0 and job.spec.checkpoint_every is None and job.saved_step is None:
             reason += "; the job has no checkpoint_every, so it starts at step 0 when all its workers are lost"
-        fail(job, f"{reason}. See the workers' logs")
+        # The kernel names no cause to a process that may not read its counters, as in most containers.
+        hint = ". The machine or its container may be out of memory: use a smaller micro-batch or fewer workers"
+        fail(job, f"{reason}{hint if how == _KILLED else ''}. See the workers' logs")

@@ -25,6 +25,7 @@ from legato.client.jobs import Job
 from legato.client.lists import Listing
 from legato.client.packing import pack
 from legato.core.errors import Conflict, KeyReused, NotFound, ServerError, Unavailable, UsageError
+from legato.system.scripts import PYTHON
 
 
 @pytest.fixture
@@ -184,6 +185,8 @@ def test_a_script_with_a_syntax_error_is_not_sent(
     for python in ("3.99", None):
         platform.python = python
         client.submit("train.py", code=".", **options)  # only the server's Python knows
+    platform.python = PYTHON
+    client.submit("train.py", code=".", python="/opt/python3.99/bin/python", **options)
 
 
 def test_the_home_of_a_platform_is_not_sent(client: Client, platform: Platform, project: Path) -> None:

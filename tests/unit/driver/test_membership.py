@@ -560,15 +560,17 @@ def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often()
     assert job_of(world).wanted == {0}, "given up; the other one trains on"
 
 
-def test_a_crash_loop_ends() -> None:
+@pytest.mark.parametrize(("exit_code", "told"), [(-11, "SIGSEGV"), (-9, "SIGKILL")])
+def test_a_crash_loop_ends(exit_code: int, told: str) -> None:
     world = make_world(num_workers=1)
     for _ in range(6):
         assert not world.ends
-        world.die(max(world.bodies), -11)
+        world.die(max(world.bodies), exit_code)
         world.deliver_engine()
     assert world.ends[0].outcome == "failed"
     assert "lost 6 workers in a row" in world.ends[0].reason
-    assert "SIGSEGV" in world.ends[0].reason
+    assert told in world.ends[0].reason
+    assert ("out of memory" in world.ends[0].reason) is (told == "SIGKILL")
 
 
 def finish(world: World, number: int, exit_code: int = 0) -> None:
