@@ -881,6 +881,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/pool/waiting": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Waiting
+         * @description List the jobs that wait for slots, in the order in which the policy considers them.
+         */
+        get: operations["list_waiting"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/queues/plan": {
         parameters: {
             query?: never;
@@ -3165,6 +3185,28 @@ export interface components {
             held: number;
             borrowed: number | null;
             wanted: number;
+        };
+        /**
+         * Listed[WaitingJob]
+         * @description A complete list.
+         */
+        Listed_WaitingJob_: {
+            items: components["schemas"]["WaitingJob"][];
+        };
+        /**
+         * WaitingJob
+         * @description A job that waits for its first slots, or for slots again.
+         *
+         *         Args:
+         *             position: of the job among the waiting jobs of its queue, from 1, in the order in which the policy considers
+         *                 them. A later job starts first if it needs fewer slots.
+         *             num_waiting: number of waiting jobs of its queue.
+         */
+        WaitingJob: {
+            job: string;
+            queue: string;
+            position: number;
+            num_waiting: number;
         };
         /**
          * QueuesPlan
@@ -9209,6 +9251,89 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_QueuePart_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_waiting: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_WaitingJob_"];
                 };
             };
             /** @description The request cannot be read */

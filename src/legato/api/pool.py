@@ -117,6 +117,21 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int
 
 
+class WaitingJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits for its first slots, or for slots again.
+
+    Args:
+        position: of the job among the waiting jobs of its queue, from 1, in the order in which the policy considers
+            them. A later job starts first if it needs fewer slots.
+        num_waiting: number of waiting jobs of its queue.
+    """
+
+    job: str
+    queue: str
+    position: int
+    num_waiting: int
+
+
 class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would happen with other settings of queues. ``shares``: those of all queues after the change."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from legato.api.jobs import Allocation, Event
 from legato.api.lists import Page
 from legato.api.people import Version
-from legato.api.pool import Node, Pool, Queue, QueueShare, QueuesPlan, Slot, SlotMove, Timeline, Usage
+from legato.api.pool import Node, Pool, Queue, QueueShare, QueuesPlan, Slot, SlotMove, Timeline, Usage, WaitingJob
 from legato.client.connection import Line
 from legato.client.lists import Listing
 from legato.client.paths import name_path
@@ -90,6 +90,10 @@ class PoolCalls:
     def shares(self) -> Listing[QueueShare]:
         """Return the share of each queue: fair share, and slots that it holds, borrows and wants."""
         return Listing(self._line.ask(Page[QueueShare], "GET", "/pool/shares").items)
+
+    def waiting(self) -> Listing[WaitingJob]:
+        """Return the jobs that wait for slots, each with its position in its queue."""
+        return Listing(self._line.ask(Page[WaitingJob], "GET", "/pool/waiting").items)
 
     def plan_queues(self, queues: Sequence[Mapping[str, Any]]) -> QueuesPlan:
         """Return the effect of a change of queues, without changing them. For admins.

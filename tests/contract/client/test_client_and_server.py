@@ -337,6 +337,7 @@ def test_people(admin: Client, ann: Client, platform: Platform) -> None:
     assert ann.revoke_token(token.id).revoked_at == NOW
     assert {one.name for one in ann.tokens()} == {"test", "ci", "usual"}
     assert [share.queue for share in ann.shares()] == ["default"]
+    assert all(one.position <= one.num_waiting for one in ann.waiting())
     planned = admin.plan_queues([{"name": "night", "weight": 5.0}])
     assert planned.effects == () and {share.weight for share in planned.shares} == {1.0, 5.0}
     link = ann.link_to_console()

@@ -38,6 +38,21 @@ def test_shares(platform: Platform, two: dict[str, str]) -> None:
     assert platform.get("pool/shares", who="ben")["items"] == [default, night]
 
 
+def test_waiting_jobs_have_their_position_in_their_queue(platform: Platform, two: dict[str, str]) -> None:
+    later = platform.submit(name="later", max_workers=4, min_workers=4, directory=str(platform.home))
+    sooner = platform.submit(name="sooner", max_workers=1, priority=9000, directory=str(platform.home))
+    other = platform.submit("ben", name="other", max_workers=1, priority=8000, directory=str(platform.home))
+
+    def positions(who: str) -> set[tuple[str, str, int, int]]:
+        found = platform.get("pool/waiting", who=who)["items"]
+        return {(one["job"], one["queue"], one["position"], one["num_waiting"]) for one in found}
+
+    default = {(sooner, "default", 1, 3), (other, "default", 2, 3), (later, "default", 3, 3)}
+    night = {(two["bens"], "night", 1, 1)}
+    assert positions("eye") == positions("ben") == default | night
+    assert positions("ann") == default, "ann is no member of the other"
+
+
 def test_policies_without_weights(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(policy="fifo")
     platform.lead()

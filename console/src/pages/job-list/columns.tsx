@@ -13,6 +13,7 @@ import {
   shareDone,
   tellReason,
 } from "@/jobs/facts";
+import { type Positions, reasonToWait } from "@/jobs/waiting";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago, useNow } from "@/parts/now";
 import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
@@ -27,6 +28,34 @@ export interface JobsTell {
   lines: ReadonlyMap<string, StepLine>;
   numSlots: number;
   projects: ReadonlyMap<string, string>;
+  /** Positions of waiting jobs in their queues, by job. */
+  positions: Positions;
+  /** Reasons that are shown once above the table. */
+  common: ReadonlyMap<string, number>;
+}
+
+/** Return the columns of a narrow screen: one with all that matters, and the menu. */
+export function makeNarrowColumns(tell: JobsTell, menu: (job: Job) => React.ReactNode): Column<Job>[] {
+  const whole: Column<Job> = {
+    name: "name",
+    title: "Job",
+    width: 200,
+    grows: 1,
+    show: (job) => (
+      <div className="jobs-narrow">
+        <Name job={job} />
+        <div className="row row-wrap jobs-narrow-row">
+          <StageBadge stage={job.stage} />
+          <span className="small number">{saySlots(job)} slots</span>
+          {job.progress?.loss != null && <span className="small number">loss {formatShort(job.progress.loss)}</span>}
+        </div>
+        <Reason job={job} tell={tell} />
+      </div>
+    ),
+    sortBy: (job) => job.name,
+  };
+  const title = <span className="only-heard">Actions</span>;
+  return [whole, { name: "menu", title, width: 58, isEnd: true, show: menu }];
 }
 
 /** Return the columns; those with a higher `leaves` go first where there is no room. */
@@ -65,7 +94,7 @@ export function makeColumns(tell: JobsTell, menu: (job: Job) => React.ReactNode)
       width: 118,
       wants: 190,
       grows: 4,
-      show: (job) => <State job={job} />,
+      show: (job) => <State job={job} tell={tell} />,
       sortBy: (job) => job.stage,
     },
     {
@@ -154,15 +183,29 @@ function Name({ job }: { job: Job }) {
   );
 }
 
-function State({ job }: { job: Job }) {
-  const isDecided = job.stage === "running" || job.stage === "queued";
+function State({ job, tell }: { job: Job; tell: JobsTell }) {
   return (
     <div>
       <StageBadge stage={job.stage} />
       {sayInexact(job) !== null && <span className="chip tone-warn">not exact</span>}
-      <div className="quiet small cut jobs-reason" title={tellReason(job)}>
-        {tellReason(job, (isDecided && job.decided_reason) || job.reason)}
-      </div>
+      <Reason job={job} tell={tell} />
+    </div>
+  );
+}
+
+/** Why a job is as it is. Of a waiting one first its position, and alone where its reason stands above the table. */
+function Reason({ job, tell }: { job: Job; tell: JobsTell }) {
+  const isDecided = job.stage === "running" || job.stage === "queued";
+  const position = job.stage === "queued" ? tell.positions.get(job.id) : undefined;
+  const isCommon = tell.common.has(reasonToWait(job) ?? "");
+  const reason = tellReason(job, (isDecided && job.decided_reason) || job.reason);
+  const told = [
+    ...(position === undefined ? [] : [`${position} in queue ${job.queue}`]),
+    ...(isCommon ? [] : [reason]),
+  ];
+  return (
+    <div className="quiet small cut jobs-reason" title={isDecided ? reason : tellReason(job)}>
+      {told.join(" · ") || "see above"}
     </div>
   );
 }

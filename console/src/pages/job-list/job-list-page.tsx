@@ -1,12 +1,13 @@
 /** All jobs that the user may see: one table, live, with filters in the address and changes of several at once. */
 
-import { useMemo, useState } from "react";
+import { useMemo, useState, useSyncExternalStore } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job, Timeline } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo } from "@/jobs/facts";
+import { findCommonReasons, usePositions } from "@/jobs/waiting";
 import { startedFirst } from "@/pages/pool/pool-data";
 import { Button } from "@/parts/button";
 import { keepApart } from "@/parts/colour";
@@ -18,7 +19,7 @@ import { Empty, ErrorState, Loading } from "@/parts/states";
 import { type Sort, Table } from "@/parts/table";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
-import { makeColumns, SPARK_S } from "./columns";
+import { makeColumns, makeNarrowColumns, SPARK_S } from "./columns";
 import { FILTER_NAMES, readFilter } from "./filter";
 import { FilterBar } from "./filter-bar";
 import { useProjectNames } from "./project-names";
@@ -28,6 +29,9 @@ import { useJobs } from "./use-jobs";
 const ROW_HEIGHT = 52;
 const SPARK_POINTS = 60;
 const SPARK_STEP_S = 300;
+/** On a phone, a row has a name of two lines, its state and its reason. */
+const NARROW = "(max-width: 640px)";
+const NARROW_ROW_HEIGHT = 118;
 const NO_IDS: ReadonlySet<string> = new Set();
 type Asking = { what: "stop" | "priority"; jobs: readonly Job[] };
 
@@ -53,6 +57,9 @@ export default function JobListPage() {
     { keepsLast: true },
   );
   const lines = useMemo(() => readLines(held.data), [held.data]);
+  const positions = usePositions(listed.jobs.some((job) => job.stage === "queued"));
+  const common = useMemo(() => findCommonReasons(listed.jobs), [listed.jobs]);
+  const isNarrow = useNarrow();
   const [chosen, setChosen] = useState<ReadonlySet<string>>(NO_IDS);
   const [asking, setAsking] = useState<Asking | null>(null);
   const [sortText, setSortText] = useQueryValue("sort");
@@ -98,8 +105,12 @@ export default function JobListPage() {
   };
   // biome-ignore lint/correctness/useExhaustiveDependencies: the menu is the same for the same session
   const columns = useMemo(
-    () => makeColumns({ lines, numSlots: pool.data?.num_slots ?? 1, projects }, menuOf),
-    [lines, pool.data?.num_slots, projects, session],
+    () =>
+      (isNarrow ? makeNarrowColumns : makeColumns)(
+        { lines, numSlots: pool.data?.num_slots ?? 1, projects, positions, common },
+        menuOf,
+      ),
+    [lines, pool.data?.num_slots, projects, session, positions, common, isNarrow],
   );
   const chosenJobs = listed.jobs.filter((job) => chosen.has(job.id));
 
@@ -111,6 +122,15 @@ export default function JobListPage() {
       </div>
       <div className="card jobs-card">
         <FilterBar filter={filter} projects={projects} jobs={listed.jobs} />
+        {common.size > 0 && (
+          <ul className="jobs-common small" aria-label="Why jobs wait">
+            {[...common].map(([reason, num]) => (
+              <li key={reason}>
+                <strong className="number">{countOf(num, "queued job")}</strong>: {reason}
+              </li>
+            ))}
+          </ul>
+        )}
         {listed.error ? (
           <ErrorState error={listed.error} retry={listed.retry} what="the jobs" />
         ) : listed.isPending ? (
@@ -121,7 +141,7 @@ export default function JobListPage() {
             rows={listed.jobs}
             columns={columns}
             keyOf={keyOf}
-            rowHeight={ROW_HEIGHT}
+            rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
             onOpen={(job) => go(`/jobs/${job.id}`)}
             chosen={chosen}
             onChoose={setChosen}
@@ -144,6 +164,17 @@ export default function JobListPage() {
       {asking?.what === "stop" && <StopDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
       {asking?.what === "priority" && <PriorityDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
     </div>
+  );
+}
+
+function useNarrow(): boolean {
+  return useSyncExternalStore(
+    (onChange) => {
+      const query = window.matchMedia(NARROW);
+      query.addEventListener("change", onChange);
+      return () => query.removeEventListener("change", onChange);
+    },
+    () => window.matchMedia(NARROW).matches,
   );
 }
 

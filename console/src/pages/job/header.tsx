@@ -8,6 +8,7 @@ import { formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo, sayInexact } from "@/jobs/facts";
+import { usePositions } from "@/jobs/waiting";
 import { useProjectNames } from "@/pages/job-list/project-names";
 import { Button, CopyButton } from "@/parts/button";
 import { Swatch } from "@/parts/colour";
@@ -30,6 +31,7 @@ export function JobHeader({ job }: { job: Job }) {
   const isOver = ENDED.has(job.stage);
   const close = () => setAsking(null);
   const inexact = sayInexact(job);
+  const position = usePositions(job.stage === "queued").get(job.id);
   const labels = Object.entries(job.labels);
   return (
     <header className="job-head">
@@ -126,7 +128,10 @@ export function JobHeader({ job }: { job: Job }) {
           </Link>
         </Note>
       ) : (
-        <p className="job-reason">{sayReason(job)}</p>
+        <p className="job-reason">
+          {sayReason(job)}
+          {position && ` Position ${position} in queue ${job.queue}.`}
+        </p>
       )}
       {inexact !== null && (
         <Note tone="warn">

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -10,11 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.api import API, pool
-from legato.api.pool import QueueShare
+from legato.api.pool import QueueShare, WaitingJob
 from legato.control.records import Queue
 from legato.control.roles import check_is_admin
 from legato.control.store import check_queue_numbers
 from legato.core.errors import UsageError
+from legato.policy.claims import sort_snapshot
 from legato.policy.queue_shares import share_queues
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Snapshot
@@ -46,6 +48,21 @@ async def list_shares(here: Here, asker: CurrentUser) -> Response:
     parts = await here.pool_views.get("shares", here.feed.last, describe)
     seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
+
+
+@router.get("/pool/waiting", **responses(Listed[WaitingJob]))
+async def list_waiting(here: Here, asker: CurrentUser) -> Response:
+    """List the jobs that wait for slots, in the order in which the policy considers them."""
+    snapshot = await here.snapshot()
+
+    def describe() -> tuple[WaitingJob, ...]:
+        return _number_waiting(snapshot, make_rules(here.settings))
+
+    # Positions count all jobs; each asker gets those of the jobs that it may see.
+    waiting = await here.pool_views.get("waiting", here.feed.last, describe)
+    jobs = {one.job for one in waiting}
+    seen = await run_in_threadpool(here.store.jobs.which_visible, jobs, asker.sees_only)
+    return Answer(Listed(tuple(one for one in waiting if one.job in seen)))
 
 
 @router.post("/queues/plan", **responses(QueuesPlan, errors=(413, 415)))
@@ -99,3 +116,15 @@ def _summarize(effects: Iterable[Effect]) -> str:
         return "no job would have more or fewer slots"
     more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     return f"in the end {', '.join(changes[:3])}{more}"
+
+
+def _number_waiting(snapshot: Snapshot, rules: Rules) -> tuple[WaitingJob, ...]:
+    claims = sort_snapshot(snapshot, rules).claims
+    waiting = [claim.job for claim in claims if not claim.slots and not claim.lost]
+    totals, numbers = Counter(job.queue for job in waiting), Counter[str]()
+    found = []
+    for job in waiting:
+        numbers[job.queue] += 1
+        position, num_waiting = numbers[job.queue], totals[job.queue]
+        found.append(WaitingJob(job=job.id, queue=job.queue, position=position, num_waiting=num_waiting))
+    return tuple(found)
