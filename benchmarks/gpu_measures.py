@@ -22,7 +22,7 @@ from benchmarks.figures import plain
 from benchmarks.jobs import PROGRAMS, BenchmarkError, run_job, scratch
 from benchmarks.parts import note_fact
 
-_LIMIT_S: Final = 90.0
+_LIMIT_S: Final = 280.0  # a part has a shorter limit on a GPU
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,16 @@ class Machine:
         if self.device == "cpu":
             return "on the CPU"
         return "a GPU each" if num_workers <= self.num_gpus else f"sharing {self.num_gpus} GPU"
+
+    def amount(self, num_blocks: int, num_steps: int) -> dict[str, int]:
+        """Return how much to measure with all workers; less where the exchange takes long: through the host."""
+        if self.device == "cpu":
+            return {"blocks": 3, "steps_per_block": 3}
+        return (
+            {"blocks": num_blocks, "steps_per_block": num_steps}
+            if self.num_gpus > 1
+            else {"blocks": 4, "steps_per_block": 5}
+        )
 
     def choose(self, large: str, small: str) -> str:
         """Return a model: for a GPU, or for a rehearsal on the CPU."""
@@ -92,7 +102,7 @@ def measure_ddp(machine: Machine, large: str, small: str, **extra: Any) -> None:
         "workers": num_workers,
         "reduction": "exact",
         "micro_batches_per_worker": 1,
-        **({"blocks": 3, "steps_per_block": 3} if machine.device == "cpu" else {"blocks": 8, "steps_per_block": 20}),
+        **machine.amount(8, 20),
         "backend": "nccl" if has_nccl else "gloo",
         **extra,
     }
@@ -115,7 +125,7 @@ def measure_overlap(machine: Machine, large: str, small: str, **extra: Any) -> N
         "model": machine.choose(large, small),
         "workers": machine.num_workers,
         "micro_batches_per_worker": 2,
-        **({"blocks": 3, "steps_per_block": 2} if machine.device == "cpu" else {"blocks": 6, "steps_per_block": 15}),
+        **machine.amount(6, 15),
         **extra,
     }
     ranks = _run_ranks("gpu_overlap", case, machine)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Final
 
-from benchmarks.gpu import run_target
+from benchmarks.gpu import limit_of_part, run_target
 from benchmarks.jobs import ROOT, BenchmarkError
 from benchmarks.parts import Part
-
-_TEST_LIMIT_S: Final = 110.0
 
 
 def make_parts(device: str) -> list[Part]:
@@ -27,7 +24,9 @@ def make_parts(device: str) -> list[Part]:
     names = [line for line in listed.stdout.splitlines() if "::" in line and not line.startswith(" ")]
     if listed.returncode or not names:
         raise BenchmarkError(f"The tests cannot be listed:\n{listed.stdout}{listed.stderr}")
-    return [Part(name.partition("tests/gpu/")[2], (*command, str(ROOT / name)), _TEST_LIMIT_S) for name in names]
+    return [
+        Part(name.partition("tests/gpu/")[2], (*command, str(ROOT / name)), limit_of_part(device)) for name in names
+    ]
 
 
 if __name__ == "__main__":

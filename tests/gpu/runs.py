@@ -16,7 +16,7 @@ from benchmarks.jobs import ROOT, BenchmarkError, Conduct, run_job_of
 from benchmarks.parts import note_fact
 
 TRAIN: Final = Path(__file__).parent / "programs" / "train.py"
-_LIMIT_S: Final = 240.0
+_LIMIT_S: Final = 280.0  # a part has a shorter limit on a GPU
 
 
 @dataclass

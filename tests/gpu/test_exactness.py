@@ -26,12 +26,13 @@ def test_a_second_run_gives_the_same_weights(bench: Bench) -> None:
 
 
 def test_workers_that_share_a_gpu_give_the_weights_of_one(bench: Bench) -> None:
+    if bench.num_gpus < 2:
+        pytest.skip("with one GPU, workers share it in the other tests")
     assert bench.train(3, shared=True).digest == bench.train_alone().digest
 
 
-@pytest.mark.parametrize("mode", ["plain", "bfloat16"])
-def test_joins_leaves_and_deaths_change_no_bit_after_any_step(bench: Bench, mode: str) -> None:
-    note_fact("verify", mode=mode, told=bench.verify(mode).splitlines()[-1])
+def test_joins_leaves_and_deaths_change_no_bit_after_any_step(bench: Bench) -> None:
+    bench.verify()
 
 
 def test_loader_processes_and_pinned_memory_change_no_bit(bench: Bench) -> None:

@@ -53,11 +53,3 @@ def test_a_killed_worker_leaves_the_others_training_and_its_memory_free(bench: B
             time.sleep(0.1)
         note_fact("memory of the GPU", free_before=free[0], free_after=now)
         assert now >= free[0] - 64 * 2**20
-
-
-def test_workers_are_forked_although_the_program_uses_a_gpu(bench: Bench) -> None:
-    """CUDA must not be started in the process from which workers are forked."""
-    found = bench.train(2)
-    assert "started fresh" not in found.log
-    if bench.device == "cuda":
-        assert all(worker["device"] == torch.cuda.get_device_name(0) for worker in found.workers)

@@ -95,9 +95,13 @@ def test_nccl_refuses_two_ranks_on_one_gpu_and_says_so_in_time(device: str) -> N
 
 
 def test_the_job_says_when_workers_do_without_nccl(bench: Bench) -> None:
+    """And CUDA was not started in the process from which they are forked."""
     found = bench.train(2, shared=True)
     told = [event for event in found.events if "several workers share one GPU" in event]
     assert len(told) == (bench.device == "cuda"), found.events
+    assert "started fresh" not in found.log
+    if bench.device == "cuda":
+        assert all(worker["device"] == torch.cuda.get_device_name(0) for worker in found.workers)
 
 
 def test_nccl_and_the_host_give_the_same_weights(bench: Bench) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.gpu import make_parts, run_target, summarize
-from benchmarks.parts import Part, run_parts
+from benchmarks.gpu_measures import Machine
+from benchmarks.parts import Finding, Part, run_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0
@@ -76,6 +77,24 @@ def test_without_a_gpu_the_target_says_what_to_do(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert run_target("bench-gpu", make_parts, ["--out", str(tmp_path / "found.json")]) == 2
     assert "'make bench-gpu DEVICE=cpu' rehearses on the CPU" in capsys.readouterr().err
+
+
+def test_workers_get_a_gpu_each_while_there_are_enough() -> None:
+    one, four = Machine("cuda", 1), Machine("cuda", 4)
+    assert (one.num_workers, one.spread(3), one.placed(2)) == (2, "cuda:0,cuda:0,cuda:0", "sharing 1 GPU")
+    assert (four.num_workers, four.spread(4), four.placed(4)) == (4, "cuda:0,cuda:1,cuda:2,cuda:3", "a GPU each")
+    assert Machine("cpu", 0).spread(3) == "cpu"
+
+
+def test_the_summary_shows_medians_with_their_quartiles() -> None:
+    fact = {
+        "what": "step",
+        "blocks": 3,
+        "ratio": {"median": 1.5, "low": 1.25, "high": 2.0},
+        "ms": {"ours": 2.5, "plain": 2},
+    }
+    shown = summarize([Finding("alone", "passed", 2.0, [fact])])
+    assert "step: ratio 1.5 (1.25 to 2), ms ours 2.5 : plain 2" in shown
 
 
 def rehearse(module: str, out: Path, *options: str) -> dict[str, dict[str, object]]:
