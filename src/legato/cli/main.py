@@ -160,7 +160,7 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except LegatoError as error:
-            typer.echo(f"legato: {_name_options(str(error))}{describe_jobs_without_server(error)}", err=True)
+            typer.echo(f"legato: {_rephrase(str(error))}{describe_jobs_without_server(error)}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
         except OSError as error:
             from legato.driver.journal import explain_home_error
@@ -197,13 +197,16 @@ _OPTIONS_OF_FIELDS: Final[Mapping[str, str]] = {
 """The options that set the fields of a job or a queue."""
 
 
-def _name_options(text: str) -> str:
-    """Replace fields by the options that set them, because commands have no fields.
+def _rephrase(text: str) -> str:
+    """Replace fields by the options that set them, because commands have no fields; remove numbers of system errors.
 
-    >>> _name_options("Cannot run job 'a': num_threads=0 is below 1.")
+    >>> _rephrase("Cannot run job 'a': num_threads=0 is below 1.")
     "Cannot run job 'a': --threads 0 is below 1."
+    >>> _rephrase("Cannot read 'a': [Errno 13] Permission denied: '/a'.")
+    "Cannot read 'a': Permission denied: '/a'."
     """
     fields = "|".join(_OPTIONS_OF_FIELDS)
+    text = re.sub(r"\[Errno -?\d+\] ", "", text)
     return re.sub(rf"(?<= )({fields})=", lambda found: f"{_OPTIONS_OF_FIELDS[found[1]]} ", text)
 
 
