@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,26 @@ def test_data_that_the_job_s_user_may_not_read_is_named(pool: Platform) -> None:
     closed.mkdir(mode=0o700)
     job = pool.submit("ann", "print('begun')", data=str(closed))
     assert f"may not read the directory '{closed}'" in pool.end(job, "failed")["reason"]
+
+
+def test_a_job_runs_with_its_own_python_if_its_user_may_run_it(pool: Platform) -> None:
+    bare, whole = pool.folder / "bare", pool.folder / "whole"
+    for folder in (bare, whole):
+        venv.create(folder, symlinks=True)
+    (site,) = whole.glob("lib/python*/site-packages")
+    (site / "all.pth").write_text("".join(f"{path}\n" for path in sys.path if path))
+    job = pool.submit("ann", "import sys\nprint('runs in', sys.prefix)", python=str(whole))
+    pool.end(job)
+    assert f"runs in {whole}\n" in pool.logs(job)
+
+    job = pool.submit("ann", "print('begun')", python=str(bare))
+    reason = pool.end(job, "failed")["reason"]
+    assert "it has no torch" in reason and f"{bare}/bin/python3 -m pip install 'legato[train]==" in reason
+    assert "begun" not in pool.logs(job), "no worker was started"
+
+    bare.chmod(0o700)
+    with pytest.raises(AssertionError, match="the folder has no bin.python that the system user"):
+        pool.submit("ann", "print('begun')", python=str(bare))
 
 
 def test_programs_of_elasticdl_run_in_the_pool_and_their_files_are_deleted(pool: Platform) -> None:
