@@ -7,6 +7,7 @@ import difflib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,12 @@ from types import ModuleType
 
 import pytest
 from rich.console import Console
+from tests.mnist_files import write_mnist
+from tests.png_folders import write_png_folders
 from tests.tiers import first_now
+
+from legato.compat.elasticdl.site import launch as elasticdl_launch
+from legato.compat.wmla.site import launch as wmla_launch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -71,6 +77,29 @@ def test_an_example_gives_the_same_weights_alone_and_with_workers(
 ) -> None:
     alone = run(tmp_path, EXAMPLES / program, *arguments)
     together = run(tmp_path, "-m", "legato.cli", "run", "--workers", 2, EXAMPLES / program, *arguments)
+    assert read_digest(alone) == read_digest(together)
+
+
+def test_the_program_for_wmla_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data", every=20)
+    code = tmp_path / "_submitted_code" / "mnist"
+    shutil.copytree(EXAMPLES / "wmla", code)
+    words = ("_submitted_code/mnist/pytorch_mnist_EDT.py", "--epochs", 2)
+    alone = run(tmp_path, wmla_launch.__file__, *words, DATA_DIR=str(tmp_path / "data"))
+    together = run(
+        tmp_path,
+        *("-m", "legato.cli", "run", "--workers", 2, wmla_launch.__file__, *words),
+        DATA_DIR=str(tmp_path / "data"),
+    )
+    assert read_digest(alone) == read_digest(together)
+
+
+def test_the_program_for_elasticdl_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:
+    write_png_folders(tmp_path / "data", every=20)
+    folders = ("--training_data", tmp_path / "data/training", "--validation_data", tmp_path / "data/testing")
+    program = (elasticdl_launch.__file__, EXAMPLES / "elasticdl/mnist_pytorch.py", *folders)
+    alone = run(tmp_path, *program, WORKER_NUM="4")
+    together = run(tmp_path, "-m", "legato.cli", "run", "--workers", 2, *program, WORKER_NUM="4")
     assert read_digest(alone) == read_digest(together)
 
 

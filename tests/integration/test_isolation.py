@@ -267,7 +267,7 @@ def test_a_job_runs_with_its_own_python_if_its_user_may_run_it(pool: Platform) -
     assert "begun" not in pool.logs(job), "no worker was started"
 
     bare.chmod(0o700)
-    with pytest.raises(AssertionError, match="the folder has no bin.python that the system user"):
+    with pytest.raises(AssertionError, match=r"the folder has no bin.python that the system user"):
         pool.submit("ann", "print('begun')", python=str(bare))
 
 

@@ -26,11 +26,13 @@ from tests.integration.harness import (
     scale,
     with_members,
 )
+from tests.mnist_files import write_digits
 
 from legato.compat.wmla.site import launch
 
 LIMIT_S = 110.0
 PROGRAMS = Path(__file__).parent / "programs" / "wmla"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.timeout(300)
 NEEDS_KERAS_2 = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="there is no tf_keras here")
 
@@ -38,12 +40,12 @@ NEEDS_KERAS_2 = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None,
 class Job:
     """A program as it is in a job, and the same one trained alone."""
 
-    def __init__(self, stage: Stage, name: str, *args: str) -> None:
+    def __init__(self, stage: Stage, name: str, *args: str, programs: Path = PROGRAMS, main: str = "main.py") -> None:
         self.stage = stage
         self.results, self.alone = stage.home.parent, stage.home.parent / "alone"
         for directory in (self.results, self.alone):
-            shutil.copytree(PROGRAMS / name, directory / "_submitted_code" / name)
-        self.program = (f"_submitted_code/{name}/main.py", *args)
+            shutil.copytree(programs / name, directory / "_submitted_code" / name)
+        self.program = (f"_submitted_code/{name}/{main}", *args)
 
     def train_alone(self, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
@@ -133,3 +135,18 @@ def test_the_error_of_a_keras_2_program_says_what_to_change(stage: Stage) -> Non
     assert ended.returncode == 1
     assert "Adam(lr=0.01)" in ended.stderr and "Argument(s) not recognized" in ended.stderr
     assert "Keras 3 is installed. Rename lr= to learning_rate=" in ended.stderr
+
+
+def test_the_example_gives_the_same_weights_alone_and_with_workers(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(1)
+    write_digits(tmp_path / "data", draw.integers(256, size=(300, 28, 28)), draw.integers(10, size=300), every=1)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    job = Job(stage, "wmla", "--epochs", "2", programs=EXAMPLES, main="tensorflow_mnist_EDT.py")
+    alone = job.train_alone()
+    assert alone.returncode == 0, alone.stderr
+    result = job.run(workers=(1, 2, 2))
+    assert result.outcome.outcome == "succeeded", result.story()
+    (want,) = re.findall(r"^weights sha256 (\w{64})$", alone.stdout, re.MULTILINE)
+    assert all(want in log for log in result.logs.values()), result.story()
