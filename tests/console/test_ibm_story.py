@@ -93,6 +93,12 @@ def test_two_users_follow_the_document_and_the_second_asks_for_the_definition_of
     dialog.wait_for(state="detached")
     bob.page.get_by_role("button", name="Create and run").click()
     bob.page.wait_for_url(re.compile("/experiments/"))
+
+    bob.opens("/tokens")
+    with bob.page.expect_download() as download:
+        bob.page.get_by_role("link", name="dlicmd.py").click()
+    assert "--exec-start" in Path(download.value.path()).read_text()
+    bob.finds_no_barrier()
     for name in ("first-EDT-pytorch-mnist-edt", "second-EDT-pytorch-mnist-edt"):
         job = running.client.job(name)
         assert job.wait().stage == "succeeded", job.reason

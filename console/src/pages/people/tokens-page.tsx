@@ -6,7 +6,7 @@ import { useAsk } from "@/api/queries";
 import type { components } from "@/api/schema";
 import type { Role } from "@/api/types";
 import { formatAgo, formatFullTime } from "@/format/time";
-import { type FieldErrors, fieldErrorsOf, useOutdate } from "@/pages/projects/project-data";
+import { type FieldErrors, fieldErrorsOf, useFrameworks, useOutdate } from "@/pages/projects/project-data";
 import { Button } from "@/parts/button";
 import { ConfirmDialog } from "@/parts/confirm";
 import { Dialog } from "@/parts/dialog";
@@ -105,6 +105,25 @@ const COLUMNS: Column<Token>[] = [
 ];
 const keyOf = (token: Token) => token.id;
 
+/** Where to get the command of IBM WMLA, if this server understands it. */
+function WmlaCommand() {
+  const frameworks = useFrameworks();
+  const session = useSession();
+  const { hostname, port } = window.location;
+  if (!frameworks.data?.items.some((one) => one.name === "edtPyTorch")) return null;
+  return (
+    <p className="soft">
+      For IBM WMLA's command line, download{" "}
+      <a href="/ui/tools/dlicmd.py" download>
+        dlicmd.py
+      </a>{" "}
+      and log on with{" "}
+      <code>{`python3 dlicmd.py --logon --rest-host ${hostname}${port && ` --rest-port ${port}`} --username ${session.name}`}</code>
+      .
+    </p>
+  );
+}
+
 /** The page. */
 export default function TokensPage() {
   const session = useSession();
@@ -159,6 +178,7 @@ export default function TokensPage() {
         A token lets a program act as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. Console
         sessions are listed too.
       </p>
+      <WmlaCommand />
       <Answered asked={asked} what="the tokens">
         {(answer) => (
           <section className="card list-card" aria-label="Tokens">

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from legato.compat.elasticdl.arguments import read_arguments
-from legato.compat.elasticdl.ordering import Order, check_folders, check_supported, check_values, make_order
+from legato.compat.elasticdl.ordering import (
+    Order,
+    check_folders,
+    check_supported,
+    check_values,
+    make_order,
+    with_python,
+)
 from legato.core.errors import UsageError
 
 MODULE = "python -m model_zoo.mnist.mnist_pytorch --training_data=/data/mnist_png/training"
@@ -52,6 +59,17 @@ def test_the_command_of_the_tutorial(here: Path) -> None:
     mounted, accepted = found.notices
     assert f"/data is {here}/data" in mounted
     assert accepted.startswith("Without effect: --image_name (Legato runs jobs without a container")
+
+
+def test_an_image_that_the_operator_maps_gives_workers_its_python(here: Path) -> None:
+    words = ["--image_name=elasticdl:v1", "--worker_image=elasticdl:mnist"]
+    asked = read_arguments(["train", "--job_name=mnist", f"--job_command={MODULE}", ALLREDUCE, *words])
+    found = make_order(asked, here)
+    assert with_python(found, asked, ["elasticdl:other"]) == found
+    mapped = with_python(found, asked, ["elasticdl:mnist"])
+    assert mapped.options["python"] == "elasticdl:mnist"
+    (notice,) = (notice for notice in mapped.notices if "Without effect" in notice)
+    assert "--image_name" in notice and "--worker_image" not in notice
 
 
 def test_the_command_of_elasticdls_readme_gets_an_error_about_keras(here: Path) -> None:

@@ -198,9 +198,9 @@ def describe_conductor_application(job: Job, members: Members, now: float) -> di
         "apprunduration": _count_minutes(job, now),
         "slots": count_slots(job),
         "gpuslots": count_slots(job),
-        # The platform does not measure these.
-        "gpumemused": {"total": 0},
-        "gpudevutil": {"total": 0},
+        # Unknown, because the platform does not measure these. 0 would be a wrong value.
+        "gpumemused": {"total": None},
+        "gpudevutil": {"total": None},
         "executors": _describe_executors(job, Members(members.present, members.present)),
     }
 

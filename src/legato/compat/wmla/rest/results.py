@@ -1,4 +1,6 @@
-"""Sends the result of an execution: its files in ``model`` as a zip file, which is made while it is sent.
+"""Sends the result of an execution: its files in ``model``, and TensorBoard's files among its logs, as a zip file.
+
+The zip file is made while it is sent.
 
 The files are stored without compression, so that the size of the zip file is known before the first byte is sent.
 """
@@ -13,10 +15,12 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 
-from legato.compat.wmla.names import MODEL
+from legato.compat.wmla.names import LOG, MODEL
 from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.refusals import Refusal
 
+_TENSORBOARD: Final = "events.out.tfevents."
+"""The beginning of the names of TensorBoard's files, which programs write into LOG_DIR/tb."""
 _CHUNK_BYTES: Final = 4 * 2**20
 
 # Sizes in a zip file (APPNOTE 6.3.3, section 4.3). Each entry has a header, with a zip64 field, and a descriptor.
@@ -50,6 +54,8 @@ async def list_result(platform: Platform, job: Job) -> list[ResultFile]:
         Refusal: there is no file, there are too many, or the user may not see them.
     """
     entries = await platform.list_files(job["id"], f"work/{MODEL}", needs_all=True)
+    logs = await platform.list_files(job["id"], f"work/{LOG}")
+    entries += [entry for entry in logs if entry["path"].rpartition("/")[2].startswith(_TENSORBOARD)]
     files = [
         ResultFile(entry["path"], entry["path"].removeprefix("work/"), entry["num_bytes"], entry["modified_at"])
         for entry in entries

@@ -374,3 +374,13 @@ def test_frameworks(console: Console) -> None:
 def test_unknown_paths_and_methods_are_refused(console: Console) -> None:
     check_error(console.ask("GET", "/nothing"), 404, "no such path")
     check_error(console.ask("PATCH", "/execs"), 405, "does not support this method")
+
+
+def test_files_of_tensorboard_are_among_the_results(console: Console) -> None:
+    job = console.submit()["id"]
+    console.write(job, "work/model/a", b"1")
+    console.write(job, "work/log/driver-1.node/stdout", b"not in it")
+    console.write(job, "work/log/driver-1.node/tb/events.out.tfevents.1", b"events")
+    with zipfile.ZipFile(io.BytesIO(console.ask("GET", f"/execs/{job}/result").content)) as packed:
+        assert packed.testzip() is None
+        assert set(packed.namelist()) == {"model/a", "log/driver-1.node/tb/events.out.tfevents.1"}
