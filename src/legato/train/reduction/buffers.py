@@ -139,12 +139,12 @@ class MovingBuffers:
         Args:
             moved: what `moved` returns, if it is known.
         """
-        self._take_base(self.moved() if moved is None else moved)
+        indices = self.moved() if moved is None else moved
+        if indices:
+            self._take_base(indices)
 
     @torch.no_grad()
     def _take_base(self, indices: Sequence[int]) -> None:
-        if not indices:
-            return
         buffers = [self._held(index) for index in indices]
         copy_each(buffers, [self._base[index] for index in indices])
         for index, buffer in zip(indices, buffers, strict=True):
@@ -165,7 +165,8 @@ class MovingBuffers:
 
     def accept(self) -> None:
         """Use the program's own changes of buffers after a step as the values at the start of the next step."""
-        self._set_base([*self._known, *(index for index in self._unknown if self._differs(index))])
+        if len(self):
+            self._set_base(self.moved())
 
     @torch.no_grad()
     def _set_base(self, indices: Sequence[int]) -> None:

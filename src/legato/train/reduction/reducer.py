@@ -7,12 +7,10 @@ the caller passes an exchange, and after a failure of the exchange the step can 
 
 from __future__ import annotations
 
-import functools
-import operator
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -27,6 +25,9 @@ from legato.train.reduction.device_exchange import after_present_work
 from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, assign, fold
 from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, sum_vectors
+
+# There the number is known already, and to read it is the fastest.
+_READ_AT_ONCE: Final = {"cpu"}
 
 
 class _Tail(NamedTuple):
@@ -176,11 +177,13 @@ class StepReducer:
         """Add to the loss of the current micro-batch.
 
         Args:
-            loss: one number. A tensor is read at the end of the step, all of them at once: each earlier reading would
-                wait for a GPU.
+            loss: one number. A tensor on a GPU is read at the end of the step, with all others: each earlier
+                reading would wait for the GPU.
         """
-        # The program may change its own tensor meanwhile.
-        self._micro_loss.append(loss.detach().clone() if isinstance(loss, torch.Tensor) else loss)
+        if isinstance(loss, torch.Tensor):
+            # A copy, because the program may change its own tensor meanwhile.
+            loss = float(loss.detach()) if loss.device.type in _READ_AT_ONCE else loss.detach().clone()
+        self._micro_loss.append(loss)
 
     def check_complete(self) -> None:
         """Raise ProgramError unless the current micro-batch had its backward passes."""
@@ -426,7 +429,6 @@ class StepReducer:
         self._tail, self._extra, self._pieces = tail, extra, pieces
         self._apply()
 
-    @torch.no_grad()
     def _apply(self) -> None:
         """Set gradients, buffers, notes and the loss from the sums."""
         head = self._tail.head
@@ -495,16 +497,18 @@ def _refuse_sparse(gradient: torch.Tensor) -> None:
 def _read(losses: Sequence[Sequence[torch.Tensor | float]]) -> list[float | None]:
     """Return the sum of each micro-batch's losses; None where there are none. Waits for a GPU once."""
     tensors = [part for parts in losses for part in parts if isinstance(part, torch.Tensor)]
-    if len({(part.device, part.dtype, part.shape) for part in tensors}) == 1:
-        values = iter(torch.stack(tensors).view(-1).tolist())
-    else:
-        values = iter([float(part) for part in tensors])
-    return [
-        functools.reduce(operator.add, [next(values) if isinstance(part, torch.Tensor) else part for part in parts])
-        if parts
-        else None
-        for parts in losses
-    ]
+    values: Iterator[float] = iter(())
+    if tensors:
+        alike = len({(part.device, part.dtype, part.shape) for part in tensors}) == 1
+        values = iter(torch.stack(tensors).view(-1).tolist() if alike else map(float, tensors))
+    sums: list[float | None] = []
+    for parts in losses:
+        total = None
+        for part in parts:
+            number = next(values) if isinstance(part, torch.Tensor) else part
+            total = number if total is None else total + number
+        sums.append(total)
+    return sums
 
 
 def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:
