@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Final
+from itertools import accumulate, repeat
+from operator import is_not
+from typing import Final, cast
 
 import torch
 
@@ -247,14 +248,12 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
 
 def _add_in_place(totals: list[torch.Tensor | None], gradients: list[torch.Tensor | None]) -> None:
     """Add gradients to a block in place; None counts as zero."""
-    both: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    if all(map(is_not, totals, repeat(None))) and all(map(is_not, gradients, repeat(None))):
+        torch_private.add_each(cast("list[torch.Tensor]", totals), cast("list[torch.Tensor]", gradients))
+        return
     for index, (total, gradient) in enumerate(zip(totals, gradients, strict=True)):
-        if total is not None and gradient is not None:
-            both[0].append(total)
-            both[1].append(gradient)
-        elif total is not None:
-            total.add_(0.0)  # not idle: makes -0.0 a 0.0, as the sum with a gradient of zeros does
-        elif gradient is not None:
-            totals[index] = gradient.detach() + 0.0
-    if both[0]:
-        torch_private.add_each(*both)
+        if total is None:
+            totals[index] = None if gradient is None else gradient.detach() + 0.0
+        else:
+            # Not idle with zero: it makes -0.0 a 0.0, as the sum with a gradient of zeros does.
+            total.add_(0.0 if gradient is None else gradient)

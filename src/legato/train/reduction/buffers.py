@@ -36,6 +36,7 @@ class MovingBuffers:
         self._versions = [0] * len(buffers)
         self._bits: list[torch.Tensor | None] = [None] * len(buffers)
         self._known: tuple[int, ...] = ()
+        self._known_encoding: _Encoding | None = None
         self._unknown: tuple[int, ...] = tuple(range(len(buffers)))
         self._late = frozenset(index for index, buffer in enumerate(buffers) if buffer is None)
         self.adopt(buffers)
@@ -66,6 +67,7 @@ class MovingBuffers:
     def know(self, indices: Sequence[int]) -> None:
         """Set which buffers have moved in some step so far."""
         self._known = tuple(sorted(set(indices)))
+        self._known_encoding = None
         self._unknown = tuple(index for index in range(len(self)) if index not in set(indices))
 
     def __len__(self) -> int:
@@ -131,7 +133,15 @@ class MovingBuffers:
         Shapes:
             Returns float64 ``[numel(indices)]``, on the device of the first of the buffers: nothing waits for a GPU.
         """
-        return _encode([self._held(index) for index in indices], first=first)
+        buffers = [self._held(index) for index in indices]
+        return self._encoding(indices, buffers).encode(buffers, first=first)
+
+    def _encoding(self, indices: Sequence[int], buffers: Sequence[torch.Tensor]) -> _Encoding:
+        if tuple(indices) != self._known:
+            return _Encoding(buffers)
+        if self._known_encoding is None:
+            self._known_encoding = _Encoding(buffers)
+        return self._known_encoding
 
     def restore(self, moved: Sequence[int] | None = None) -> None:
         """Undo the changes of the current micro-batch.
@@ -158,7 +168,10 @@ class MovingBuffers:
             total: sum of `read` over the micro-batches, float64 ``[numel(indices)]``.
             num_micro_batches: number of micro-batches in ``total``.
         """
-        _decode(total, [self._base[index] for index in indices], num_micro_batches)
+        if not indices:
+            return
+        bases = [self._base[index] for index in indices]
+        self._encoding(indices, bases).decode(total, bases, num_micro_batches)
         self._take_base(indices)
         if not set(indices) <= set(self._known):
             self.know([*self._known, *indices])
@@ -219,58 +232,63 @@ def _bits_of(buffer: torch.Tensor) -> torch.Tensor | None:
     return None if whole is None else buffer.detach().view(whole)
 
 
-def _places(flat: torch.Tensor, buffers: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return torch.split(flat, [_encoded_numel(buffer) for buffer in buffers])
+class _Encoding:
+    """Turns some buffers into float64 numbers and back, with one operation for all that are averaged.
 
+    Args:
+        buffers: which; at least one. Their dtypes and sizes stay the same.
+    """
 
-@torch.no_grad()
-def _encode(buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
-    """Encode buffers as float64 numbers, with one operation for all that have floating values."""
-    device = buffers[0].device if buffers else None
-    flat = torch.zeros(sum(map(_encoded_numel, buffers)), dtype=torch.float64, device=device)
-    places = _places(flat, buffers)
-    pairs = [
-        (_like(place, buffer), buffer.detach())
-        for place, buffer in zip(places, buffers, strict=True)
-        if _is_averaged(buffer)
-    ]
-    # Integers of other micro-batches than the first count as zero.
-    whole = [(place, buffer) for place, buffer in zip(places, buffers, strict=True) if not _is_averaged(buffer)]
-    if whole and first:
-        # Two halves of 32 bits each, because float64 holds these exactly for every integer.
-        values = torch.cat([buffer.detach().reshape(-1).to(flat.device, torch.int64) for _, buffer in whole])
-        numels = [buffer.numel() for _, buffer in whole]
-        halves = [torch.split(half.double(), numels) for half in (values >> 32, values & 0xFFFFFFFF)]
-        for (place, _), high, low in zip(whole, *halves, strict=True):
-            pairs += zip(place.chunk(2), (high, low), strict=True) if place.numel() else ()
-    if pairs:
-        copy_each([target for target, _ in pairs], [value for _, value in pairs])
-    return flat
+    def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
+        self._sizes = [_encoded_numel(buffer) for buffer in buffers]
+        self._averaged = [index for index, buffer in enumerate(buffers) if _is_averaged(buffer)]
+        self._whole = [index for index, buffer in enumerate(buffers) if not _is_averaged(buffer)]
+        # Made once, because the views of one step cost more than its arithmetic.
+        self._flat, self._mean = torch.zeros(2, sum(self._sizes), dtype=torch.float64, device=buffers[0].device)
+        self._places, self._means = (
+            [_like(places[index], buffers[index]) for index in self._averaged]
+            for places in (torch.split(flat, self._sizes) for flat in (self._flat, self._mean))
+        )
 
+    @torch.no_grad()
+    def encode(self, buffers: Sequence[torch.Tensor], *, first: bool) -> torch.Tensor:
+        """Return a new tensor with the buffers' values; without ``first``, integers count as zero."""
+        if [_encoded_numel(buffer) for buffer in buffers] != self._sizes:
+            raise ProgramError(
+                "A buffer that the forward pass changes has another size or dtype than in earlier steps. Register it "
+                "with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."
+            )
+        if self._averaged:
+            copy_each(self._places, [buffers[index] for index in self._averaged])
+        encoded: torch.Tensor = self._flat.clone()
+        if first and self._whole:
+            # Two halves of 32 bits each, because float64 holds these exactly for every integer.
+            whole = [buffers[index] for index in self._whole]
+            values = torch.cat([buffer.reshape(-1).to(encoded.device, torch.int64) for buffer in whole])
+            numels = [buffer.numel() for buffer in whole]
+            halves = [
+                part for half in (values >> 32, values & 0xFFFFFFFF) for part in torch.split(half.double(), numels)
+            ]
+            places = torch.split(encoded, self._sizes)
+            pairs = [places[index].view(2, numel) for index, numel in zip(self._whole, numels, strict=True)]
+            copy_each([pair[half] for half in range(2) for pair in pairs], halves)
+        return encoded
 
-@torch.no_grad()
-def _decode(total: torch.Tensor, targets: Sequence[torch.Tensor], num_micro_batches: int) -> None:
-    """Set tensors to the result of a sum of what `_encode` returns."""
-    if not targets:
-        return
-    total = total.to(targets[0].device)
-    mean = total / num_micro_batches
-    pairs = [
-        (target, _like(place, target))
-        for place, target in zip(_places(mean, targets), targets, strict=True)
-        if _is_averaged(target)
-    ]
-    whole = [
-        (place, target)
-        for place, target in zip(_places(total, targets), targets, strict=True)
-        if not _is_averaged(target)
-    ]
-    if whole:
-        high = torch.cat([place[: target.numel()] for place, target in whole]).to(torch.int64)
-        low = torch.cat([place[target.numel() :] for place, target in whole]).to(torch.int64)
-        values = torch.split((high << 32) | low, [target.numel() for _, target in whole])
-        pairs += [(target, value.view(target.shape)) for (_, target), value in zip(whole, values, strict=True)]
-    copy_each([target for target, _ in pairs], [value for _, value in pairs])
+    @torch.no_grad()
+    def decode(self, total: torch.Tensor, targets: Sequence[torch.Tensor], num_micro_batches: int) -> None:
+        """Set tensors of the buffers' dtypes and shapes to the result of a sum of what `encode` returns."""
+        self._mean.copy_(total)
+        if self._whole:
+            places = torch.split(self._mean, self._sizes)
+            # Copies, before the division.
+            whole = [targets[index] for index in self._whole]
+            pairs = [places[index].view(2, target.numel()) for index, target in zip(self._whole, whole, strict=True)]
+            high, low = torch.cat(pairs, dim=1).to(torch.int64)
+            values = torch.split((high << 32) | low, [target.numel() for target in whole])
+            copy_each(whole, [value.view(target.shape) for value, target in zip(values, whole, strict=True)])
+        self._mean /= num_micro_batches
+        if self._averaged:
+            copy_each([targets[index] for index in self._averaged], self._means)
 
 
 def _is_averaged(buffer: torch.Tensor) -> bool:
