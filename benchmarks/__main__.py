@@ -1,7 +1,8 @@
 """Measure, write the results down, and put them into the documentation.
 
-``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``loading``,
-``changes``, ``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
+``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
+``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or
+``elasticdl``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks import (
     elasticdl,
     load,
     loading,
+    micro_batches,
     peers,
     report,
     scheduling,
@@ -36,6 +38,7 @@ PAGE: Final = ROOT / "docs" / "benchmarks.md"
 
 _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "step_time": step_time.measure,
+    "micro_batches": micro_batches.measure,
     "loading": loading.measure,
     "changes": changes.measure,
     "agreement": agreement.measure,

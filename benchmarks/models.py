@@ -87,9 +87,18 @@ def make_resnet(widths: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AvgPool2d(4 if len(widths) == 4 else 14), nn.Flatten(), nn.Linear(before, 10))
 
 
+def make_normed(num_layers: int, width: int) -> nn.Sequential:
+    """Build a multilayer perceptron with batch-norm in each hidden layer."""
+    layers: list[nn.Module] = []
+    for before in [NUM_INPUTS, *[width] * (num_layers - 1)]:
+        layers += [nn.Linear(before, width), nn.BatchNorm1d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, NUM_CLASSES))
+
+
 OTHERS: Final[dict[str, Callable[[], nn.Module]]] = {
     "resnet": lambda: make_resnet((64, 128, 256, 512)),
     "resnet-small": lambda: make_resnet((8, 16)),
+    "batch-norm": lambda: make_normed(num_layers=20, width=64),
     "transformer": lambda: Transformer(512, 8, 256),
     "transformer-small": lambda: Transformer(64, 2, 16),
 }

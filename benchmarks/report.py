@@ -93,6 +93,22 @@ def _loading(rows: Sequence[dict[str, Any]]) -> list[str]:
     )
 
 
+def _micro_batches(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            f"{row['model']}, {row['workers']} worker{'s' * (row['workers'] > 1)}",
+            f"{row['micro_batches']}",
+            _with_quartiles(row["ratio"]),
+            "-" if row["target"] is None else _verdict(row["ratio"]["median"], row["target"], f"≤ {row['target']:.2f}"),
+            f"{row['ours_ms']['median']:.2f} : {row['theirs_ms']['median']:.2f}",
+            f"{row['extra_us']['median']:.0f}",
+        )
+        for row in rows
+    ]
+    head = ("model", "V", "time of a step, ours / plain loop (quartiles)", "reach", "ms, ours : plain")
+    return _table((*head, "extra µs per micro-batch of a worker"), table)
+
+
 def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     changes = [
         (
@@ -253,6 +269,7 @@ def _agreement(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
+    "micro_batches": _micro_batches,
     "loading": _loading,
     "changes": _changes,
     "agreement": _agreement,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
 from legato.train.data.order import Key, Steps, epochs_before
 from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
@@ -60,6 +62,7 @@ class Stepper:
         self._is_broken = False
         self._is_state_checked = False
         self._leaving: BaseException | None = None
+        self._fixed_cost = FixedCost()
 
     def begin_epochs(self, num_epochs: int) -> None:
         """Set how many epochs the program's loop has."""
@@ -131,17 +134,32 @@ class Stepper:
         last = self._num_samples - (num_micro_batches - 1) * full
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
+        began, cost_s, num_turns = perf_counter(), 0.0, 0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
         for micro_batch in micro_batches_of(order, step, group):
             key, batch = loader.take()
             assert (key.step, key.index) == (step, micro_batch), (key, step, micro_batch)
+            loaded = perf_counter()
             session.turn.begin()
             reducer.begin_micro_batch(micro_batch, ghost=not span.num_items)
             seed_micro_batch(session.seed, job_step, micro_batch)
             faults.strike("forward")
+            cost_s += perf_counter() - loaded
             yield batch
             reducer.check_complete()
             session.training_state.end_turn(stepped=session.turn.stepped)
+            cost_s += reducer.last_cost_s
+            num_turns += 1
+        if self._fixed_cost.is_measuring and session.turn.stepped:
+            self._note_cost(perf_counter() - began, cost_s, num_turns)
+
+    def _note_cost(self, step_s: float, cost_s: float, num_turns: int) -> None:
+        session = self._session
+        if self._fixed_cost.add_step(step_s, cost_s, num_turns) and session.membership.rank == 0:
+            layout = session.layout
+            text = self._fixed_cost.advise(layout.micro_batch_size, layout.num_micro_batches, session.membership.size)
+            if text is not None and not session.shares_freely:
+                session.reporter.say(wire.Note(level="info", text=text))
 
     def _run_round(self) -> None:
         session = self._session

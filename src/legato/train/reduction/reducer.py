@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -81,6 +82,8 @@ class StepReducer:
         self._pieces: list[Sequence[torch.Tensor]] = []
         self._own_sum = OwnSum()
         self.loss: float | None = None
+        # Seconds for the end of the last micro-batch, without the sums of gradients.
+        self.last_cost_s = 0.0
 
     def close(self) -> None:
         """Remove the hooks from the parameters."""
@@ -235,6 +238,7 @@ class StepReducer:
         else:
             while self._num_complete < len(self.buckets):
                 self._complete(self.buckets[self._num_complete])
+        began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.moved()
         if not self._ghost:
@@ -242,6 +246,7 @@ class StepReducer:
         self._active = False
         self._is_turn_over = True
         self.buffers.restore(moved)
+        self.last_cost_s = perf_counter() - began
         if self._is_last:
             self._on_result_due()
 
