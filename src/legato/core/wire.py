@@ -149,6 +149,10 @@ class Unsaved(Message, frozen=True):
     step: int
 
 
+COST_ADVICE: Final = "Legato itself takes"
+"""The first words of a `Note` about what micro-batches cost: `legato explain` finds the note by them."""
+
+
 class Note(Message, frozen=True):
     """A message for the user. ``level`` is ``info``, ``warning`` or ``error``."""
 

@@ -133,16 +133,24 @@ def explain(
 
     def draw() -> RenderableType:
         num_usable = open_client(server).pool().num_usable if found.record.stage == "queued" else None
-        losses = _find_losses(found, decisions)
-        return draw_explanation(found.record, explanation, job, time.time(), losses, num_usable=num_usable)
+        losses, advice = _find_losses_and_advice(found, decisions)
+        return draw_explanation(found.record, explanation, job, time.time(), losses, advice, num_usable=num_usable)
 
     write(explanation, output, draw)
 
 
-def _find_losses(job: Job, count: int) -> list[TrainingEvent]:
-    """Return the latest losses of workers, the newest first."""
-    losses = deque((event for event in job.training_events() if event.kind in _LOSSES), maxlen=count)
-    return list(reversed(losses))
+def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], TrainingEvent | None]:
+    """Return the latest losses of workers, the newest first, and the newest advice on the size of micro-batches."""
+    from legato.core.wire import COST_ADVICE
+
+    losses: deque[TrainingEvent] = deque(maxlen=count)
+    advice: TrainingEvent | None = None
+    for event in job.training_events():
+        if event.kind in _LOSSES:
+            losses.append(event)
+        elif event.kind == "note" and event.reason.startswith(COST_ADVICE):
+            advice = event
+    return list(reversed(losses)), advice
 
 
 def change(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from legato.core.wire import COST_ADVICE
+
 NOTABLE_SHARE: Final = 0.05
 NUM_COLD: Final = 10
 NUM_MEASURED: Final = 20
@@ -61,7 +63,7 @@ class FixedCost:
         fewer = num_micro_batches // factor
         many = f"{fewer} micro-batches" if fewer > 1 else "one micro-batch"
         return (
-            f"Legato itself takes {self._share(1):.0%} of the time of a step: "
+            f"{COST_ADVICE} {self._share(1):.0%} of the time of a step: "
             f"{1e6 * self._cost_s / self._num_micro_batches:.0f} µs for each of the {num_micro_batches} micro-batches, "
             f"whatever their size. With micro_batch_size={micro_batch_size * factor}, a step has {many} and this share "
             f"is about {self._share(factor):.0%}; at most {fewer} worker{'s' * (fewer > 1)} can then share a step. "

@@ -25,6 +25,7 @@ from legato.cli.terminal.output import make_table
 from legato.cli.terminal.top_view import draw_top
 from legato.client.jobs import Job
 from legato.core.errors import UsageError
+from legato.train.loop.fixed_cost import FixedCost
 
 BERT = {
     "name": "bert",
@@ -283,6 +284,22 @@ def test_explain_names_the_workers_that_were_lost(jobs: Platform, call: Call) ->
         "worker 2 died: killed by SIGKILL",
     ]
     assert "worker 2" not in call("explain", "bert", "-d", "1")[1]
+
+
+def test_explain_shows_what_micro_batches_cost(jobs: Platform, call: Call) -> None:
+    cost = FixedCost()
+    while not cost.add_step(0.016, 0.0016, 16):
+        pass
+    advice = cost.advise(32, 16, 1)
+    assert advice is not None
+    jobs.canned["explain"] = explanation(decisions=[], because=[])
+    jobs.canned["training"] = [
+        {"seq": seq, "time": NOW - 100 + seq, "kind": "note", "level": "info", "reason": reason, "worker": 1}
+        for seq, reason in enumerate(("Resumed from a checkpoint.", advice, "Loading takes 40% of a step."))
+    ]
+    told = " ".join(call("explain", "bert")[1].split())
+    assert f"Speed: {advice}" in told
+    assert "Resumed" not in told and "Loading" not in told
 
 
 def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -> None:
