@@ -228,7 +228,7 @@ def test_charts_of_eight_hours_are_sent_few_points(
     last = f"{series['accuracy'][-1]:.4g}"
     page.get_by_role("figure", name=f"Chart of accuracy. Last values: accuracy: {last}", exact=True).wait_for()
     workers = page.get_by_role("figure", name=re.compile("^Chart of Workers")).get_attribute("aria-label")
-    assert workers.endswith("… → 2 → 3 → 4 → 1 → 2 → 3 → 4 → 1 → 2 → 3 → 4 → 1"), workers
+    assert workers.endswith("… → 3 → 4 → 1 → 2 → 3 → 4 → 1 → 2 → 3 → 4 → 1 → 0"), workers
     assert sent
     for body in sent:
         told = json.loads(body)

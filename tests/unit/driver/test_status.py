@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
+from legato.core.spec import JobSpec
 from legato.core.wire import Metrics, Progress
-from legato.driver.status import Meter
+from legato.driver.job import JobFacts
+from legato.driver.status import Meter, build_status
+
+SPEC = JobSpec(name="digits", program=("train.py",), directory="/", max_workers=1, num_workers=1)
 
 
 def progress(view: int, step: int) -> Progress:
@@ -46,6 +52,22 @@ def test_the_last_metrics_are_kept() -> None:
     metrics = Metrics(index=0, step=3, epoch=0, values={"accuracy": 0.5})
     meter.note_metrics(metrics)
     assert meter.metrics == metrics
+
+
+def test_the_loss_is_that_of_the_step_or_else_the_one_that_the_program_logs() -> None:
+    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={0}), Meter()
+
+    def read_loss() -> float | None:
+        loss: float | None = build_status(job, meter, deque(), None, 0.0)["loss"]
+        return loss
+
+    meter.note(progress(1, 5), 1, 0.0)
+    assert read_loss() is None, "the program calls loss.backward(), so Legato does not know its loss"
+    meter.note_metrics(Metrics(index=0, step=5, epoch=0, values={"loss": 0.5}))
+    meter.note_metrics(Metrics(index=1, step=5, epoch=0, values={"accuracy": 0.9}))
+    assert read_loss() == 0.5
+    meter.note(msgspec.structs.replace(progress(1, 6), loss=0.25), 1, 1.0)
+    assert read_loss() == 0.25
 
 
 def test_what_a_planned_change_costs_is_measured() -> None:

@@ -1,4 +1,4 @@
-/** Tables of several jobs side by side: what came of them, and what they were made from. */
+/** Tables of several jobs side by side: their results and their configurations. */
 
 import { type ReactNode, useState } from "react";
 import type { Job } from "@/api/types";
@@ -69,7 +69,7 @@ function SideBySide({ title, jobs, tools, children }: TableProps) {
   );
 }
 
-/** What came of the jobs: figures of each metric, times, and what they took of the pool. */
+/** The results of the jobs: last and best values of each metric, times, and their usage of the pool. */
 export function FiguresTable({ compared, unit }: { compared: readonly Whole[]; unit: string }) {
   const now = useNow();
   const chosen = readDirections(useRoute().query);
@@ -155,7 +155,7 @@ interface FactsProps {
   facts: readonly { name: string; values: readonly (string | null)[]; differs: boolean }[];
 }
 
-/** What the jobs were made from; what differs stands out. */
+/** The configurations of the jobs; differences are highlighted. */
 export function FactsTable({ jobs, facts }: FactsProps) {
   const [isOnly, setOnly] = useState(jobs.length > 1);
   const shown = facts.filter((fact) => !isOnly || fact.differs);

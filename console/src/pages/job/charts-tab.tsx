@@ -32,7 +32,7 @@ import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
 import { go, Link, readRoute, useQueryValue } from "@/router/router";
 
-const FIRST = /^(?:train(?:ing)?[_/ -]?)?loss$/i;
+const FIRST = /^(?:train(?:ing)?[_/ -]?|step_)?loss$/i;
 const SHOWN_MARKS = 200;
 const AXES = [
   { value: "time", label: "Time" },
@@ -169,6 +169,12 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
           <Picked time={picked} onClear={() => setPicked(null)} />
         )}
       </div>
+      {metrics.steps.step.length > 0 && !series.some(({ name }) => FIRST.test(name)) && (
+        <p className="small quiet">
+          No loss to show. Legato sees the loss of a program that calls run.backward(loss), run.note_loss(loss) or
+          run.log(loss=…).
+        </p>
+      )}
       <div className="charts-grid">
         {series.slice(0, 1).map(draw)}
         <div className="card charts-card">

@@ -1,4 +1,4 @@
-/** Who shrank for whom: slots that went from one job to another, the newest first. */
+/** Reallocations: slots that went from one job to another, the newest first. */
 
 import { useMemo } from "react";
 import { countOf } from "@/format/numbers";
