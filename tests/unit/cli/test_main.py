@@ -188,6 +188,7 @@ def test_default_name_is_numbered_while_taken(script: str, driven: dict[str, Any
     [
         (["nowhere.py"], "Cannot run 'nowhere.py': there is no such file."),
         (["."], "it is a directory"),
+        (["notes.ipynb"], "it is a notebook. Make a script of it: jupyter nbconvert --to script 'notes.ipynb'"),
         (["-w", "0", "SCRIPT"], "below 1"),
         (["-w", "-2", "SCRIPT"], "Cannot read the number of workers '-2'"),
         (["-w", "4..2", "SCRIPT"], "the minimum is above the maximum"),
@@ -202,6 +203,7 @@ def test_default_name_is_numbered_while_taken(script: str, driven: dict[str, Any
 def test_run_refuses_in_one_line_before_anything_starts(
     arguments: list[str], want: str, script: str, home: Path, driven: dict[str, Any], running: JobDirectory
 ) -> None:
+    Path("notes.ipynb").write_text("{}")
     code, out, err = call("run", *[script if part == "SCRIPT" else part for part in arguments])
     assert (code, out) == (2, "")
     assert want in err

@@ -34,9 +34,13 @@ def open_screen(*, plain: bool = False) -> Iterator[Screen]:
 
 
 def check_syntax(script: Path) -> None:
-    """Raise UsageError if a script has a syntax error."""
+    """Raise UsageError if a script is a notebook, or has a syntax error."""
     from legato.system.scripts import find_syntax_error
 
+    if script.suffix == ".ipynb":
+        raise UsageError(
+            f"Cannot run '{script}': it is a notebook. Make a script of it: jupyter nbconvert --to script '{script}'"
+        )
     error = find_syntax_error(script)
     if error is not None:
         raise UsageError(f"Cannot run '{script}': it has a syntax error.\n{error}")

@@ -20,9 +20,10 @@ from legato.core.exits import EXIT_LOST_LINK
 from legato.train.membership.connection import Leave
 from legato.train.membership.link import Link
 from legato.train.process import faults, job
-from legato.train.process.program_sources import Snapshot, read_snapshot, run_from
+from legato.train.process.program_sources import Snapshot, compile_source, read_snapshot, run_from
 
 EXIT_FAILED: Final = 1
+_IMPORTER: Final = compile_source.__code__.co_filename  # imports the program's modules as they were at its start
 
 
 def main(program: list[str]) -> NoReturn:
@@ -147,14 +148,23 @@ def _report_failure(error: BaseException, link: Link) -> int:
             text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
             if not _frames_of_program(error):
                 told = f"{text}\n"
-        elif isinstance(error, SyntaxError) and not _frames_of_program(error):
-            # A syntax error of the program itself: the error names the line, and the program has not run.
-            told = "".join(traceback.format_exception_only(error))
+        elif isinstance(error, SyntaxError) and error.__context__ is None:
+            told = _describe_syntax_error(error)
     sys.stderr.write(told)
     number = link.view.number if link.view else 0
     mismatch = isinstance(error, MismatchError)
     link.send(wire.Failed(view=number, error=text, traceback=told, exit_code=code, mismatch=mismatch))
     return code
+
+
+def _describe_syntax_error(error: SyntaxError) -> str:
+    """Return a syntax error as Python prints it: the error names the line, after the imports that led to its file."""
+    found = traceback.extract_tb(_frames_of_program(error))
+    frames = [
+        each for each in found if not each.filename.startswith("<frozen importlib") and each.filename != _IMPORTER
+    ]
+    way = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    return "".join([*way, *traceback.format_exception_only(error)])
 
 
 def _frames_of_program(error: BaseException) -> TracebackType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,9 +12,11 @@ from tests.unit.train.tape import Tape
 from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_LOST_LINK
+from legato.driver.snapshot import take_snapshot
 from legato.train.membership.connection import Leave
 from legato.train.process import job, worker
 from legato.train.process.job import Place
+from legato.train.process.program_sources import Snapshot
 
 
 @pytest.fixture
@@ -130,6 +133,31 @@ def test_a_program_of_another_framework_is_reported_with_the_framework_to_choose
     assert run(tmp_path, link, Place(link, None, "cpu", 1), "import fabric_model", monkeypatch) == 1
     (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
     assert "--framework edtPyTorch" in failed.error
+
+
+def test_a_syntax_error_in_a_module_of_the_program_is_reported_without_frames_of_the_import(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import broken_helper\n")
+    (tmp_path / "broken_helper.py").write_text("def f(:\n")
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setattr("sys.meta_path", list(sys.meta_path))
+    found = take_snapshot(script)
+    assert found is not None
+    snapshot = Snapshot(found)
+    snapshot.install()
+    assert worker._run([str(script)], Place(link, None, "cpu", 1), link, snapshot) == 1
+    assert capsys.readouterr().err == (
+        "Traceback (most recent call last):\n"
+        f'  File "{script}", line 1, in <module>\n'
+        "    import broken_helper\n"
+        f'  File "{tmp_path / "broken_helper.py"}", line 1\n'
+        "    def f(:\n"
+        "          ^\n"
+        "SyntaxError: invalid syntax\n"
+    )
 
 
 def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
