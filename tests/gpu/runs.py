@@ -120,9 +120,10 @@ class Bench:
     def verify(self, mode: str = "plain", **case: Any) -> str:
         """Run ``legato verify`` with workers that join, leave and are killed; return what it wrote."""
         directory, argument = self._next(mode, case)
+        (directory / "case.json").write_text(argument)
         environment = {**os.environ, "LEGATO_DEVICE": self.devices(3), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         done = subprocess.run(
-            [sys.executable, "-m", "legato.cli.main", "verify", "--steps", "12", str(TRAIN), argument],
+            [sys.executable, "-m", "legato.cli.main", "verify", "--steps", "12", str(TRAIN)],
             cwd=directory,
             env=environment,
             capture_output=True,

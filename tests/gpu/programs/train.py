@@ -1,8 +1,9 @@
 """Trains a small network with convolutions, batch-norm, dropout and an embedding, and writes down what came out.
 
-The first argument is a JSON object: directory; mode: ``plain``, ``float16`` (with a GradScaler), ``bfloat16``,
-``compiled``, ``too large`` or ``not deterministic``; epochs; way: ``host`` or ``devices``, which on the CPU takes the
-exchange that GPUs would take; num_loaders; checkpoints: a directory to go on from and to save in, for a run alone.
+The first argument, or else the file ``case.json``, is a JSON object: directory; mode: ``plain``, ``float16`` (with a
+GradScaler), ``bfloat16``, ``compiled``, ``too large`` or ``not deterministic``; epochs; way: ``host`` or ``devices``,
+which on the CPU takes the exchange that GPUs would take; num_loaders; checkpoints: a directory to go on from and to
+save in, for a run alone.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    case = json.loads(sys.argv[1])
+    case = json.loads(sys.argv[1] if len(sys.argv) > 1 else Path("case.json").read_text())
     mode, directory = case["mode"], Path(case["directory"])
     if case.get("way"):
         take_the_way_of_gpus(case["way"])
