@@ -93,6 +93,9 @@ def check_done(ask: Asker, home: Path, job: str, weights: str) -> None:
     assert (ended["stage"], ended["exit_code"], ended["num_retries"]) == ("succeeded", 0, 0), ended
     digest = ask.http.get(f"jobs/{job}/files/work/result").text
     assert digest == weights
+    (loss,) = ask.get(f"jobs/{job}/metrics")["series"]
+    assert (loss["name"], loss["source"]) == ("loss", "backward"), "the program logs nothing itself"
+    assert loss["step"] == list(range(1, EPOCHS * 8 + 1)), "each step once, although servers were killed"
     held = ask.get(f"jobs/{job}/allocations")["items"]
     assert all(one["until"] is not None for one in held)
     assert [slot["is_free"] for slot in ask.get("slots")["items"]] == [True, True]
