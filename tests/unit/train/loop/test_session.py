@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from torch.utils.data import TensorDataset
 
 from legato.core import wire
 from legato.core.errors import BrokenView, MismatchError, ProgramError
+from legato.core.view import Member, View
 from legato.train.checkpoints import checkpoint
 from legato.train.data import fingerprints
 from legato.train.data.order import Layout
 from legato.train.loop import session as sessions
+from legato.train.loop.session import Session
 from legato.train.membership import peer_memory, state_transfer
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
@@ -918,3 +921,24 @@ def test_an_evaluation_on_one_worker_only_is_refused_on_all(job: Job, num_metric
         assert isinstance(outcome, ProgramError), outcome
         assert "made different calls" in str(outcome) and "run.is_main" in str(outcome)
     assert not measured
+
+
+def test_gradients_that_go_through_the_host_are_reported_once_by_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[wire.Note] = []
+    monkeypatch.setattr(sessions, "make_exchange", lambda *_args, **_named: None)
+    monkeypatch.setattr(sessions, "can_read_peers", lambda *_args, **_named: False)
+    session: Any = SimpleNamespace(
+        reducer=SimpleNamespace(buckets=[], layout=""),
+        layout=SimpleNamespace(num_micro_batches=4),
+        is_exact=True,
+        _may_read_peers=True,
+        _known_obstacles=set(),
+        reporter=SimpleNamespace(say=said.append),
+    )
+    for rank, obstacle in ((0, ""), (1, "two share one"), (0, "two share one"), (0, "two share one")):
+        group = Group(View(1, (Member(0, "here"), Member(1, "here")), ""), rank)
+        group.use_devices(None, obstacle)
+        Session._connect(session, group)
+    (note,) = said
+    assert note.level == "warning"
+    assert note.text == "Gradients are summed in the memory of the host, not between the GPUs: two share one."
