@@ -80,7 +80,10 @@ def test_two_users_follow_the_document_and_the_second_asks_for_the_definition_of
     dialog.get_by_role("button", name="Ask sue for access").click()
     dialog.get_by_text("asked", exact=False).first.wait_for()
 
-    page.get_by_role("link", name="Answer").click()
+    answer = page.get_by_role("link", name="Answer")
+    answer.wait_for()
+    ann.finds_no_barrier()
+    answer.click()
     ann.sees(re.compile("asks for access to your training definitions"))
     ann.finds_no_barrier()
     ann.shows("ibm-grant")
@@ -95,10 +98,11 @@ def test_two_users_follow_the_document_and_the_second_asks_for_the_definition_of
     bob.page.wait_for_url(re.compile("/experiments/"))
 
     bob.opens("/tokens")
+    bob.page.get_by_role("link", name="dlicmd.py").wait_for()
+    bob.finds_no_barrier()
     with bob.page.expect_download() as download:
         bob.page.get_by_role("link", name="dlicmd.py").click()
     assert "--exec-start" in Path(download.value.path()).read_text()
-    bob.finds_no_barrier()
     for name in ("first-EDT-pytorch-mnist-edt", "second-EDT-pytorch-mnist-edt"):
         job = running.client.job(name)
         assert job.wait().stage == "succeeded", job.reason
