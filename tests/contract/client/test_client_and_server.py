@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import threading
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ EVERYTHING: JobOptions = {
     "collective_limit_s": 600.0,
     "memory_bytes": 2**30,
     "num_cpus": 1.5,
+    "python": sys.executable,
     "must_limit": False,
     "parameters": {"rate": 0.5, "wide": True, "title": "a b", "epochs": 3},
     "framework": "legato",
