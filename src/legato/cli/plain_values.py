@@ -32,8 +32,10 @@ class _Reader:
         """Return the value that the command gets. Raises typer.BadParameter."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        annotation, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        if annotation == list[str] and info.parser is None and isinstance(value, list | tuple):
+            return list(value)
         if not param.multiple and param.nargs == 1:
-            annotation, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
             if info.parser is not None:
                 try:
                     return info.parser(value)

@@ -1094,6 +1094,7 @@ def test_plain_options_are_read_without_pydantic(call: Call, platform: Platform,
     loads, refused = run("ps", "--limit", "7", "--server", "nowhere")
     assert loads == "False\n"
     assert "nowhere" in refused
+    assert run("verify", "no.py", "--", "--epochs", "1")[0] == "False\n"
     platform.add_job(1)
     assert call("ps", "--limit", "x")[2] == "legato: Cannot read the limit 'x'. Write a whole number, such as 100.\n"
     assert call("ps", "--limit", "1")[0] == 0
