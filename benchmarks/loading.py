@@ -1,8 +1,8 @@
 """(k) The time in which data sets of a user's own are loaded, beside torch's DataLoader in the same process.
 
 The two sides read the same data set, pass by pass in turn; a figure is the ratio of two neighbouring passes. The data
-sets are small on purpose: the larger a sample, the less does the way to it matter. The last row shows what loading
-ahead saves by default: both sides are Legato, one with ``num_workers=0``.
+sets are small on purpose: the larger a sample, the less does the way to it matter. The last row shows what
+``num_workers="auto"`` saves beside ``num_workers=0``.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _measure_ahead(num_pairs: int) -> dict[str, Any]:
 
     compared = _compare(ahead, lambda: train(None), num_pairs, 1e6 / (num_batches - _NUM_COLD))
     return {
-        "data": "decoded files; a step computes as long as it loads; by default a process loads ahead",
+        "data": "decoded files; a step computes as long as it loads; `num_workers=auto`",
         "batch": size,
         "beside": "num_workers=0",
         "target": _TARGET_AHEAD,

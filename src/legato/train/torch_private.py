@@ -14,7 +14,8 @@ import datetime
 import operator
 import os
 import threading
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -289,8 +290,8 @@ def pin(batch: Any) -> Any:
 def describe_loader_process(index: int, num_processes: int, seed: int, dataset: Any) -> None:
     """Make ``torch.utils.data.get_worker_info()`` answer in this process, which no DataLoader of torch has started.
 
-    Why: data sets call it to find their process, and the default collation writes into shared memory only if it
-    answers. If missing: ProgramError with loader processes; ``num_workers=0`` loads without them.
+    Why: data sets call it to find their process. If missing: ProgramError with loader processes; ``num_workers=0``
+    loads without them.
 
     Args:
         index: of this process, from 0.
@@ -300,6 +301,25 @@ def describe_loader_process(index: int, num_processes: int, seed: int, dataset: 
     """
     worker: Any = _part(torch.utils.data, "_utils").worker
     worker._worker_info = _part(worker, "WorkerInfo")(id=index, num_workers=num_processes, seed=seed, dataset=dataset)
+
+
+@contextmanager
+def as_in_training_process() -> Iterator[None]:
+    """Let ``torch.utils.data.get_worker_info()`` return None, as in the process that trains.
+
+    Why: with an answer, the default collation stacks all samples into contiguous memory, also channels-last ones; so a
+    batch would have another layout in a loader process. If missing: nothing is done, as without an answer.
+    """
+    worker: Any = torch.utils.data._utils.worker if hasattr(torch.utils.data, "_utils") else None
+    info = getattr(worker, "_worker_info", None)
+    if info is None:
+        yield
+        return
+    worker._worker_info = None
+    try:
+        yield
+    finally:
+        worker._worker_info = info
 
 
 def is_loading(batches: Any) -> bool:

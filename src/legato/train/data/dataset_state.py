@@ -12,6 +12,7 @@ import hashlib
 import marshal
 import pickle
 import zlib
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -110,7 +111,8 @@ class Signer(pickle.Pickler):
     def parts_of_object(self, thing: Any) -> Any:
         """Return what is compared of an object that has attributes, besides its identity."""
         attributes = {name: self.condense(value) for name, value in thing.__dict__.items()}
-        return self.settings_of(type(thing)), attributes
+        slots = {name: self.condense(getattr(thing, name)) for name in _slots_of(type(thing)) if hasattr(thing, name)}
+        return self.settings_of(type(thing)), attributes, slots
 
     def parts_of_class(self, kind: type) -> Any:  # noqa: ARG002 - for a stricter signer
         """Return what is compared of a class that a data set refers to, besides its identity."""
@@ -164,6 +166,13 @@ def _is_plain_object(thing: Any) -> bool:
     kind = type(thing)
     is_usual = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
     return is_usual and hasattr(thing, "__dict__") and not isinstance(thing, _CONTAINERS)
+
+
+def _slots_of(kind: type) -> list[str]:
+    """Return the names of the attributes that objects of a class have outside of their ``__dict__``."""
+    slots = [vars(each).get("__slots__", ()) for each in kind.__mro__]
+    names = chain.from_iterable([each] if isinstance(each, str) else each for each in slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
 def _content(cell: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from legato.core.errors import DataError
+from legato.train import torch_private
 from legato.train.data.order import Indices, Key, Order
 from legato.train.data.seeds import seed_samples
 
@@ -78,7 +79,8 @@ class Fetcher:
             return _fetch_whole(self._whole, samples)
         items = self._fetch_many(key, samples) if self._takes_many else self._fetch_each(key, samples)
         try:
-            return (self.collate_fn or default_collate)(items)
+            with torch_private.as_in_training_process():
+                return (self.collate_fn or default_collate)(items)
         except Exception as error:
             raise FetchError(f"collating them raised {told(error)}") from error
 

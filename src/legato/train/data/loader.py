@@ -158,10 +158,9 @@ class Loader:
     def _take_overlapped(self, overlap: Overlap) -> tuple[Key, Any]:
         if self._processes is not None:
             upcoming = tuple(self._upcoming)
-            if overlap.is_in_vain():
-                self._end_overlap(overlap, "it saved no time")
-            elif self._processes.has_changed():
-                self._end_overlap(overlap, "the program has changed the data set during a pass")
+            why = overlap.find_reason_to_end(self._processes.has_changed)
+            if why is not None:
+                self._end_overlap(overlap, why)
             else:
                 try:
                     return self._take_loaded(self._processes)

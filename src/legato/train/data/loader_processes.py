@@ -112,9 +112,20 @@ class LoaderProcesses:
         return any(key in process.loading.values() for process in self._processes)
 
     def request(self, key: Key) -> None:
-        """Request the batch of a key from the least busy process. Raises DataError if that process is dead."""
+        """Request the batch of a key from the least busy process.
+
+        Raises:
+            DataError: that process is dead, or the processes cannot be started.
+        """
         if not self._processes:
-            self._start()
+            try:
+                self._start()
+            except (OSError, AssertionError) as error:
+                self._end()
+                raise DataError(
+                    f"Cannot load data: a loader process cannot be started: {error}. Take fewer of them, or "
+                    "num_workers=0."
+                ) from error
         process = min(self._processes, key=lambda each: len(each.loading))
         token = self._next_token
         self._next_token += 1
@@ -152,9 +163,10 @@ class LoaderProcesses:
         """End the processes if the data set or the collation has changed since they copied it; new ones copy it again.
 
         Returns:
-            Whether the processes were ended; then no batch is being loaded.
+            Whether the data set may have changed: the processes were ended, or none was started yet. Then no batch is
+            being loaded.
         """
-        if not self.has_changed():
+        if self._state is not None and not self._state.has_changed():
             return False
         self._end()
         return True
@@ -177,7 +189,9 @@ class LoaderProcesses:
             if each.process.exitcode is None:
                 each.process.kill()
                 each.process.join()
-            each.process.close()
+            # If the program ignores SIGCHLD, the system keeps no exit codes.
+            if each.process.exitcode is not None:
+                each.process.close()
 
     def _start(self) -> None:
         if self._closed:
@@ -225,6 +239,12 @@ class LoaderProcesses:
             token, batch = process.results.recv()
         except (EOFError, OSError) as error:
             raise self._death(process) from error
+        except RuntimeError as error:
+            # Each tensor of a batch that the program keeps holds a file descriptor open.
+            raise DataError(
+                f"Cannot load data: a batch cannot be received from {process.process.name}: {error}. If the program "
+                "keeps batches, keep copies (tensor.clone()), or raise the limit of open files (ulimit -n)."
+            ) from error
         key = process.loading.pop(token, None)
         return {} if key is None else {key: batch}
 

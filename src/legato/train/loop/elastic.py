@@ -244,7 +244,7 @@ class Run:
         *,
         shuffle: bool = True,
         collate_fn: Collate | None = None,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] = 0,
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> Iterator[Any]:
@@ -254,9 +254,9 @@ class Run:
             dataset: map-style, the same in every worker.
             shuffle: a new random order in each pass.
             collate_fn: makes a batch of a list of samples; None for torch's default.
-            num_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it. None:
-                Legato starts one process if loading takes a notable part of the step, a core is free, and the data set
-                can be compared with the copy that the process has; otherwise as 0.
+            num_workers: number of processes that load batches ahead; 0: load a batch when the loop asks for it.
+                ``"auto"``: Legato starts one process if loading takes a notable part of the step, a core is free, and
+                the data set can be compared with the copy that the process has; otherwise as 0.
             prefetch_factor: number of micro-batches that each process loads ahead.
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
@@ -353,7 +353,7 @@ class Run:
         metric: Metric | Mapping[str, Metric],
         *,
         collate_fn: Collate | None = None,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] = 0,
     ) -> Any:
         """Evaluate a model, split over the workers; every worker gets the same, exact result.
 
@@ -410,7 +410,7 @@ class Run:
         dataset: Dataset[Any],
         shuffle: bool,
         collate_fn: Collate | None,
-        num_workers: int | None,
+        num_workers: int | Literal["auto"],
         prefetch_factor: int = 2,
         pin_memory: bool = False,
     ) -> tuple[Order, Loader]:
@@ -428,11 +428,11 @@ class Run:
             order,
             seed=session.seed,
             collate_fn=collate_fn,
-            num_workers=num_workers or 0,
+            num_workers=0 if num_workers == "auto" else num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
             private_fds=session.private_fds,
-            overlap=self._make_overlap(dataset, collate_fn) if num_workers is None else None,
+            overlap=self._make_overlap(dataset, collate_fn) if num_workers == "auto" else None,
         )
         self._loaders.append((kind, (order, loader)))
         # A program that makes a new data set for each pass would keep more and more processes.

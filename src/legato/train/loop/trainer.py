@@ -183,7 +183,7 @@ class Trainer:
         clip_grad_norm: float | None = None,
         autocast_dtype: torch.dtype | None = None,
         collate_fn: Collate | None = None,
-        num_loader_workers: int | None = None,
+        num_loader_workers: int | Literal["auto"] = 0,
         callbacks: Sequence[Callback] = (),
         checkpoint_dir: str | Path | None = None,
         checkpoint_every: str | None = None,

@@ -145,6 +145,49 @@ def test_processes_load_what_this_process_would(name: str) -> None:
     assert load(dataset, 3, prefetch_factor=1) == want
 
 
+class Video(Augmented):
+    """Samples whose last axis in memory is the channel."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(2, 4, 5, 3).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("collate_fn", [None, default_collate, lambda items: [default_collate(items)]])
+def test_batches_of_processes_have_the_same_layout_in_memory(collate_fn: Any) -> None:
+    assert load(Video(12), 1, collate_fn=collate_fn) == load(Video(12), 0, collate_fn=collate_fn)
+
+
+class Slotted(Augmented):
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.scale = 1.0
+
+    def __getitem__(self, index: int) -> Any:
+        return self.scale * index
+
+
+def test_attributes_in_slots_are_seen_when_they_change() -> None:
+    dataset, order = Slotted(), Order(8, Layout(4, 2), 0, False)
+    with closing(Loader(dataset, order, seed=0, num_workers=1)) as loader:
+        for scale in (1.0, 3.0):
+            dataset.scale = scale
+            loader.begin_pass()
+            loader.follow(iter(keys_of(order)))
+            assert torch.cat([batch for _, batch in take_all(loader)]).tolist() == [scale * n for n in range(8)]
+
+
+def test_processes_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fork", lambda: (_ for _ in ()).throw(BlockingIOError("no more processes")))
+    order = Order(40, LAYOUT, seed=3)
+    with (
+        closing(Loader(Augmented(), order, seed=3, num_workers=2)) as loader,
+        pytest.raises(DataError, match="cannot be started: no more processes"),
+    ):
+        loader.follow(iter(keys_of(order)))
+
+
 def test_processes_may_be_spawned() -> None:
     assert load(Augmented(12), 1, multiprocessing_context="spawn") == load(Augmented(12), 0)
 
@@ -596,7 +639,7 @@ def test_loader_processes_are_kept_while_nothing_changes() -> None:
     for epoch in range(4):
         if epoch == 2:
             dataset.scale = 2.0
-        assert loader.begin_pass() == (epoch == 2)
+        assert loader.begin_pass() == (epoch in (0, 2)), "before the first pass nothing is known"
         loader.follow(iter(keys_of(order)))
         list(take_all(loader))
         assert loader._processes is not None

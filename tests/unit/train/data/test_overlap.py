@@ -1,4 +1,4 @@
-"""A process loads ahead by default only if that saves time, and never if it could change a batch."""
+"""With ``num_workers="auto"`` a process loads ahead only if that saves time, and never if it could change a batch."""
 
 from __future__ import annotations
 
@@ -46,14 +46,22 @@ class Rows(Dataset[Any]):
         self.nested = [[0.0], {"deep": [0.0]}]
         self.transform: Callable[[float], float] = Times(1.0)
         self.method = Times(1.0).apply
+        self.slotted = Slotted()
 
     def __len__(self) -> int:
         return 80
 
     def __getitem__(self, number: int) -> torch.Tensor:
         value = self.scale * self.files[number][1] + self.offsets[number % 4] + float(self.tensor[number]) + self.shift
-        value += self.nested[0][0] + self.nested[1]["deep"][0] + self.shifts[0]  # type: ignore[index, call-overload]
+        value += self.slotted.bias + self.nested[0][0] + self.nested[1]["deep"][0] + self.shifts[0]  # type: ignore[index, call-overload]
         return torch.tensor(self.method(self.transform(float(value)))) + torch.rand(())
+
+
+class Slotted:
+    __slots__ = ("__dict__", "bias")
+
+    def __init__(self) -> None:
+        self.bias = 0.0
 
 
 class Times:
@@ -65,6 +73,9 @@ class Times:
 
     def apply(self, value: float) -> float:
         return value * self.factor * scaled(1.0)
+
+
+CALL = Times.__call__
 
 
 def scaled(value: float) -> float:
@@ -149,6 +160,8 @@ CHANGES: dict[str, Callable[[Rows], Any]] = {
     "the owner of a method": lambda rows: setattr(rows.method.__self__, "factor", 5.0),  # type: ignore[attr-defined]
     "an attribute of the class": lambda _: setattr(Rows, "shift", 2.0),
     "an item of a list of the class": lambda _: Rows.shifts.__setitem__(0, 2.0),
+    "a special method": lambda _: setattr(Times, "__call__", lambda _, value: value + 3.0),
+    "an attribute in a slot": lambda rows: setattr(rows.slotted, "bias", 2.0),
     "a global variable": set_global,
     "an attribute of a global object": lambda _: setattr(SETTINGS, "bias", 2.0),
 }
@@ -159,6 +172,7 @@ def restored() -> Iterator[None]:
     yield
     global FACTOR
     FACTOR, SETTINGS.bias, Rows.shift, Rows.shifts[0] = 1.0, 0.0, 0.0, 0.0
+    Times.__call__ = CALL  # type: ignore[method-assign]
 
 
 @pytest.mark.usefixtures("restored")
@@ -167,6 +181,7 @@ def test_a_change_in_the_middle_of_a_pass_reaches_the_next_batch(what: str) -> N
     def load(said: Said | None) -> list[Any]:
         global FACTOR
         FACTOR, SETTINGS.bias, Rows.shift, Rows.shifts[0] = 1.0, 0.0, 0.0, 0.0
+        Times.__call__ = CALL  # type: ignore[method-assign]
         rows = Rows()
         with closing(make_loader(rows, said)) as loader:
             batches = take_all(loader)
@@ -216,6 +231,14 @@ class Connection(socket.socket):
     pass
 
 
+class AsksByAnotherName(Rows):
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.tensor(0.0 if find_process() is None else 1.0)
+
+
+find_process = get_worker_info
+
+
 def with_attribute(value: Callable[[Path], Any]) -> Callable[[Path], Rows]:
     def make(folder: Path) -> Rows:
         rows = Rows()
@@ -235,6 +258,11 @@ UNSUITABLE: dict[str, Callable[[Path], Dataset[Any]]] = {
     "asks for its process": lambda _: KnowsItsProcess(),
     "holds an open file": with_attribute(lambda folder: (folder / "file").open("w")),
     "holds a connection": with_attribute(lambda _: Connection()),
+    "holds a large tensor": with_attribute(lambda _: torch.zeros(17 << 20, dtype=torch.uint8)),
+    "holds a window of an array": with_attribute(
+        lambda _: np.lib.stride_tricks.sliding_window_view(np.zeros(9 << 20), 2)
+    ),
+    "asks for its process by another name": lambda _: AsksByAnotherName(),
     "holds a lock": with_attribute(lambda _: [threading.Lock()]),
     "holds a large array": with_attribute(lambda _: np.zeros(17 << 20, np.uint8)),
     "maps a file": with_attribute(lambda folder: np.memmap(folder / "file", np.uint8, "w+", shape=(8,))),
@@ -310,6 +338,31 @@ class OnlyHere(Rows):
         return super().__getitem__(number)
 
 
+def test_a_machine_that_starts_no_process_loads_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    want, said = list(take_all(make_loader(Rows()))), Said()
+    monkeypatch.setattr(os, "fork", lambda: (_ for _ in ()).throw(BlockingIOError("no more processes")))
+    with closing(make_loader(Rows(), said)) as loader:
+        assert list(take_all(loader)) == want
+    assert "no more processes" in said.texts[-1]
+
+
+def test_a_process_that_starts_at_the_end_of_a_pass_sees_what_changes_before_the_next() -> None:
+    rows = Rows()
+    with closing(make_loader(rows, Said())) as loader:
+        loader.follow(iter(KEYS[:STARTED_AFTER]))
+        list(take_all(loader))
+        assert is_ahead(loader)
+        rows.scale = 2.0
+        assert loader.begin_pass()
+        loader.follow(iter(KEYS))
+        assert list(take_all(loader)) == list(take_all(make_loader(rows)))
+
+
+def test_a_data_set_that_takes_too_long_to_compare_is_refused_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap_module, "_LONGEST_COMPARING_S", 0.0)
+    assert DatasetState(Rows(), signer=StrictSigner).has_changed()
+
+
 def test_a_data_set_that_works_only_here_is_loaded_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnlyHere, "home", os.getpid())
     said = Said()
@@ -319,9 +372,12 @@ def test_a_data_set_that_works_only_here_is_loaded_here(monkeypatch: pytest.Monk
     assert "no connection" in said.texts[-1]
 
 
+BAD = int(ORDER.samples(KEYS[20])[1])
+
+
 class Failing(Rows):
     def __getitem__(self, number: int) -> torch.Tensor:
-        if number == ORDER.samples(KEYS[20])[1]:
+        if number == BAD:
             raise ValueError("bad pixel")
         return super().__getitem__(number)
 
@@ -402,6 +458,18 @@ def test_a_process_that_saves_no_time_ends(factor: float, ends: bool) -> None:
     assert ("saved no time" in said.texts[-1]) == ends
 
 
+def test_a_process_ends_if_comparing_becomes_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, want = Said(), list(take_all(make_loader(Rows())))
+    with closing(make_loader(Rows(), said)) as loader:
+        got = [next(take_all(loader)) for _ in range(STARTED_AFTER)]
+        assert is_ahead(loader)
+        monkeypatch.setattr(overlap_module, "_MAX_COMPARING", 0.0)
+        got += take_all(loader)
+        assert not is_ahead(loader)
+    assert got == want
+    assert "comparing the data set takes too long" in said.texts[-1]
+
+
 def test_the_time_between_two_passes_does_not_count() -> None:
     now = 0.0
     overlap = Said().overlap(Rows(), clock=lambda: now)
@@ -446,6 +514,8 @@ def test_each_lack_of_the_machine_is_an_obstacle(monkeypatch: pytest.MonkeyPatch
     assert "memory" in str(find_obstacle_here(2, 1000))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert "thread" in str(find_obstacle_here(2, 1000))
+    monkeypatch.setattr(overlap_module.multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
+    assert "pool" in str(find_obstacle_here(2, 1000))
     monkeypatch.setattr(overlap_module.sys, "platform", "darwin")
     assert "Linux" in str(find_obstacle_here(2, 1000))
 
