@@ -242,7 +242,7 @@ def test_driver_away_too_long(stage: Stage, reference: Reference) -> None:
     assert len(list(stage.directory.checkpoints.glob("step-*.legato"))) == 1
     hold_back(stage, 0.0)
     result = stage.run("vision.py", workers=(1, 3, 3), resume=True)
-    result.check(want)
+    result.check(want, has_all_losses=False)
 
 
 @pytest.mark.soak

@@ -105,7 +105,7 @@ def test_an_experiment_of_two_frameworks_is_trained(server: Server, tmp_path: Pa
     admin = Asker(server)
     project = admin.post("projects", {"name": "Digits"}, 201)
     names = [one["name"] for one in admin.get("frameworks")["items"]]
-    assert names == ["legato", "command", "edtPyTorch", "edtTensorflow", "elasticdl"]
+    assert names[:5] == ["legato", "command", "edtPyTorch", "edtTensorflow", "elasticdl"]
     own = upload(admin, train_dot_py=(ROOT / "examples/digits_elastic.py").read_text())
     theirs = upload(admin, model__main_dot_py=FABRIC)
     elastic = {"distributed": "elastic", "max_nodes": 4}
