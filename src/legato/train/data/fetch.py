@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from legato.core.errors import DataError
-from legato.train import torch_private
 from legato.train.data.order import Indices, Key, Order
 from legato.train.data.seeds import seed_samples
 
@@ -67,11 +66,6 @@ class Fetcher:
         self._whole = _whole(self.dataset) if self.collate_fn is None else None
         self._takes_many = _takes_many(self.dataset)
 
-    @property
-    def draws(self) -> bool:
-        """Return whether fetching sets the global generators."""
-        return self._whole is None
-
     def __call__(self, key: Key) -> Any:
         """Return the batch of a key. Raises FetchError from the error of the data set or the collation."""
         samples = self.order.samples(key)
@@ -79,8 +73,7 @@ class Fetcher:
             return _fetch_whole(self._whole, samples)
         items = self._fetch_many(key, samples) if self._takes_many else self._fetch_each(key, samples)
         try:
-            with torch_private.as_in_training_process():
-                return (self.collate_fn or default_collate)(items)
+            return (self.collate_fn or default_collate)(items)
         except Exception as error:
             raise FetchError(f"collating them raised {told(error)}") from error
 

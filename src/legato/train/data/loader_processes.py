@@ -18,6 +18,7 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -26,11 +27,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
+from torch.utils.data import default_collate
 
 from legato.core.errors import DataError
 from legato.train import torch_private
 from legato.train.data.dataset_state import DatasetState, Signer
-from legato.train.data.fetch import Fetcher, FetchError, told
+from legato.train.data.fetch import Collate, Fetcher, FetchError, told
 from legato.train.data.order import Key
 
 CLOSE_LIMIT_S: Final = 1.0
@@ -282,6 +284,7 @@ def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: P
     _leave_parent(place)
     torch.set_num_threads(1)
     torch_private.describe_loader_process(place.index, place.num_processes, fetcher.seed, fetcher.dataset)
+    fetcher.collate_fn = partial(_collate, fetcher.collate_fn or default_collate)
     waiting: dict[int, Key] = {}
     while True:
         try:
@@ -295,6 +298,11 @@ def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: P
             _send(results, token, _fetch(fetcher, waiting.pop(token)))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
+
+
+def _collate(collate: Collate, items: list[Any]) -> Any:
+    with torch_private.as_in_training_process():
+        return collate(items)
 
 
 def _fetch(fetcher: Fetcher, key: Key) -> Any:

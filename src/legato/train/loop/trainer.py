@@ -147,7 +147,7 @@ class Trainer:
         clip_grad_norm: gradients are scaled down to this norm; None for no limit.
         autocast_dtype: of mixed precision, such as ``torch.bfloat16``; None for none.
         collate_fn: makes a batch from a list of samples; None for torch's default.
-        num_loader_workers: number of processes that load batches ahead; as ``num_workers`` of `ElasticRun.batches`.
+        num_loader_workers: number of processes that load batches ahead; as ``num_workers`` of `Run.batches`.
         callbacks: called in this order.
         progress: show a bar when the program runs alone on a terminal; under ``legato run`` the driver shows more.
 
