@@ -2,11 +2,14 @@
 
 Counted is the processor time of the process, so that what else runs on the machine shows as little as possible. Three
 moments of the same day: an empty pool in which everything starts, a full one in which nothing changes, and a
-full one to which a hundred urgent jobs come. The snapshots are made up, from one seed; the policies are the real ones.
+full one to which a hundred urgent jobs come. All three for a pool of equal machines with 8 slots each, and for a mixed
+one: 500 machines with 20 slots each, of two kinds, a fifth of them labelled, and a quarter of the jobs with 2 to 8 GPUs
+per worker. The snapshots are made up, from one seed; the policies are the real ones.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from benchmarks.figures import plain
 from benchmarks.jobs import Say
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import Decisions, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 NUM_SLOTS: Final = 10_000
 NUM_JOBS: Final = 2_000
@@ -26,24 +29,26 @@ TARGET_MS: Final = 100.0
 _NUM_QUEUES: Final = 20
 _NUM_URGENT: Final = 100
 _SLOTS_PER_NODE: Final = 8
+_SLOTS_PER_MIXED_NODE: Final = 20
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     """Measure decisions and yield one row per policy and moment."""
-    for policy in Policy:
+    for policy, is_mixed in itertools.product(Policy, (False, True)):
         rules = Rules(policy=policy)
-        for moment, snapshot in _make_moments(rules):
+        for moment, snapshot in _make_moments(rules, is_mixed=is_mixed):
             took = _time(snapshot, rules, repetitions=5 if quick else 31)
             row = {
                 "policy": str(policy),
                 "moment": moment,
+                "machines": "mixed" if is_mixed else "equal",
                 "slots": len(snapshot.slots),
                 "jobs": len(snapshot.jobs),
                 "decision_ms": plain(took),
                 "target_ms": TARGET_MS,
             }
-            median = row["decision_ms"]["median"]
-            say(f"  {policy}, {moment}: {median:.1f} ms, {median / TARGET_MS:.2f} of the bound")
+            machines, median = row["machines"], row["decision_ms"]["median"]
+            say(f"  {policy}, {machines} machines, {moment}: {median:.1f} ms, {median / TARGET_MS:.2f} of the bound")
             yield row
 
 
@@ -56,23 +61,28 @@ def _time(snapshot: Snapshot, rules: Rules, *, repetitions: int) -> list[float]:
     return took
 
 
-def _make_moments(rules: Rules) -> Iterator[tuple[str, Snapshot]]:
+def _make_moments(rules: Rules, *, is_mixed: bool) -> Iterator[tuple[str, Snapshot]]:
     source = random.Random(1)
+    per_node = _SLOTS_PER_MIXED_NODE if is_mixed else _SLOTS_PER_NODE
     slots = tuple(
-        Slot(id=f"n{index // _SLOTS_PER_NODE:04}/g{index % _SLOTS_PER_NODE}", node=f"n{index // _SLOTS_PER_NODE:04}")
+        Slot(id=f"n{index // per_node:04}/{index % per_node}", node=f"n{index // per_node:04}", device="GPU")
         for index in range(NUM_SLOTS)
+    )
+    nodes = tuple(
+        Node(name=name, kind="ab"[index % 2], labels={"disk": "ssd"} if index % 5 == 0 else {})
+        for index, name in enumerate(dict.fromkeys(slot.node for slot in slots))
     )
     queues = tuple(
         Queue(name=f"q{index}", weight=1 + index % 3, floor=100 * (index % 2), ceiling=None if index % 4 else 900)
         for index in range(_NUM_QUEUES)
     )
-    jobs = tuple(_make_job(source, f"j{index}") for index in range(NUM_JOBS))
-    empty = Snapshot(now=2_000.0, slots=slots, jobs=jobs, queues=queues)
+    jobs = tuple(_make_job(source, f"j{index}", is_mixed=is_mixed) for index in range(NUM_JOBS))
+    empty = Snapshot(now=2_000.0, slots=slots, jobs=jobs, queues=queues, nodes=nodes if is_mixed else ())
     yield "everything starts", empty
     full = _carry_out(empty, decide(empty, rules))
     yield "nothing changes", full
     urgent = tuple(
-        msgspec.structs.replace(_make_job(source, f"u{index}"), priority=9_000, submitted_at=2_000.0)
+        msgspec.structs.replace(_make_job(source, f"u{index}", is_mixed=is_mixed), priority=9_000, submitted_at=2_000.0)
         for index in range(_NUM_URGENT)
     )
     # In the place of those submitted last, so that their number stays.
@@ -80,7 +90,7 @@ def _make_moments(rules: Rules) -> Iterator[tuple[str, Snapshot]]:
     yield f"{_NUM_URGENT} urgent jobs come", msgspec.structs.replace(full, jobs=(*kept, *urgent))
 
 
-def _make_job(source: random.Random, name: str) -> JobDemand:
+def _make_job(source: random.Random, name: str, *, is_mixed: bool) -> JobDemand:
     return JobDemand(
         id=name,
         name=name,
@@ -92,16 +102,25 @@ def _make_job(source: random.Random, name: str) -> JobDemand:
         priority=source.choice([2_500, 5_000, 5_000, 7_500]),
         elastic=source.random() > 0.1,
         num_micro_batches=source.choice([None, 16, 32, 64]),
+        gpus_per_worker=source.choice([1, 1, 1, 1, 1, 1, 2, 8]) if is_mixed else 1,
+        labels={"disk": "ssd"} if is_mixed and source.random() < 0.1 else {},
     )
 
 
 def _carry_out(snapshot: Snapshot, decisions: Decisions) -> Snapshot:
     owners = {slot: decision.job for decision in decisions.decisions for slot in decision.slots}
-    slots = tuple(msgspec.structs.replace(slot, holder=owners.get(slot.id)) for slot in snapshot.slots)
+    workers = {slot: held[0] for decision in decisions.decisions for held in decision.workers for slot in held}
+    slots = tuple(
+        msgspec.structs.replace(slot, holder=owners.get(slot.id), worker=workers.get(slot.id, ""))
+        for slot in snapshot.slots
+    )
     by_id = {decision.job: decision for decision in decisions.decisions}
     jobs = tuple(
         msgspec.structs.replace(
-            job, standing=Standing.RUNNING if by_id[job.id].slots else Standing.WAITING, wanted=by_id[job.id].wanted
+            job,
+            standing=Standing.RUNNING if by_id[job.id].slots else Standing.WAITING,
+            wanted=by_id[job.id].wanted,
+            machine_kind=by_id[job.id].machine_kind,
         )
         for job in snapshot.jobs
     )

@@ -1628,6 +1628,14 @@ export interface components {
             min_workers?: number | null;
             /** Is Elastic */
             is_elastic?: boolean | null;
+            /** Gpus Per Worker */
+            gpus_per_worker?: number | null;
+            /** Gpu Type */
+            gpu_type?: string | null;
+            /** Node Labels */
+            node_labels?: {
+                [key: string]: string;
+            } | null;
             /** Queue */
             queue?: string | null;
             /** Priority */
@@ -2014,6 +2022,14 @@ export interface components {
             min_workers?: number | null;
             /** Is Elastic */
             is_elastic?: boolean | null;
+            /** Gpus Per Worker */
+            gpus_per_worker?: number | null;
+            /** Gpu Type */
+            gpu_type?: string | null;
+            /** Node Labels */
+            node_labels?: {
+                [key: string]: string;
+            } | null;
             /** Queue */
             queue?: string | null;
             /** Priority */
@@ -2214,6 +2230,10 @@ export interface components {
             decided_reason: string | null;
             progress: components["schemas"]["Progress"] | null;
             num_slots: number;
+            /** @default 1 */
+            gpus_per_worker: number;
+            /** @default null */
+            machine_kind: string | null;
         };
         /**
          * Progress
@@ -2232,6 +2252,8 @@ export interface components {
          *             shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
          *             differed_step: the step after which the workers were first found to hold different states; from there on the
          *                 result is not exact. None: never.
+         *             sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
+         *                 to pass between nodes.
          */
         Progress: {
             time: number;
@@ -2257,6 +2279,8 @@ export interface components {
             shares_freely: boolean;
             /** @default null */
             differed_step: number | null;
+            /** @default null */
+            sent_bytes: number | null;
         };
         /**
          * Plan
@@ -2270,6 +2294,8 @@ export interface components {
             share: number;
             reason: string;
             effects: components["schemas"]["Effect"][];
+            /** @default [] */
+            cheap_workers: number[];
         };
         /**
          * Effect
@@ -2303,6 +2329,12 @@ export interface components {
             cpu_capability: string | null;
             /** @default null */
             python: string | null;
+            /** @default null */
+            gpu_type: string | null;
+            /** @default {} */
+            node_labels: {
+                [key: string]: string;
+            };
             /** @default null */
             num_micro_batches: number | null;
             /** @default null */
@@ -2535,6 +2567,8 @@ export interface components {
             since: number;
             release_asked_at: number | null;
             until: number | null;
+            /** @default null */
+            worker: string | null;
         };
         /**
          * Told[TrainingEvent]
@@ -2843,12 +2877,32 @@ export interface components {
         /**
          * NodeState
          * @description A machine of the pool, and its numbers of slots.
+         *
+         *         Args:
+         *             kind: machines with the same kind give the same bits; a job uses machines of one kind. None: unknown.
+         *             traits: what makes the kind: name → value.
+         *             labels: jobs may ask for them.
+         *             gpu_types: model → number of slots with it; without slots that have no known model.
          */
         NodeState: {
             name: string;
             num_slots: number;
             num_usable: number;
             num_free: number;
+            /** @default null */
+            kind: string | null;
+            /** @default {} */
+            traits: {
+                [key: string]: string;
+            };
+            /** @default {} */
+            labels: {
+                [key: string]: string;
+            };
+            /** @default {} */
+            gpu_types: {
+                [key: string]: number;
+            };
         };
         /**
          * Listed[SlotState]
@@ -2859,7 +2913,9 @@ export interface components {
         };
         /**
          * SlotState
-         * @description A slot, and the job that holds it. ``job`` None: no job holds it, or you may not see the job.
+         * @description A slot, and the job that holds it.
+         *
+         *         ``job`` None: no job holds it, or you may not see the job. ``gpu_type``: model of its GPU; None: no GPU, or unknown.
          */
         SlotState: {
             id: string;
@@ -2872,6 +2928,8 @@ export interface components {
             attempt: number | null;
             since: number | null;
             release_asked_at: number | null;
+            /** @default null */
+            gpu_type: string | null;
         };
         /**
          * Listed[SeenAllocation]
@@ -2891,6 +2949,8 @@ export interface components {
             since: number;
             release_asked_at: number | null;
             until: number | null;
+            /** @default null */
+            worker: string | null;
         };
         /**
          * Listed[Usage]

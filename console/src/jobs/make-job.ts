@@ -16,6 +16,7 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     num_micro_batches: null,
     shares_freely: false,
     differed_step: null,
+    sent_bytes: null,
     ...more,
   };
 }
@@ -52,6 +53,8 @@ export function makeJob(more: Partial<Job> = {}): Job {
     decided_reason: "2 of up to 4 slots",
     progress: makeProgress(),
     num_slots: 2,
+    gpus_per_worker: 1,
+    machine_kind: null,
     ...more,
   };
 }
@@ -66,6 +69,8 @@ export function makeSpec(more: Partial<Spec> = {}): Spec {
     num_threads: 1,
     cpu_capability: null,
     python: null,
+    gpu_type: null,
+    node_labels: {},
     num_micro_batches: null,
     checkpoint_every: null,
     keep: 3,

@@ -32,6 +32,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
         differed_step: the step after which the workers were first found to hold different states; from there on the
             result is not exact. None: never.
+        sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
+            to pass between nodes.
     """
 
     time: float
@@ -46,6 +48,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     num_micro_batches: int | None = None
     shares_freely: bool = False
     differed_step: int | None = None
+    sent_bytes: int | None = None
 
     @property
     def reached(self) -> str | None:
@@ -70,6 +73,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         staged_at: when the job entered its stage.
         decided_slots: slots that the job should have; ``decided_reason`` says why.
         num_slots: slots that it holds, including those that it is leaving.
+        gpus_per_worker: slots of each worker, all on one node.
+        machine_kind: kind of the machines on which its training began, and on which it continues. None: it has not
+            begun.
         project, experiment, definition: ids of the objects from which the job was started, while they exist.
         parent: id of the job of which this one is a clone.
     """
@@ -104,6 +110,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     decided_reason: str | None
     progress: Progress | None
     num_slots: int
+    gpus_per_worker: int = 1
+    machine_kind: str | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +121,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         heartbeat_limit_s: seconds of silence after which Legato replaces a worker.
         collective_limit_s: seconds without progress after which Legato replaces a worker, because it hangs.
         python: the Python of the workers: the path of an executable. None: the server's own.
+        gpu_type: GPU model of the slots, as a part of its name. None: any slot.
+        node_labels: the job uses nodes with all of these labels.
         memory_bytes, num_cpus: limits of each worker. None: the server's default.
         must_limit: the job does not run where these two limits cannot be enforced.
         parameters: appended to the arguments of the program.
@@ -128,6 +138,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     num_threads: int = 1
     cpu_capability: str | None = None
     python: str | None = None
+    gpu_type: str | None = None
+    node_labels: dict[str, str] = {}
     num_micro_batches: int | None = None
     checkpoint_every: str | None = None
     keep: int = 3
@@ -161,6 +173,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         share: its exact share, before rounding to whole slots.
         reason: one sentence.
         effects: all jobs that would have more or fewer slots.
+        cheap_workers: numbers of workers with equal shares of a step that send the fewest bytes between machines;
+            empty if the number of micro-batches is not known, or the job cannot change its number of workers.
     """
 
     starts: str
@@ -169,6 +183,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     reason: str
     effects: tuple[Effect, ...]
+    cheap_workers: tuple[int, ...] = ()
 
 
 class Party(msgspec.Struct, frozen=True):
@@ -238,7 +253,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that an attempt of a job held. ``until`` None: it still does. ``job`` None: you may not see the job."""
+    """A slot that an attempt of a job held. ``until`` None: it still does. ``job`` None: you may not see the job.
+
+    ``worker``: all slots of its worker, as ``NODE/0+1``, if a worker has several. None: this one only.
+    """
 
     slot: str
     job: str | None
@@ -246,6 +264,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     release_asked_at: float | None
     until: float | None
+    worker: str | None = None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

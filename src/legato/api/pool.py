@@ -30,16 +30,30 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine of the pool, and its numbers of slots."""
+    """A machine of the pool, and its numbers of slots.
+
+    Args:
+        kind: machines with the same kind give the same bits; a job uses machines of one kind. None: unknown.
+        traits: what makes the kind: name → value.
+        labels: jobs may ask for them.
+        gpu_types: model → number of slots with it; without slots that have no known model.
+    """
 
     name: str
     num_slots: int
     num_usable: int
     num_free: int
+    kind: str | None = None
+    traits: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    gpu_types: dict[str, int] = {}
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot, and the job that holds it. ``job`` None: no job holds it, or you may not see the job."""
+    """A slot, and the job that holds it.
+
+    ``job`` None: no job holds it, or you may not see the job. ``gpu_type``: model of its GPU; None: no GPU, or unknown.
+    """
 
     id: str
     node: str
@@ -51,6 +65,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None
     since: float | None
     release_asked_at: float | None
+    gpu_type: str | None = None
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,16 @@ OutputOption = Annotated[
     ),
 ]
 
+GpusPerWorker = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus-per-worker",
+        parser=read_whole("the number of GPUs", 2),
+        metavar="NUMBER",
+        help="GPUs of each worker, all on one machine. The worker trains on the first one, and the program may use "
+        "the others. [default: 1]",
+    ),
+]
 CpuCapability = Annotated[
     str | None,
     typer.Option(

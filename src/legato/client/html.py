@@ -75,12 +75,13 @@ def count_slots(job: JobRecord) -> str:
     """Return a text with the number of slots that a job has and may have.
 
     >>> from types import SimpleNamespace as Job
-    >>> count_slots(Job(num_slots=2, min_workers=1, max_workers=4, is_elastic=True))
+    >>> count_slots(Job(num_slots=2, min_workers=1, max_workers=4, is_elastic=True, gpus_per_worker=1))
     '2 of 1..4'
     """
+    each = job.gpus_per_worker
     if not job.is_elastic or job.min_workers == job.max_workers:
-        return f"{job.num_slots} of {job.max_workers}"
-    return f"{job.num_slots} of {job.min_workers}..{job.max_workers}"
+        return f"{job.num_slots} of {job.max_workers * each}"
+    return f"{job.num_slots} of {job.min_workers * each}..{job.max_workers * each}"
 
 
 def _render_more(num_all: int) -> str:

@@ -30,7 +30,8 @@ class JobOptions(TypedDict, total=False):
 
     ``name``: by default that of the script or function. ``num_threads``: per worker. ``data``: a directory on the
     machines. ``max_run_s``, ``heartbeat_limit_s`` and ``collective_limit_s``: seconds. ``is_elastic`` False: exactly
-    ``max_workers`` slots, or none.
+    ``max_workers`` workers, or none. ``gpus_per_worker``: slots of each worker, all on one node. ``gpu_type``: a part
+    of the name of the GPU model. ``node_labels``: the job uses nodes with all of these labels.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
     ``python``: of the workers: a name in the server's setting ``interpreters``, or an absolute path on the machines.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` after the arguments.
@@ -42,6 +43,9 @@ class JobOptions(TypedDict, total=False):
     max_workers: int
     min_workers: int
     is_elastic: bool
+    gpus_per_worker: int
+    gpu_type: str | None
+    node_labels: Mapping[str, str]
     queue: str
     priority: int
     labels: Mapping[str, str]

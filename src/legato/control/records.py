@@ -42,18 +42,50 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclaredSlot(msgspec.Struct, frozen=True):
-    """A slot as its engine declares it. ``id`` is unique in the pool, such as ``node-1/cuda:0``."""
+    """A slot as its engine declares it.
+
+    Args:
+        id: unique in the pool, such as ``node-1/0``.
+        device: its device.
+        gpu_type: model of the GPU, such as ``NVIDIA A100-SXM4-80GB``. None: no GPU, or unknown.
+    """
 
     id: str
     device: str
+    gpu_type: str | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine, with all of its slots, as its engine declares it."""
+    """A machine, with all of its slots, as its engine declares it.
+
+    Args:
+        name: unique in the pool.
+        engine: what starts workers on it.
+        slots: all of them.
+        kind: an opaque text; machines on which training gives the same bits have the same kind. A job uses machines of
+            one kind only. None: as the store has it.
+        traits: what makes the kind, for people: ``CPU capability`` → ``AVX512``, ``torch`` → ``2.13.0``. None: as the
+            store has it.
+        labels: jobs may ask for them. None: as the store has them.
+    """
 
     name: str
     engine: str
     slots: tuple[DeclaredSlot, ...]
+    kind: str | None = None
+    traits: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine as the store has it; the fields are those of `Node`. None: it was declared without them."""
+
+    name: str
+    engine: str
+    declared_at: float
+    kind: str | None
+    traits: dict[str, str] | None
+    labels: dict[str, str] | None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +96,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     unusable_since: float | None
     unusable_reason: str | None
+    gpu_type: str | None = None
 
 
 class Allocation(jobs.Allocation, frozen=True, kw_only=True):
@@ -83,6 +116,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         spec: what its driver needs, as JSON; stored unchanged.
         code: SHA-256 of its uploaded code. None: no uploaded code.
         max_retries: maximum number of attempts after a failure.
+        gpus_per_worker: slots of each worker, all on one node.
         project, experiment, definition: ids of the project, experiment and definition of which it is a run. None: none.
         parent: id of the job that it is a clone of. None: no clone.
     """
@@ -94,6 +128,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = "default"
     priority: int = 5000
     is_elastic: bool = True
+    gpus_per_worker: int = 1
     max_retries: int = 0
     labels: dict[str, str] = {}
     code: str | None = None
@@ -208,6 +243,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         allocations: all open ones, including those of jobs that ended a moment ago.
         unreadable: why rows cannot be read, by kind (``job``, ``queue``, ``slot``) and name. None of them is
             in the fields above, so no decision is made for such a job, and no job gets such a slot.
+        nodes: all machines.
     """
 
     jobs: tuple[Job, ...]
@@ -215,6 +251,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[Slot, ...]
     allocations: tuple[Allocation, ...]
     unreadable: dict[tuple[str, str], str] = {}
+    nodes: tuple[StoredNode, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -254,6 +291,9 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
         closed_attempt: None: ``seen_attempt``.
         released: slots that the job must give back.
         granted: free slots that the job gets for its attempt after the move.
+        workers: slot → all slots of its worker, as in `legato.core.slots.join_slots`, for granted slots of workers that
+            have several.
+        machine_kind: kind of the machines on which it trains. None: no change.
         verdict: stored only if it differs from the job's last one; an event is written only if it is new.
         progress: as the driver reports it.
         exit_code: exit code of a job that ends.
@@ -270,6 +310,8 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     closed_attempt: int | None = None
     released: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
+    workers: dict[str, str] = {}
+    machine_kind: str | None = None
     verdict: Verdict | None = None
     progress: Progress | None = None
     exit_code: int | None = None

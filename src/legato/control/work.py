@@ -22,6 +22,7 @@ from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
+from legato.core.terms import first_term
 from legato.engines.parent import try_as
 from legato.system.decoding import convert
 
@@ -46,6 +47,8 @@ class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_def
         num_threads: threads per worker within an operation; results depend on it.
         cpu_capability: the instruction set to which all workers are limited; see `legato.core.spec.JobSpec`.
         python: the path of the workers' Python executable. None: the server's own.
+        gpu_type: GPU model that the slots must have, as a part of its name. None: any slot.
+        node_labels: labels that the nodes must have.
         num_micro_batches: micro-batches of one step, if known; the policy then assigns no slots that would not make a
             step faster.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when the job is paused, is stopped or ends.
@@ -114,6 +117,10 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
     odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
     if odd:
         raise UsageError(f"{told}: the variable {odd[0]} is reserved for the driver. Choose another name.")
+    if work.gpu_type is not None and not work.gpu_type.strip():
+        raise UsageError(
+            f"{told}: gpu_type is empty. Give a part of the model's name, such as 'A100', or leave it out."
+        )
     check_parameters(work.parameters)
     check_most_workers(work, told, max_workers)
     _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
@@ -251,38 +258,42 @@ def _check_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
     return answer if answer in MISSING else None
 
 
-def find_bounds(job: Job, num_slots: int) -> tuple[int, int]:
-    """Return the minimum and maximum of workers for a driver that has so many slots.
+def find_bounds(job: Job, num_workers: int) -> tuple[int, int]:
+    """Return the minimum and maximum of workers for a driver that has slots for so many workers.
 
-    The number of slots may be outside the job's bounds: a user may have changed the bounds since the decision, or a
+    This number may be outside the job's bounds: a user may have changed the bounds since the decision, or a
     step has fewer micro-batches than the minimum. The driver gets the job's own bounds after the slots have been
     adapted.
     """
-    return min(job.min_workers, num_slots), max(job.max_workers, num_slots)
+    return min(job.min_workers, num_workers), max(job.max_workers, num_workers)
 
 
-def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool) -> DriverOrder:
+def make_order(
+    job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool, fence: int = 0
+) -> DriverOrder:
     """Return the order for the present attempt of a job.
 
     Args:
         job: the job; its id becomes its name for the driver.
         work: the job's work.
-        slots: the job's slots.
+        slots: the job's slots, one for each worker.
         code: where uploaded code is unpacked, one directory per SHA-256.
         goes_on: whether to continue from the newest checkpoint, if there is one.
+        fence: the fencing number of the lease of the server that gives the order.
     """
     min_workers, max_workers = find_bounds(job, len(slots))
     spec = _spec(work, job.id, work.directory or "", min_workers, max_workers, len(slots))
     return DriverOrder(
         job=job.id,
         attempt=job.attempt,
-        spec=msgspec.structs.replace(spec, resume=goes_on),
+        spec=msgspec.structs.replace(spec, resume=goes_on, gpus_per_worker=job.gpus_per_worker),
         slots=slots,
         code=None if job.code is None else str(code / job.code),
         code_folder="" if work.launcher is None else work.launcher.folder,
         script=work.script,
         preloads=work.launcher is None or work.launcher.preloads,
         owner=job.owner,
+        term=first_term(fence),
     )
 
 

@@ -41,6 +41,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         min_workers: with fewer the job keeps its state and waits. 1: training never waits without need.
         max_workers: the most workers that the job can have.
         num_workers: workers at the start; later changed by ``scale``.
+        gpus_per_worker: GPUs of each worker, all on one node. A worker trains on the first of them; its program may use
+            the others, for example for the parts of a large model.
         num_threads: threads per worker inside an operation, the same for all, because results depend on it.
             1: many workers share one machine.
         cpu_capability: the instruction set to which torch, oneDNN and MKL are limited in all workers, because results
@@ -88,6 +90,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_workers: int
     num_workers: int
     min_workers: int = 1
+    gpus_per_worker: int = 1
     num_threads: int = 1
     cpu_capability: str | None = None
     python: str | None = None
@@ -126,7 +129,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         self._check_workers()
         if not self.program:
             raise UsageError(f"Cannot run job '{self.name}': there is no program. Name a Python script.")
-        for field in ("num_threads", "keep"):
+        for field in ("gpus_per_worker", "num_threads", "keep"):
             value = getattr(self, field)
             if value < 1:
                 raise UsageError(f"Cannot run job '{self.name}': {field}={value} is below 1. Give 1 or more.")

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and how a worker sees just one of them. Works without torch; starts nothing.
+"""The GPUs of this machine, and how a worker sees just its own. Works without torch; starts nothing.
 
 NVML names the GPUs if ``nvidia-ml-py`` is installed; otherwise their device files are counted. A slot's *device* is
 ``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` names it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N`` with
@@ -126,25 +126,43 @@ def torch_name(device: str) -> str:
     return "cpu" if device == "cpu" else "cuda:0"
 
 
-def show_only(device: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make only the slot's device visible to a worker.
+def show_only(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make only its own devices visible to a worker.
 
     Args:
-        device: of the slot.
-        environment: of the process that found the device; numbers refer to its ``CUDA_DEVICE_ORDER``.
+        devices: of its slots, all of the same form.
+        environment: of the process that found the devices; numbers refer to its ``CUDA_DEVICE_ORDER``.
 
-    >>> show_only("GPU-6e", {}), show_only("cpu", {})
-    ({'CUDA_VISIBLE_DEVICES': 'GPU-6e'}, {'CUDA_VISIBLE_DEVICES': ''})
-    >>> show_only("cuda:3", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    >>> show_only(["GPU-6e", "GPU-91"], {}), show_only(["cpu"], {})
+    ({'CUDA_VISIBLE_DEVICES': 'GPU-6e,GPU-91'}, {'CUDA_VISIBLE_DEVICES': ''})
+    >>> show_only(["cuda:3"], {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     {'CUDA_VISIBLE_DEVICES': '3', 'CUDA_DEVICE_ORDER': 'PCI_BUS_ID'}
     """
-    if device.startswith(_NAMED):
-        return {"CUDA_VISIBLE_DEVICES": device}
-    _, _, number = device.partition(":")
-    if not number:
+    if devices[0].startswith(_NAMED):
+        return {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
+    numbers = [number for device in devices if (number := device.partition(":")[2])]
+    if not numbers:
         return {"CUDA_VISIBLE_DEVICES": ""}
     order = environment.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    return {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": order}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(numbers), "CUDA_DEVICE_ORDER": order}
+
+
+def check_several(devices: Sequence[str], what: str) -> None:
+    """Check that one worker can use these devices together.
+
+    Raises:
+        UsageError: one is the CPU, or one GPU comes twice. ``what`` begins the message.
+    """
+    if len(devices) > 1 and "cpu" in devices:
+        raise UsageError(
+            f"{what}: a worker with several GPUs needs a machine with GPUs, and here workers train on the CPU. Leave "
+            "--gpus-per-worker out, or run it where 'nvidia-smi -L' lists enough GPUs."
+        )
+    if len(set(devices)) < len(devices):
+        raise UsageError(
+            f"{what}: a worker with several GPUs needs different ones, and it would get {', '.join(devices)}. Name "
+            "each GPU once in LEGATO_DEVICE."
+        )
 
 
 def _find(entry: str, gpus: Sequence[Sequence[str]], *, in_order: bool) -> str | None:
@@ -182,6 +200,35 @@ def _ask_nvml() -> list[list[str]]:
         return []
     finally:
         nvml.nvmlShutdown()
+
+
+def find_gpu_types(devices: Sequence[str]) -> tuple[str | None, ...]:
+    """Return the model of each device, such as ``NVIDIA A100-SXM4-80GB``. None: no GPU, or NVML does not know it."""
+    unknown = (None,) * len(devices)
+    if not any(device.startswith(_NAMED) for device in devices):
+        return unknown
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return unknown
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return unknown
+    try:
+        return tuple(_find_type(nvml, device) for device in devices)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _find_type(nvml: Any, device: str) -> str | None:
+    if not device.startswith(_NAMED):
+        return None
+    try:
+        return str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(device)))
+    except nvml.NVMLError as error:
+        _log.warning("NVML does not say the model of GPU %s: %s", device, error)
+        return None
 
 
 def _names(nvml: Any, handle: Any) -> Iterator[str]:

@@ -25,15 +25,21 @@ class Budget:
         capacity: slots of the pool.
         queues: by name.
         floors: slots set aside per queue; their sum is at most the capacity.
+        elsewhere: slots of queues on machines of other kinds, which count towards their ceilings.
     """
 
-    def __init__(self, capacity: int, queues: Mapping[str, Queue], floors: Mapping[str, int]) -> None:
+    def __init__(
+        self, capacity: int, queues: Mapping[str, Queue], floors: Mapping[str, int], elsewhere: Mapping[str, int]
+    ) -> None:
         self.capacity = capacity
         self.queues = queues
         self.set_aside = {name: floors.get(name, 0) for name in queues}
         self.common = capacity - sum(self.set_aside.values())
         self.taken = dict.fromkeys(queues, 0)
-        self.room = {name: capacity if queue.ceiling is None else queue.ceiling for name, queue in queues.items()}
+        self.room = {
+            name: capacity if queue.ceiling is None else max(queue.ceiling - elsewhere.get(name, 0), 0)
+            for name, queue in queues.items()
+        }
 
     def available(self, queue: str) -> int:
         """Return how many slots the jobs of a queue may still take."""

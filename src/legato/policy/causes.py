@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, Needs, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
 from legato.policy.snapshot import JobDemand
@@ -49,6 +49,7 @@ class Causes:
 
     def __init__(self, pool: SortedSnapshot, rules: Rules) -> None:
         self._pool = pool
+        self._all = _ALL if not pool.others else "all that its kind of machine has"
         self.policy = rules.policy
         self.admitted = [claim for claim in pool.claims if claim.refusal is None]
         inside: dict[str | int, list[Claim]] = {}
@@ -71,16 +72,24 @@ class Causes:
     def explain_number(self, claim: Claim) -> Cause:
         """Explain why the target of a job that has its minimum is not higher."""
         job = claim.job
-        if claim.target == job.max_workers:
+        each = job.gpus_per_worker
+        num_workers = claim.target // each
+        if num_workers == job.max_workers:
             return Cause("its maximum" if job.elastic else "all that it needs")
-        if claim.target == job.num_micro_batches:
+        if num_workers == job.num_micro_batches:
             return Cause(explain_few_micro_batches(job))
-        if claim.target == claim.hi or claim.share >= claim.target + 1:
-            useless = claim.target + 1
-            last = (next_size(job, claim.target) or job.max_workers + 1) - 1
+        if claim.limit and claim.target == claim.hi:
+            return Cause(claim.limit, claim.limit_because)
+        if claim.target == claim.hi or claim.share >= claim.target + each:
+            useless = num_workers + 1
+            last = (next_size(job, claim.target) or job.max_slots + each) // each - 1
             more = f"{useless}" if useless == last else f"{useless} to {last}"
             total = job.num_micro_batches
-            return Cause(f"{more} workers would be no faster than {claim.target} with its {total} micro-batches")
+            return Cause(f"{more} workers would be no faster than {num_workers} with its {total} micro-batches")
+        cause = self._explain_share(claim)
+        return Cause(f"{cause.text}; {self._pool.others}", cause.because) if self._pool.others else cause
+
+    def _explain_share(self, claim: Claim) -> Cause:
         ceiling = self.find_ceiling(claim)
         if ceiling is not None:
             return self._explain_ceiling(claim, ceiling)
@@ -93,11 +102,15 @@ class Causes:
         if ceiling is None or claim.refusal is not None:
             return ceiling if claim.refusal is not None and claim.refusal.why == "ceiling" else None
         larger = next_size(claim.job, claim.target)
-        if larger is None or self._queues[queue] + larger - claim.target <= ceiling:
+        if larger is None or self._used(queue) + larger - claim.target <= ceiling:
             return None
         if self._unused >= larger - claim.target:
             return ceiling
         return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
+
+    def _used(self, queue: str) -> int:
+        """Slots of a queue that count towards its ceiling."""
+        return self._queues[queue] + self._pool.elsewhere.get(queue, 0)
 
     def _is_behind(self, queue: str) -> bool:
         """Whether the queue would win its next slot from another queue, above that one's floor and minimums."""
@@ -132,7 +145,7 @@ class Causes:
         num_others = len(self._queues) - 1
         if len(peers.claims) == 1:
             if not num_others:
-                return Cause(_ALL)
+                return Cause(self._all)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
@@ -163,7 +176,7 @@ class Causes:
     def _explain_strict(self, claim: Claim) -> Cause:
         before = self.before(claim)
         first = self._place[claim.job.id]
-        rest, because = _ALL, ids(before)
+        rest, because = self._all, ids(before)
         if self.policy == Policy.PRIORITY:
             peers = self._peers[claim.job.priority]
             first = self._place[peers.claims[0].job.id]
@@ -173,7 +186,7 @@ class Causes:
         if not first:
             return Cause(rest, because)
         told = names(before, first)
-        left = "" if rest == _ALL else f"; {rest}"
+        left = "" if rest == self._all else f"; {rest}"
         if self.policy == Policy.PRIORITY:
             return Cause(
                 f"the slots left by {told}, which {'has' if first == 1 else 'have'} a higher priority{left}", because
@@ -263,3 +276,15 @@ def names(claims: Sequence[Claim], number: int) -> str:
 def ids(claims: Sequence[Claim]) -> tuple[str, ...]:
     """Return the ids of the first few."""
     return tuple(claim.job.id for claim in claims[:MAX_CAUSES])
+
+
+def explain_needs(needs: Needs) -> str:
+    """Write what some jobs need.
+
+    >>> explain_needs((2, (("site", "x"),)))
+    '2 GPUs per worker and labels site=x'
+    """
+    each, labels = needs
+    told = [f"{each} GPUs per worker"] if each > 1 else []
+    told += [f"labels {','.join(f'{name}={value}' for name, value in labels)}"] if labels else []
+    return " and ".join(told)

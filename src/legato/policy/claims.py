@@ -7,7 +7,7 @@ Claims are filled in step by step: `admission` and `sizing` set the target of a 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -15,9 +15,12 @@ import msgspec
 from legato.policy.ageing import find_behind
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
-from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 Order = tuple[float | str, ...]
+
+Needs = tuple[int, tuple[tuple[str, str], ...]]
+"""GPUs per worker, and sorted labels."""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -26,12 +29,12 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     Args:
         why: ``pool`` and ``ceiling``: the minimum is larger than the pool or the queue's ceiling; ``room`` and
             ``queue``: other jobs go first in the pool, or in its queue, which is at its ceiling; ``reserved``: slots
-            are kept for a job that goes first.
+            are kept for a job that goes first; ``place``: its slots cannot be placed, as ``Claim.limit`` says.
         left: slots that are available to it.
         first: whether it is the first job that was refused for this reason, for which the remaining slots are reserved.
     """
 
-    why: Literal["pool", "ceiling", "room", "queue", "reserved"]
+    why: Literal["pool", "ceiling", "room", "queue", "reserved", "place"]
     left: int
     first: bool = False
 
@@ -48,7 +51,13 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         hi: its largest useful size.
         slots: its usable slots that are not leaving; after `place`, its new slots.
         held: number of slots before `place`.
-        lost: slots that it still has but that are no longer usable.
+        lost: slots that it still has but that it can no longer use.
+        strayed: how many of these are on another kind of machine than its others, or were part of a worker that has
+            lost another slot.
+        limit: why it cannot have more than ``hi`` slots, if that depends on the places of slots; "": it does not.
+        limit_because: ids of jobs that are the cause of the limit.
+        unplaced: it does not get some free slots yet, for the reason ``limit``.
+        new_workers: slots of each worker that it gets, if a worker has several.
         leaving: slots that it is giving back already.
         refusal: None: it has its minimum.
         share: its exact share.
@@ -71,6 +80,11 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     slots: list[Slot] = msgspec.field(default_factory=list)
     held: int = 0
     lost: int = 0
+    strayed: int = 0
+    limit: str = ""
+    limit_because: tuple[str, ...] = ()
+    unplaced: bool = False
+    new_workers: list[tuple[Slot, ...]] = msgspec.field(default_factory=list)
     leaving: int = 0
     refusal: Refusal | None = None
     share: float = 0.0
@@ -93,6 +107,23 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         """Whether its slots must not change now."""
         return self.job.standing == Standing.RESIZING and self.held > 0
 
+    @property
+    def needs(self) -> Needs:
+        """Its needs that not every slot of its kind of machine meets."""
+        return self.job.gpus_per_worker, tuple(sorted(self.job.labels.items()))
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether it cannot use every slot of its kind of machine."""
+        return self.job.gpus_per_worker > 1 or bool(self.job.labels)
+
+    def list_workers(self) -> list[tuple[Slot, ...]]:
+        """Return its slots by worker, in any order."""
+        workers: dict[str, list[Slot]] = {}
+        for slot in self.slots:
+            workers.setdefault(slot.worker or slot.id, []).append(slot)
+        return [tuple(slots) for slots in workers.values()]
+
 
 class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     """A snapshot in sorted form.
@@ -104,6 +135,12 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         capacity: all usable slots, free or not.
         free: slots that can be assigned now.
         leaving: usable slots that are being given back, by holder; None for holders that are not in the snapshot.
+        coming: the same slots, in one list.
+        nodes: all whose kind or labels are known, by name.
+        kind: of all machines.
+        others: how other machines of the whole pool differ, as a part of a sentence. "": all machines are of this kind.
+        rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
+        elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
     """
 
     now: float
@@ -112,33 +149,50 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     capacity: int
     free: list[Slot]
     leaving: list[tuple[Claim | None, int]]
+    coming: list[Slot]
+    nodes: Mapping[str, Node] = {}
+    kind: str = ""
+    others: str = ""
+    rooms: dict[Needs, int] = {}
+    elsewhere: Mapping[str, int] = {}
 
 
 def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
     """Sort a snapshot, so that decisions do not depend on the order of its parts."""
+    claims, queues = sort_jobs(snapshot, rules)
+    nodes = {node.name: node for node in snapshot.nodes}
+    return deal_slots(snapshot.slots, claims, queues, snapshot.now, nodes)
+
+
+def sort_jobs(snapshot: Snapshot, rules: Rules) -> tuple[list[Claim], dict[str, Queue]]:
+    """Return a claim without slots for each job, in order of precedence, and all queues by name."""
     claims = [_make_claim(job, rules) for job in snapshot.jobs]
     claims.sort(key=operator.attrgetter("order"))
-    by_id = {claim.job.id: claim for claim in claims}
-    assert len(by_id) == len(claims), "two jobs have the same id"
+    assert len({claim.job.id for claim in claims}) == len(claims), "two jobs have the same id"
     queues = {queue.name: queue for queue in snapshot.queues}
     for claim in claims:
         job = claim.job
         assert 1 <= job.min_workers <= job.max_workers and 1 <= job.priority <= MAX_PRIORITY, job
         if job.queue not in queues:
             queues[job.queue] = Queue(name=job.queue)
-    capacity, free, orphaned = _deal_slots(snapshot.slots, by_id)
-    for claim in claims:
-        claim.held = len(claim.slots)
-    leaving: list[tuple[Claim | None, int]] = [(claim, claim.leaving) for claim in claims if claim.leaving]
-    if orphaned:
-        leaving.append((None, orphaned))
-    return SortedSnapshot(now=snapshot.now, claims=claims, queues=queues, capacity=capacity, free=free, leaving=leaving)
+    return claims, queues
 
 
-def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[int, list[Slot], int]:
-    """Assign every slot to its claim. Returns the capacity, the free slots, and the number held by other jobs."""
-    capacity = orphaned = 0
-    free = []
+def deal_slots(
+    slots: Iterable[Slot], claims: list[Claim], queues: Mapping[str, Queue], now: float, nodes: Mapping[str, Node]
+) -> SortedSnapshot:
+    """Assign every slot to its claim. Slots of other jobs are about to become free.
+
+    Args:
+        slots: in any order.
+        claims: in order of precedence, without slots.
+        queues: of all claims, by name.
+        now: the present time.
+        nodes: all whose kind or labels are known, by name.
+    """
+    by_id = {claim.job.id: claim for claim in claims}
+    capacity = 0
+    free, coming = [], []
     for slot in slots:
         holder = slot.holder
         if slot.usable:
@@ -148,15 +202,47 @@ def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[in
                 free.append(slot)
             continue
         claim = None if holder is None else by_id.get(holder)
-        if claim is None:
-            orphaned += slot.usable
-        elif slot.leaving:
-            claim.leaving += slot.usable
+        if claim is not None and not slot.leaving:
+            if slot.usable:
+                claim.slots.append(slot)
+            else:
+                claim.lost += 1
         elif slot.usable:
-            claim.slots.append(slot)
+            coming.append(slot)
+            if claim is not None:
+                claim.leaving += 1
+    orphaned = sum(slot.holder not in by_id for slot in coming)
+    for claim in claims:
+        if claim.job.gpus_per_worker > 1:
+            _drop_incomplete(claim, coming)
+        claim.held = len(claim.slots)
+    leaving: list[tuple[Claim | None, int]] = [(claim, claim.leaving) for claim in claims if claim.leaving]
+    if orphaned:
+        leaving.append((None, orphaned))
+    return SortedSnapshot(
+        now=now,
+        claims=claims,
+        queues=queues,
+        capacity=capacity,
+        free=free,
+        leaving=leaving,
+        coming=coming,
+        nodes=nodes,
+    )
+
+
+def _drop_incomplete(claim: Claim, coming: list[Slot]) -> None:
+    """Give up the slots of workers that have lost another slot: a worker needs all of its GPUs."""
+    whole: list[Slot] = []
+    for slots in claim.list_workers():
+        if len(slots) == claim.job.gpus_per_worker:
+            whole.extend(slots)
         else:
-            claim.lost += 1
-    return capacity, free, orphaned
+            coming.extend(slots)
+            claim.lost += len(slots)
+            claim.strayed += len(slots)
+            claim.leaving += len(slots)
+    claim.slots = whole
 
 
 def _make_claim(job: JobDemand, rules: Rules) -> Claim:

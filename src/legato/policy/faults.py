@@ -21,6 +21,8 @@ def find_job_fault(job: JobDemand) -> str | None:
     if not 1 <= job.min_workers <= job.max_workers:
         told = f"min_workers={job.min_workers} and max_workers={job.max_workers} are not a range"
         return f"{told}; 'legato set JOB --workers MIN..MAX' changes them"
+    if job.gpus_per_worker < 1:
+        return f"gpus_per_worker={job.gpus_per_worker} is below 1; submit the job again"
     if not 1 <= job.priority <= MAX_PRIORITY:
         return f"priority={job.priority} is not within 1..{MAX_PRIORITY}; 'legato set JOB --priority N' changes it"
     if job.num_micro_batches is not None and job.num_micro_batches < 1:

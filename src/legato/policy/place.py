@@ -1,20 +1,29 @@
-"""Chooses slots: a job keeps its slots, grows on the same nodes, and gives slots up on nodes where it has fewest.
+"""Chooses slots: a job keeps its slots, grows on the same nodes, and otherwise uses as few nodes as possible.
 
-A job grows on the nodes that it uses already, then on the emptiest other one. No job is moved only for a better
-placement.
+One node before two: of the nodes on which all new slots of a job fit, it gets the one with the fewest free slots, so
+that the others stay free for larger jobs (best fit). If it fits on none, it fills the nodes with the most free slots
+first. It gives slots up on nodes where it has fewest. No job is moved only for a better placement. A worker with
+several GPUs has all of them on one node.
 """
 
 from __future__ import annotations
 
 import heapq
 import operator
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from legato.policy.claims import Claim
-from legato.policy.snapshot import Slot
+from legato.policy.causes import explain_needs
+from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.sizes import fit_size
+from legato.policy.snapshot import JobDemand, Node, Slot
 
-_ID = operator.attrgetter("id")
+_ID: Final = operator.attrgetter("id")
+_MAX_NODES_NAMED: Final = 3
+
+Labels = tuple[tuple[str, str], ...]
 
 
 class FreeSlots:
@@ -22,56 +31,204 @@ class FreeSlots:
 
     Args:
         slots: in any order.
+        nodes: by name; nodes that are not in it have no labels.
     """
 
-    def __init__(self, slots: Iterable[Slot]) -> None:
+    def __init__(self, slots: Iterable[Slot], nodes: Mapping[str, Node] | None = None) -> None:
+        self._nodes = nodes or {}
         self._by_node: defaultdict[str, list[Slot]] = defaultdict(list)
         for slot in slots:
             self._by_node[slot.node].append(slot)
         for inside in self._by_node.values():
             inside.sort(key=_ID, reverse=True)
-        self._emptiest = [(-len(inside), node) for node, inside in self._by_node.items()]
-        heapq.heapify(self._emptiest)
+        self._by_labels: dict[Labels, _Levels] = {}
 
-    def take(self, num_slots: int, beside: Sequence[Slot]) -> list[Slot]:
-        """Take slots on the nodes of ``beside``, then on the emptiest ones."""
+    def take(self, num_slots: int, beside: Sequence[Slot], job: JobDemand) -> list[Slot]:
+        """Take slots for a job, first on the nodes of ``beside``; fewer than ``num_slots`` if no more fit.
+
+        Returns:
+            The slots; those of each worker follow one another.
+        """
+        each = job.gpus_per_worker
+        levels = self._levels_for(job)
         taken: list[Slot] = []
         if beside:
             own = Counter(slot.node for slot in beside)
             for node in sorted(own, key=lambda node: (-own[node], node)):
-                self._take_from(node, num_slots - len(taken), taken)
+                if node in levels:
+                    self._take_from(node, num_slots - len(taken), each, taken)
         while len(taken) < num_slots:
-            number, node = heapq.heappop(self._emptiest)
-            # This entry is outdated: the heap has another entry of the node with the right number.
-            if number and -number == len(self._by_node[node]):
-                self._take_from(node, num_slots - len(taken), taken)
+            chosen = levels.find(num_slots - len(taken), each)
+            if chosen is None:
+                break
+            self._take_from(chosen, num_slots - len(taken), each, taken)
         return taken
 
-    def _take_from(self, node: str, num_slots: int, taken: list[Slot]) -> None:
-        inside = self._by_node.get(node)
-        if not inside or num_slots <= 0:
+    def count_left(self, job: JobDemand) -> list[tuple[str, int]]:
+        """Return the nodes that a job may use and that have free slots, and their numbers, by name."""
+        levels = self._levels_for(job)
+        return sorted((node, len(inside)) for node, inside in self._by_node.items() if inside and node in levels)
+
+    def _levels_for(self, job: JobDemand) -> _Levels:
+        labels = tuple(sorted(job.labels.items()))
+        levels = self._by_labels.get(labels)
+        if levels is None:
+            numbers = {
+                node: len(inside) for node, inside in self._by_node.items() if fits_labels(self._nodes.get(node), job)
+            }
+            levels = self._by_labels[labels] = _Levels(numbers)
+        return levels
+
+    def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
+        inside = self._by_node[node]
+        number = min(num_slots, len(inside)) // each * each
+        if number <= 0:
             return
-        taken += (inside.pop() for _ in range(min(num_slots, len(inside))))
-        heapq.heappush(self._emptiest, (-len(inside), node))
+        taken += inside[: -number - 1 : -1]
+        del inside[-number:]
+        for levels in self._by_labels.values():
+            levels.change(node, len(inside))
 
 
-def place(claims: Iterable[Claim], free: FreeSlots) -> None:
-    """Assign or remove slots of every claim until it has as many as its size.
+class _Levels:
+    """Nodes, sorted by their numbers of free slots.
 
     Args:
-        claims: in order of precedence.
-        free: the free slots; assigned ones are taken out of it.
+        numbers: of free slots, by node.
     """
-    for claim in claims:
-        surplus = len(claim.slots) - claim.size
-        if surplus > 0:
-            claim.slots = _without_stragglers(claim.slots, surplus)
-        elif surplus < 0:
-            claim.slots += free.take(-surplus, claim.slots)
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        self._numbers = numbers
+        self._nodes: dict[int, list[str]] = {}
+        for node, number in numbers.items():
+            self._nodes.setdefault(number, []).append(node)
+        self._counts = {number: len(nodes) for number, nodes in self._nodes.items()}
+        for nodes in self._nodes.values():
+            heapq.heapify(nodes)
+        self._sorted = sorted(self._nodes)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._numbers
+
+    def change(self, node: str, number: int) -> None:
+        """Set the number of free slots of a node, if it is one of these."""
+        before = self._numbers.get(node)
+        if before is None or before == number:
+            return
+        self._counts[before] -= 1
+        if not self._counts[before]:
+            del self._sorted[bisect_left(self._sorted, before)]
+        if not self._counts.get(number):
+            insort(self._sorted, number)
+        self._counts[number] = self._counts.get(number, 0) + 1
+        self._numbers[node] = number
+        heapq.heappush(self._nodes.setdefault(number, []), node)
+
+    def find(self, num_slots: int, each: int) -> str | None:
+        """Return the node with the fewest free slots of those that have enough, or else the one with the most.
+
+        Args:
+            num_slots: enough.
+            each: None if no node has so many.
+        """
+        index = bisect_left(self._sorted, num_slots)
+        level = self._sorted[min(index, len(self._sorted) - 1)] if self._sorted else 0
+        if level < each:
+            return None
+        nodes = self._nodes[level]
+        while self._numbers[nodes[0]] != level:
+            # This entry is outdated: the node is in another heap too.
+            heapq.heappop(nodes)
+        return nodes[0]
 
 
-def _without_stragglers(slots: Sequence[Slot], surplus: int) -> list[Slot]:
-    """Give a number of slots up, first on nodes with the fewest, so that the others stay together."""
-    num_on_node = Counter(slot.node for slot in slots)
-    kept = sorted(slots, key=lambda slot: (-num_on_node[slot.node], slot.node, slot.id))
-    return kept[: len(kept) - surplus]
+def fits_labels(node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for."""
+    return not job.labels or (node is not None and job.labels.items() <= node.labels.items())
+
+
+def place(pool: SortedSnapshot) -> None:
+    """Assign or remove slots of every claim until it has as many as its size, or as many as fit.
+
+    Args:
+        pool: with sizes set. Claims get their slots; the size of a claim whose slots do not fit becomes smaller.
+    """
+    for claim in pool.claims:
+        if len(claim.slots) > claim.size:
+            claim.slots = _keep(claim, claim.size)
+    free = FreeSlots(pool.free, pool.nodes)
+    for claim in _sort_by_difficulty(pool.claims):
+        missing = claim.size - len(claim.slots)
+        if missing > 0:
+            _give(claim, free.take(missing, claim.slots, claim.job), free)
+
+
+def _give(claim: Claim, taken: list[Slot], free: FreeSlots) -> None:
+    """Give a claim as many of these slots as it can use."""
+    held, each = len(claim.slots), claim.job.gpus_per_worker
+    if held + len(taken) < claim.size:
+        claim.unplaced = True
+        claim.limit = _explain_left(claim.job, free)
+        claim.size = max(fit_size(claim.job, held + len(taken)), held)
+        del taken[claim.size - held :]
+    if each > 1:
+        claim.new_workers = [tuple(taken[first : first + each]) for first in range(0, len(taken), each)]
+    claim.slots += taken
+
+
+def lower_limits(pool: SortedSnapshot) -> bool:
+    """Find claims whose targets cannot be placed although all other jobs have theirs, and lower their limits.
+
+    This happens if labels or several GPUs per worker restrict a job to some nodes. The target of each job is placed on
+    a copy of the pool: jobs keep slots that they have, because no job is moved.
+
+    Returns:
+        Whether a limit was lowered. Then decide the targets again, so that other jobs get these slots.
+    """
+    wanting = [claim for claim in pool.claims if claim.is_picky and claim.target > claim.held]
+    if not wanting:
+        return False
+    left = [*pool.free, *pool.coming]
+    for claim in pool.claims:
+        if claim.target < claim.held:
+            kept = set(map(_ID, _keep(claim, claim.target)))
+            left += (slot for slot in claim.slots if slot.id not in kept)
+    free = FreeSlots(left, pool.nodes)
+    is_lower = False
+    for claim in _sort_by_difficulty(wanting):
+        found = claim.held + len(free.take(claim.target - claim.held, claim.slots, claim.job))
+        if found < claim.target:
+            # A job with its minimum keeps that.
+            claim.hi = max(fit_size(claim.job, found), fit_size(claim.job, claim.held))
+            claim.limit = _explain_left(claim.job, free)
+            is_lower = True
+    return is_lower
+
+
+def _sort_by_difficulty(claims: Iterable[Claim]) -> list[Claim]:
+    """Sort claims for placement: first those that fit on the fewest nodes, then in order of precedence."""
+    return sorted(claims, key=lambda claim: (-claim.job.gpus_per_worker, -len(claim.job.labels)))
+
+
+def _keep(claim: Claim, num_slots: int) -> list[Slot]:
+    """Choose the slots to keep: first on nodes where the job has most, so that its workers stay together."""
+    num_on_node = Counter(slot.node for slot in claim.slots)
+    if claim.job.gpus_per_worker == 1:
+        return sorted(claim.slots, key=lambda slot: (-num_on_node[slot.node], slot.node, slot.id))[:num_slots]
+    workers = claim.list_workers()
+    workers.sort(key=lambda slots: (-num_on_node[slots[0].node], slots[0].node, min(map(_ID, slots))))
+    return [slot for slots in workers for slot in slots][:num_slots]
+
+
+def _explain_left(job: JobDemand, free: FreeSlots) -> str:
+    """Explain why no more workers of a job fit, as a part of a sentence."""
+    left = free.count_left(job)
+    told = [f"node {node} has {number} left" for node, number in left[:_MAX_NODES_NAMED]]
+    if len(left) > _MAX_NODES_NAMED:
+        told.append(f"{len(left) - _MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
+    labels = tuple(sorted(job.labels.items()))
+    nodes = f"nodes with {explain_needs((1, labels))}" if labels else "its nodes"
+    rest = ", ".join(told) if told else f"{nodes} have none left"
+    if job.gpus_per_worker > 1:
+        return f"{job.gpus_per_worker} GPUs per worker: {rest}"
+    return f"it needs {nodes}, and these have no more slots for it"

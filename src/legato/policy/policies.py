@@ -2,26 +2,34 @@
 
 The cycle, each step in a module of its own:
 
-1. `claims`: sort the snapshot out, in an order that does not depend on how it came.
-2. `admission`, `sizing`: compute the target of every job from scratch.
+1. `claims`, `kinds`: sort the snapshot, in an order that does not depend on how it came, and divide it by kind of
+   machine.
+2. `scarce`, `admission`, `sizing`: compute the target of every job from scratch.
 3. `steadiness`: decide how much of the change is made now.
-4. `place`: choose the slots.
+4. `place`: choose the slots. It also says which targets cannot be placed; then step 2 is repeated.
 5. `reasons`: explain the decisions.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 from legato.policy.causes import count
-from legato.policy.claims import Claim, SortedSnapshot, sort_snapshot
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.due import set_due
-from legato.policy.place import FreeSlots, place
+from legato.policy.kinds import divide
+from legato.policy.place import lower_limits, place
 from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Policy, Rules
+from legato.policy.scarce import share_scarce
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot
 from legato.policy.steadiness import settle
+
+_MAX_REPETITIONS: Final = 5
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
@@ -34,23 +42,47 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         snapshot: the pool at this moment.
         rules: the policy and its settings.
     """
-    pool = sort_snapshot(snapshot, rules)
-    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
-        set_due(pool)
-    decide_targets(pool, rules)
-    again_at = settle(pool, rules)
-    place(pool.claims, FreeSlots(pool.free))
-    explainer = Explainer(pool, rules)
-    claims = sorted(pool.claims, key=lambda claim: (claim.job.submitted_at, claim.job.id))
-    decisions = tuple(_decide_one(claim, explainer) for claim in claims)
-    moments = [again_at] if again_at is not None else []
+    pools = divide(snapshot, rules)
+    moments: list[float | None] = []
+    made: list[tuple[Claim, Decision]] = []
+    spare: dict[str, int] = {}
+    for pool in pools:
+        # Slots below a queue's ceiling that its jobs cannot use on one kind of machine may be used on the next one.
+        pool.elsewhere = {name: number - spare.get(name, 0) for name, number in pool.elsewhere.items()}
+        moments.append(_decide_on(pool, rules))
+        used: Counter[str] = Counter()
+        for claim in pool.claims:
+            used[claim.job.queue] += claim.target
+        for name, number in pool.elsewhere.items():
+            spare[name] = max((pool.queues[name].ceiling or 0) - number - used[name], 0)
+        explainer = Explainer(pool, rules)
+        made += ((claim, _decide_one(claim, pool, explainer)) for claim in pool.claims)
+    made.sort(key=lambda pair: (pair[0].job.submitted_at, pair[0].job.id))
+    claims = [claim for claim, _ in made]
     if rules.reserve_after_s is not None:
         moments += [claim.job.submitted_at + rules.reserve_after_s for claim in claims if claim.refusal is not None]
-    again_at = min((moment for moment in moments if moment > snapshot.now), default=None)
-    return Decisions(decisions=decisions, summary=_sum_up(pool), decide_again_at=again_at)
+    again_at = min((moment for moment in moments if moment is not None and moment > snapshot.now), default=None)
+    return Decisions(
+        decisions=tuple(decision for _, decision in made), summary=_sum_up(pools), decide_again_at=again_at
+    )
 
 
-def _decide_one(claim: Claim, explainer: Explainer) -> Decision:
+def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
+    """Decide on the slots of one kind of machine; return when the decision changes without other news."""
+    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
+        set_due(pool)
+    share_scarce(pool, rules)
+    decide_targets(pool, rules)
+    for _ in range(_MAX_REPETITIONS):
+        if not lower_limits(pool):
+            break
+        decide_targets(pool, rules)
+    again_at = settle(pool, rules)
+    place(pool)
+    return again_at
+
+
+def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Decision:
     kind = choose_kind(claim)
     reason, because = explainer.explain(claim, kind)
     slots = sorted(map(operator.attrgetter("id"), claim.slots))
@@ -66,15 +98,24 @@ def _decide_one(claim: Claim, explainer: Explainer) -> Decision:
         due=claim.due,
         behind=claim.behind,
         ceiling=explainer.find_ceiling(claim),
+        workers=_list_workers(claim) if claim.job.gpus_per_worker > 1 else (),
+        machine_kind=pool.kind if slots else None,
     )
 
 
-def _sum_up(pool: SortedSnapshot) -> str:
-    num_running = sum(claim.size > 0 for claim in pool.claims)
-    held = sum(claim.size for claim in pool.claims)
-    num_waiting = len(pool.claims) - num_running
-    leaving = sum(number for _, number in pool.leaving)
+def _list_workers(claim: Claim) -> tuple[tuple[str, ...], ...]:
+    new = {slot.id for slots in claim.new_workers for slot in slots}
+    held = [slots for slots in claim.list_workers() if slots[0].id not in new]
+    return tuple(sorted(tuple(sorted(slot.id for slot in slots)) for slots in (*held, *claim.new_workers)))
+
+
+def _sum_up(pools: Sequence[SortedSnapshot]) -> str:
+    claims = [claim for pool in pools for claim in pool.claims]
+    num_running = sum(claim.size > 0 for claim in claims)
+    held = sum(claim.size for claim in claims)
+    num_waiting = len(claims) - num_running
+    leaving = sum(number for pool in pools for _, number in pool.leaving)
     has = f"1 job has {held}" if num_running == 1 else f"{num_running} jobs have {held}"
     wait = "1 job waits" if num_waiting == 1 else f"{num_waiting} jobs wait"
     freed = f", {leaving} {'is' if leaving == 1 else 'are'} being freed" if leaving else ""
-    return f"{has} of {count(pool.capacity)}{freed}; {wait}"
+    return f"{has} of {count(sum(pool.capacity for pool in pools))}{freed}; {wait}"

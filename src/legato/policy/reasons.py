@@ -63,15 +63,27 @@ class Explainer:
         if kind is DecisionKind.GROW:
             return Cause(f"grows {claim.had} → {claim.size}{way}: {cause.text}", cause.because)
         begins = "resumes" if claim.job.standing == Standing.PAUSED else "starts"
-        return Cause(f"{begins} with {_of(claim)}{way}: {cause.text}", cause.because)
+        return Cause(f"{begins} with {_of(claim)}{way}: {cause.text}{self._warn_of_kind(claim)}", cause.because)
+
+    def _warn_of_kind(self, claim: Claim) -> str:
+        """Warn if a job continues on another kind of machine, because its own has been removed from the pool."""
+        before, now = (claim.job.machine_kind or "/").rpartition("/"), self._pool.kind.rpartition("/")
+        # An unknown kind or GPU model may be the same.
+        if not any(known and known != present for known, present in zip(before, now, strict=True)):
+            return ""
+        return (
+            "; it began on another kind of machine, of which the pool has no more, so its results may differ in the "
+            "last bits"
+        )
 
     # ------------------------------------------------------------ less
 
     def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
         causes = []
-        if claim.lost:
-            its = "one of its slots is" if claim.lost == 1 else f"{claim.lost} of its slots are"
-            causes.append(f"{its} on a node that is down or drained")
+        if claim.lost > claim.strayed:
+            causes.append(f"{_its(claim.lost - claim.strayed)} on a node that is down or drained")
+        if claim.strayed:
+            causes.append(_explain_strayed(claim))
         gainers = claim.gives_to
         if gainers:
             causes.append(self._explain_gainers(claim, gainers))
@@ -90,9 +102,11 @@ class Explainer:
 
     def _explain_excess(self, claim: Claim) -> str:
         """Explain why a job loses slots that no other job gets."""
-        if claim.held > claim.job.max_workers:
+        if claim.held > claim.job.max_slots:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
+            if claim.refusal.why == "place":
+                return claim.limit
             return "its queue may not hold that many"
         return self._causes.explain_number(claim).text
 
@@ -133,8 +147,12 @@ class Explainer:
         assert refusal is not None
         queue = claim.job.queue
         told = f"waits: {_needs(claim.lo)}"
+        others = f"; {self._pool.others}" if self._pool.others else ""
+        if refusal.why == "place":
+            return Cause(f"{told}; {claim.limit}", claim.limit_because)
         if refusal.why == "pool":
-            return Cause(f"{told}, but the pool has {refusal.left}; lower its minimum or add nodes")
+            has = "its kind of machine" if others else "the pool"
+            return Cause(f"{told}, but {has} has {refusal.left or 'none'}{others}; lower its minimum or add nodes")
         if refusal.why == "ceiling":
             return Cause(f"{told}, but queue '{queue}' may have {refusal.left}; lower its minimum or raise the ceiling")
         if refusal.why == "reserved":
@@ -158,6 +176,8 @@ class Explainer:
             return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
         more = "" if claim.target == claim.lo else f" and will get {claim.target}"
         told = f"waits: {_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
+        if claim.unplaced:
+            told += f", and they do not fit yet ({claim.limit})"
         coming = claim.from_others
         freers = [source for source in claim.gains_from if source is not None]
         if coming:
@@ -199,6 +219,8 @@ class Explainer:
 
     def _explain_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: will grow to {claim.target}"
+        if claim.unplaced:
+            return Cause(f"{told} when the slots fit ({claim.limit})")
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
             freers = [source for source in claim.gains_from if source is not None and source is not claim]
             if claim.gains_from:
@@ -233,9 +255,19 @@ def _count_useless(pool: SortedSnapshot) -> int:
 
 def _of(claim: Claim) -> str:
     job = claim.job
-    if job.elastic or claim.hi == job.max_workers:
-        return f"{claim.size} of up to {count(job.max_workers)}" if job.elastic else count(claim.size)
-    return f"{claim.size} of its {count(job.max_workers)}"
+    if job.elastic or claim.hi == job.max_slots:
+        return f"{claim.size} of up to {count(job.max_slots)}" if job.elastic else count(claim.size)
+    return f"{claim.size} of its {count(job.max_slots)}"
+
+
+def _its(number: int) -> str:
+    return "one of its slots is" if number == 1 else f"{number} of its slots are"
+
+
+def _explain_strayed(claim: Claim) -> str:
+    if claim.job.gpus_per_worker > 1:
+        return f"{_its(claim.strayed)} of a worker that has lost another GPU, or on another kind of machine"
+    return f"{_its(claim.strayed)} on another kind of machine than the others"
 
 
 def _needs(number: int) -> str:

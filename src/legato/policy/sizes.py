@@ -1,8 +1,9 @@
-"""Computes the numbers of workers that help a job. Pure arithmetic; knows no other job and no slot.
+"""Computes the numbers of slots that help a job. Pure arithmetic; knows no other job and no slot.
 
 With V micro-batches, W workers take ceil(V / W) rounds per step. A size is useful where that number drops: 4
 micro-batches are no faster on 3 workers than on 2. The minimum of a job is always one of its sizes, useful or not, but
-no size is above V: a worker without a micro-batch computes nothing that counts.
+no size is above V: a worker without a micro-batch computes nothing that counts. A worker takes ``gpus_per_worker``
+slots, so all sizes are multiples of that number.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def smallest_size(job: JobDemand) -> int:
     >>> smallest_size(JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=4, max_workers=4))
     4
     """
-    return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
+    return _fewest_workers(job) * job.gpus_per_worker
 
 
 def largest_size(job: JobDemand) -> int:
@@ -26,7 +27,7 @@ def largest_size(job: JobDemand) -> int:
     >>> largest_size(job)
     4
     """
-    return fit_size(job, job.max_workers)
+    return fit_size(job, job.max_slots)
 
 
 def fit_size(job: JobDemand, num_slots: int) -> int:
@@ -36,15 +37,15 @@ def fit_size(job: JobDemand, num_slots: int) -> int:
     >>> [fit_size(job, number) for number in range(9)]
     [0, 1, 2, 3, 4, 4, 4, 4, 8]
     """
-    smallest = smallest_size(job)
-    if num_slots < smallest:
+    fewest, num_workers = _fewest_workers(job), num_slots // job.gpus_per_worker
+    if num_workers < fewest:
         return 0
-    num_slots = _fit_micro_batches(job, min(num_slots, job.max_workers))
+    num_workers = _fit_micro_batches(job, min(num_workers, job.max_workers))
     total = job.num_micro_batches
-    if total is None or job.shares_freely or not job.elastic:
-        return num_slots
-    rounds = -(-total // num_slots)
-    return max(-(-total // rounds), smallest)
+    if total is not None and not job.shares_freely and job.elastic:
+        rounds = -(-total // num_workers)
+        num_workers = max(-(-total // rounds), fewest)
+    return num_workers * job.gpus_per_worker
 
 
 def next_size(job: JobDemand, size: int) -> int | None:
@@ -54,19 +55,23 @@ def next_size(job: JobDemand, size: int) -> int | None:
     >>> [next_size(job, number) for number in (0, 1, 3, 4, 5, 8)]
     [1, 2, 4, 8, 8, None]
     """
-    smallest = smallest_size(job)
+    smallest, num_workers = smallest_size(job), size // job.gpus_per_worker
     if size < smallest:
         return smallest
     total = job.num_micro_batches
     if total is None or job.shares_freely:
-        larger = size + 1
+        larger = num_workers + 1
     else:
-        rounds = -(-total // size)
+        rounds = -(-total // num_workers)
         if rounds == 1:
             return None
         larger = -(-total // (rounds - 1))
-    return larger if larger <= _fit_micro_batches(job, job.max_workers) else None
+    return larger * job.gpus_per_worker if larger <= _fit_micro_batches(job, job.max_workers) else None
 
 
-def _fit_micro_batches(job: JobDemand, size: int) -> int:
-    return size if job.num_micro_batches is None else min(size, job.num_micro_batches)
+def _fewest_workers(job: JobDemand) -> int:
+    return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
+
+
+def _fit_micro_batches(job: JobDemand, num_workers: int) -> int:
+    return num_workers if job.num_micro_batches is None else min(num_workers, job.num_micro_batches)

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
-from legato.policy.claims import Claim, Order, SortedSnapshot
+from legato.policy.claims import Claim, Order, Refusal, SortedSnapshot
 from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
@@ -23,10 +23,17 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     If a queue cannot use its floor, because no minimum or useful size fits into it, the unused part is lent: only the
     used part is set aside, and all slots are divided again. Each round sets fewer slots aside, so there are few rounds.
     """
-    floors = usable_floors(pool.claims, pool.queues, pool.capacity)
-    divisions = ranks(pool.claims, rules.policy)
+    claims = []
+    for claim in pool.claims:
+        if claim.hi < claim.lo:
+            # No number of slots that it can use can be placed.
+            claim.refusal, claim.share, claim.target = Refusal("place", claim.hi), 0.0, 0
+        else:
+            claims.append(claim)
+    floors = usable_floors(claims, pool.queues, pool.capacity)
+    divisions = ranks(claims, rules.policy)
     while True:
-        budget = Budget(pool.capacity, pool.queues, floors)
+        budget = Budget(pool.capacity, pool.queues, floors, pool.elsewhere)
         reservations = Reservations(rules, pool.now)
         for division in divisions:
             admitted = admit(division, budget, reservations)
@@ -38,7 +45,7 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
         if not unused:
             break
         floors = {name: floor - unused.get(name, 0) for name, floor in floors.items()}
-    for claim in pool.claims:
+    for claim in claims:
         if claim.refusal is not None:
             claim.share, claim.target = 0.0, 0
 

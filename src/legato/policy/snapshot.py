@@ -14,13 +14,32 @@ DEFAULT_PRIORITY = 5000
 MAX_PRIORITY = 10_000
 
 
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A machine.
+
+    Args:
+        name: as slots name it.
+        kind: machines of different kinds compute different bits, so a job uses machines of one kind only. "": unknown,
+            which is a kind too.
+        traits: what makes the kind, for people: name → value, such as ``CPU capability`` → ``AVX512``.
+        labels: jobs may ask for them.
+    """
+
+    name: str
+    kind: str = ""
+    traits: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One place for one worker.
+    """One device for a worker.
 
     Args:
         id: unique in the pool.
         node: the machine it is on.
-        device: name of the device of its worker, for display.
+        device: the device: ``cpu`` or a GPU.
+        gpu_type: model of the GPU. "": no GPU, or unknown.
+        worker: the same for all slots of one worker of a job with several GPUs per worker. "": the slot's own worker.
         holder: the job that has it, or whose worker still uses it. None: no job.
         leaving: its holder was asked to give it back, and the worker has not certainly ended.
         usable: its node is up and not drained. An unusable slot is taken away and never assigned.
@@ -29,6 +48,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     node: str
     device: str = ""
+    gpu_type: str = ""
+    worker: str = ""
     holder: str | None = None
     leaving: bool = False
     usable: bool = True
@@ -69,9 +90,13 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         queue: the name of its queue.
         priority: 1 to 10000, higher is more; within a fair share the weight is priority / 5000.
         submitted_at: time of submission; among equal jobs, the earlier one goes first.
-        min_workers: minimum of slots; with fewer it does not run.
-        max_workers: maximum of slots.
-        elastic: False: a static job, which has exactly ``max_workers`` slots or none.
+        min_workers: with fewer it does not run.
+        max_workers: the most that it can have.
+        gpus_per_worker: slots of each worker, all on one node; more than one only on GPUs.
+        gpu_type: a GPU model that its slots must have, as `legato.policy.kinds.is_type` compares them. None: any slot.
+        labels: its nodes must have all of them.
+        machine_kind: the kind of machine on which its training began, as in `Decision`. None: it has not begun.
+        elastic: False: a static job, which has exactly ``max_workers`` workers or none.
         num_micro_batches: per step; slots that would not make the step faster are not assigned, not even below the
             minimum. None: every slot helps.
         shares_freely: each step is divided among any number of workers: every slot up to that number helps.
@@ -93,6 +118,10 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     submitted_at: float
     max_workers: int
     min_workers: int = 1
+    gpus_per_worker: int = 1
+    gpu_type: str | None = None
+    labels: dict[str, str] = {}
+    machine_kind: str | None = None
     priority: int = DEFAULT_PRIORITY
     elastic: bool = True
     num_micro_batches: int | None = None
@@ -111,6 +140,11 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Its name for display."""
         return f"{self.owner}/{self.name}"
 
+    @property
+    def max_slots(self) -> int:
+        """Slots of its maximum of workers."""
+        return self.max_workers * self.gpus_per_worker
+
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The pool at one moment, in any order.
@@ -120,12 +154,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         slots: all slots of the pool, including unusable ones.
         jobs: all jobs that have slots or want some.
         queues: all that are configured.
+        nodes: all whose kind or labels are known.
     """
 
     now: float
     slots: tuple[Slot, ...]
     jobs: tuple[JobDemand, ...]
     queues: tuple[Queue, ...] = ()
+    nodes: tuple[Node, ...] = ()
 
 
 class DecisionKind(enum.StrEnum):
@@ -156,6 +192,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         due: its slots if slots were divisible; 0 if that does not count.
         behind: how many times its precedence was doubled because it has had less than ``due``. Pass it back too.
         ceiling: ceiling of its queue, if a higher one would give it more slots. None: it would not.
+        workers: the slots of each worker, if a worker has several; else empty.
+        machine_kind: kind of the machines with its slots. Pass it back. None: it has no slots.
     """
 
     job: str
@@ -169,6 +207,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     due: float = 0.0
     behind: int = 0
     ceiling: int | None = None
+    workers: tuple[tuple[str, ...], ...] = ()
+    machine_kind: str | None = None
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ def _tolerable(claim: Claim) -> int:
     if claim.held < claim.lo and not claim.target:
         # The job cannot train with so few slots, and cannot get more.
         return 0
-    most = min(claim.held, claim.job.max_workers)
+    most = min(claim.held, claim.job.max_slots)
     if claim.target >= most:
         return most
     # A slot that does not make a step faster is given back at once.

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from legato.api import jobs
+from legato.core.balance import cheap_numbers
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
@@ -53,7 +54,14 @@ def plan(snapshot: Snapshot, job: JobDemand, rules: Rules) -> Plan:
         share=own.share,
         effects=effects,
         reason=_explain_never(snapshot, job) or _describe_plan(own, starts, effects),
+        cheap_workers=_cheap_workers(job),
     )
+
+
+def _cheap_workers(job: JobDemand) -> tuple[int, ...]:
+    if job.num_micro_batches is None or job.shares_freely or not job.elastic:
+        return ()
+    return cheap_numbers(job.num_micro_batches, job.max_workers)
 
 
 def plan_queues(snapshot: Snapshot, queues: tuple[Queue, ...], rules: Rules) -> tuple[Effect, ...]:
@@ -80,7 +88,7 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
 
 def _explain_never(snapshot: Snapshot, job: JobDemand) -> str | None:
     """Explain that the job could not start on the present pool; None if there may be enough slots later."""
-    needed = job.min_workers if job.elastic else job.max_workers
+    needed = (job.min_workers if job.elastic else job.max_workers) * job.gpus_per_worker
     num_usable = sum(slot.usable for slot in snapshot.slots)
     ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
     if needed > num_usable:

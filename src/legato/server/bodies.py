@@ -25,6 +25,7 @@ _MAX_INT: Final = 2**53
 _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
 _MAX_PARAMETERS: Final = 1000
+_MAX_LABELS: Final = 64
 _MAX_UNKNOWN: Final = 20
 _HALF: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which JSON can contain without the other half
 
@@ -97,6 +98,9 @@ class JobFields(Body):
     max_workers: Count | None = None
     min_workers: Count | None = None
     is_elastic: bool | None = None
+    gpus_per_worker: Count | None = None
+    gpu_type: Name | None = None
+    node_labels: Annotated[dict[str, str], Field(max_length=_MAX_LABELS)] | None = None
     queue: Name | None = None
     priority: Count | None = None
     labels: dict[str, str] | None = None
@@ -134,6 +138,7 @@ _OF_JOB: Final = (
     "max_workers",
     "min_workers",
     "is_elastic",
+    "gpus_per_worker",
     "queue",
     "priority",
     "labels",

@@ -11,6 +11,8 @@ from legato.control.records import Allocation, Holder, Job
 from legato.control.roles import Asker
 from legato.control.stages import ENDED, UNDECIDED, Stage
 from legato.control.store import Store
+from legato.core.balance import cheap_numbers, describe_cheap_numbers
+from legato.core.limits import render_size
 from legato.policy.snapshot import Decision as PolicyDecision
 
 _NUM_LOST: Final = 20
@@ -86,6 +88,13 @@ class Explainer:
             sentences.append(
                 f"Each step has {total} micro-batches, enough for {total} workers; its maximum is {job.max_workers}."
             )
+        if job.progress is not None and job.progress.sent_bytes and job.stage not in ENDED:
+            size = render_size(job.progress.sent_bytes)
+            sentences.append(f"In each step, its busiest machine sends {size} of gradients to other machines.")
+        if job.progress is not None and not job.progress.shares_freely and job.stage not in ENDED:
+            total = job.progress.num_micro_batches or 0
+            if job.is_elastic and job.max_workers > 1 and (cheap := cheap_numbers(total, job.max_workers)):
+                sentences.append(describe_cheap_numbers(cheap))
         if job.stage is Stage.PAUSED:
             sentences.append("It gets no slots until a user resumes it.")
             # Slots that it lost before the pause do not explain why it has none now.
@@ -112,7 +121,7 @@ class Explainer:
             return True
         if job.stage not in (Stage.STARTING, Stage.RUNNING):
             return False
-        return job.num_slots < (latest.wanted if latest else job.max_workers)
+        return job.num_slots < (latest.wanted if latest else job.max_workers * job.gpus_per_worker)
 
     def _find_holders(self, job: Job) -> tuple[Party, ...]:
         found = self._store.jobs.list_holders(self._asker.sees_only)
@@ -127,7 +136,7 @@ class Explainer:
         if job.stage not in ENDED:
             # All slots that it is leaving. Of those that it has left, as many as the job is short of its maximum.
             leaving, gone = ([one for one in left if (one.until is None) is is_open] for is_open in (True, False))
-            left = leaving + gone[: max(job.max_workers - len(now) - len(leaving), 0)]
+            left = leaving + gone[: max(job.max_workers * job.gpus_per_worker - len(now) - len(leaving), 0)]
         # The slot was asked back in the same transaction that stored the decision.
         return self._describe_lost([(one, one.release_asked_at or 0.0) for one in left], reasons)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,13 +10,13 @@ from typing import Final
 from legato.control.records import DeclaredSlot, Lease, Node
 from legato.control.store import Store
 from legato.core.errors import SettingsError
+from legato.core.slots import make_slot
 from legato.driver.journal import replace_file
-from legato.engines.gpus import find_devices
+from legato.engines.gpus import find_devices, find_gpu_types
+from legato.system.hosts import name_this_machine
 
 _ENGINE: Final = "local"
 _NAME_FILE: Final = "node"
-_INVALID: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_MAX_NAME_LENGTH: Final = 63
 
 
 def find_slots(num_slots: int | None) -> tuple[str, ...]:
@@ -49,7 +47,7 @@ def name_node(home: Path) -> str:
     file = home / _NAME_FILE
     if file.exists():
         return file.read_text().strip()
-    name = _INVALID.sub("-", socket.gethostname().partition(".")[0]).strip("-")[:_MAX_NAME_LENGTH] or "here"
+    name = name_this_machine()
     replace_file(file, f"{name}\n".encode())
     return name
 
@@ -74,7 +72,11 @@ class Declaration:
         Raises:
             FencedOut: another loop has the lease.
         """
-        own = tuple(DeclaredSlot(f"{self._node}/{number}", device) for number, device in enumerate(self._devices))
+        types = find_gpu_types(self._devices)
+        own = tuple(
+            DeclaredSlot(make_slot(self._node, number), device, gpu_type)
+            for number, (device, gpu_type) in enumerate(zip(self._devices, types, strict=True))
+        )
         # Nodes are taken from ids of slots, because a damaged row may name a missing node.
         slots = self._store.pool.list_slots()
         known = {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")}

@@ -47,6 +47,7 @@ class WorkCache:
 
 def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
     """Return what would happen if ``asker`` submitted ``new`` now. ``snapshot``: the result of `take_snapshot`."""
+    work = read_work(new.spec)
     job = policy.JobDemand(
         id=_NEW,
         name=new.name,
@@ -55,9 +56,12 @@ def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules:
         submitted_at=now,
         min_workers=new.min_workers,
         max_workers=new.max_workers,
+        gpus_per_worker=new.gpus_per_worker,
+        gpu_type=work.gpu_type,
+        labels=work.node_labels,
         priority=new.priority,
         elastic=new.is_elastic,
-        num_micro_batches=read_work(new.spec).num_micro_batches,
+        num_micro_batches=work.num_micro_batches,
     )
     return plan(snapshot, job, rules)
 

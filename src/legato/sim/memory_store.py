@@ -132,6 +132,7 @@ class MemoryLoopStore:
             min_workers=new.min_workers,
             max_workers=new.max_workers,
             is_elastic=new.is_elastic,
+            gpus_per_worker=new.gpus_per_worker,
             max_retries=new.max_retries,
             labels=new.labels,
             code=new.code,

@@ -29,6 +29,9 @@ from legato.system.decoding import decode
 
 LIMIT_S = 20.0
 EVERYTHING: JobOptions = {
+    "gpus_per_worker": 2,
+    "gpu_type": "A100",
+    "node_labels": {"site": "x"},
     "name": "whole",
     "max_workers": 4,
     "min_workers": 2,

@@ -49,6 +49,8 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
         "min_workers": 1,
         "max_workers": 4,
         "is_elastic": True,
+        "gpus_per_worker": 1,
+        "machine_kind": None,
         "max_retries": 0,
         "labels": {},
         "code": None,
@@ -79,6 +81,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "num_micro_batches": None,
             "shares_freely": False,
             "differed_step": None,
+            "sent_bytes": None,
         },
         "num_slots": 2,
     }

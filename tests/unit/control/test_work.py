@@ -28,7 +28,14 @@ PYTHON_OF_ALL = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 def make_job(**changes: Any) -> Job:
     values: dict[str, Any] = dict.fromkeys(Job.__struct_fields__)
     values |= {"id": "j-37efnd0000", "name": "mnist", "owner": "ann", "queue": "default", "attempt": 2}
-    values |= {"min_workers": 1, "max_workers": 4, "is_elastic": True, "stage": Stage.STARTING, "labels": {}}
+    values |= {
+        "min_workers": 1,
+        "max_workers": 4,
+        "is_elastic": True,
+        "stage": Stage.STARTING,
+        "labels": {},
+        "gpus_per_worker": 1,
+    }
     return Job(**{**values, **changes})
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from legato.core.errors import UsageError
-from legato.engines.gpus import choose_devices, decide_devices, find_devices
+from legato.engines.gpus import choose_devices, decide_devices, find_devices, find_gpu_types
 from legato.engines.slots import Slots
 
 NAMED = [["GPU-6e11"], ["GPU-6e92"], ["GPU-f0"]]
@@ -45,6 +46,11 @@ def make_nvml(machine: Sequence[str | Sequence[str]], *, fails_at: str = "") -> 
         called("nvmlDeviceGetHandleByIndex")
         return machine[index]
 
+    def by_name(name: str) -> str:
+        if name not in chain.from_iterable([gpu] if isinstance(gpu, str) else gpu for gpu in machine):
+            raise FakeNvmlError("not found")
+        return name
+
     return types.SimpleNamespace(
         NVMLError=FakeNvmlError,
         NVML_DEVICE_MIG_ENABLE=1,
@@ -57,6 +63,8 @@ def make_nvml(machine: Sequence[str | Sequence[str]], *, fails_at: str = "") -> 
         nvmlDeviceGetMaxMigDeviceCount=lambda handle: 7,
         nvmlDeviceGetMigDeviceHandleByIndex=part,
         nvmlDeviceGetUUID=str,
+        nvmlDeviceGetHandleByUUID=by_name,
+        nvmlDeviceGetName=lambda handle: "NVIDIA A100" if handle.startswith("GPU") else "NVIDIA A100 MIG 1g.5gb",
     )
 
 
@@ -82,6 +90,17 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 def test_without_nvml_the_device_files_are_counted() -> None:
     assert find_devices() == ("cuda:0", "cuda:1")
+
+
+def test_nvml_tells_the_models_of_gpus(install: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    assert find_gpu_types(["cpu", "GPU-6e"]) == (None, None), "without NVML"
+    nvml = install("GPU-6e", ["MIG-a"])
+    devices = ["GPU-6e", "MIG-a", "GPU-gone", "cuda:1"]
+    assert find_gpu_types(devices) == ("NVIDIA A100", "NVIDIA A100 MIG 1g.5gb", None, None)
+    assert nvml.calls[-1] == "nvmlShutdown"
+    assert "does not say the model of GPU GPU-gone" in caplog.text
+    install("GPU-6e", fails_at="nvmlInit")
+    assert find_gpu_types(["GPU-6e"]) == (None,)
 
 
 def test_nvml_tells_names(install: Callable[..., Any]) -> None:
@@ -186,8 +205,19 @@ def test_what_is_no_device_is_refused(device: str) -> None:
 
 def test_the_device_of_a_slot() -> None:
     slots = Slots(["cuda:1", "GPU-6e"])
-    assert [slots.device_in(number) for number in (0, 1)] == ["cuda:1", "GPU-6e"]
-    for number in (2, -1):
-        with pytest.raises(UsageError, match=r"this machine has 2 slots \(cuda:1, GPU-6e\)"):
-            slots.device_in(number)
-    assert Slots([]).device_in(17) == "cpu"
+    assert [slots.devices_in(slot) for slot in ("n/0", "m/1", "n/0+1")] == [
+        ("cuda:1",),
+        ("GPU-6e",),
+        ("cuda:1", "GPU-6e"),
+    ]
+    with pytest.raises(UsageError, match=r"Cannot use slot n/2: this machine has 2 slots \(cuda:1, GPU-6e\)"):
+        slots.devices_in("n/2")
+    with pytest.raises(UsageError, match="Cannot use 'n/-1' as a slot"):
+        slots.devices_in("n/-1")
+    assert Slots([]).devices_in("n/17") == ("cpu",)
+    with pytest.raises(
+        UsageError, match="a worker with several GPUs needs a machine with GPUs, and here workers train"
+    ):
+        Slots(["cpu", "cpu"]).devices_in("n/0+1")
+    with pytest.raises(UsageError, match="needs different ones, and it would get GPU-6e, GPU-6e"):
+        Slots(["GPU-6e", "GPU-6e"]).devices_in("n/0+1")

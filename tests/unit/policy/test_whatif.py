@@ -56,6 +56,15 @@ def test_many_who_shrink_are_counted() -> None:
     assert found.reason.endswith("other jobs shrink: u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
 
 
+def test_a_plan_names_cheap_numbers_of_workers() -> None:
+    empty = make_snapshot(8, [])
+    told = [
+        plan(empty, make_job("anna/a", 6, elastic=elastic, num_micro_batches=number), RULES).cheap_workers
+        for number, elastic in ((8, True), (12, True), (None, True), (8, False))
+    ]
+    assert told == [(1, 2, 4), (1, 3, 6), (), ()]
+
+
 def test_a_job_that_is_there_already_cannot_be_planned() -> None:
     snapshot = make_snapshot(4, [make_job("anna/a")])
     with pytest.raises(AssertionError):

@@ -41,15 +41,17 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
         slow: workers that were asked to leave are still there.
     """
     owners = {slot: decision.job for decision in decisions.decisions for slot in decision.slots}
+    workers = {slot: "+".join(held) for decision in decisions.decisions for held in decision.workers for slot in held}
     slots = []
     for slot in snapshot.slots:
         owner = owners.get(slot.id)
         if owner is not None:
-            slots.append(msgspec.structs.replace(slot, holder=owner, leaving=False))
+            worker = workers.get(slot.id, "")
+            slots.append(msgspec.structs.replace(slot, holder=owner, leaving=False, worker=worker))
         elif slot.holder is not None and (slow or not slot.leaving):
             slots.append(msgspec.structs.replace(slot, leaving=True))
         else:
-            slots.append(msgspec.structs.replace(slot, holder=None, leaving=False))
+            slots.append(msgspec.structs.replace(slot, holder=None, leaving=False, worker=""))
     jobs = []
     of = {decision.job: decision for decision in decisions.decisions}
     for job in snapshot.jobs:
@@ -63,6 +65,7 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
             msgspec.structs.replace(
                 job,
                 standing=standing,
+                machine_kind=decision.machine_kind or job.machine_kind,
                 wanted=decision.wanted,
                 wanted_since=decision.wanted_since,
                 last_resized_at=snapshot.now if changed else job.last_resized_at,

@@ -12,7 +12,7 @@ from tests.unit.policy.world import make_job, make_slots
 
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 QUEUES = ("a", "b", "c")
 
@@ -114,6 +114,30 @@ def _with_account(draw: st.DrawFn, job: JobDemand) -> JobDemand:
         served_slot_s=draw(st.sampled_from([0.0, 100.0, 1e4])),
         behind=draw(st.integers(0, 3)),
     )
+
+
+@st.composite
+def mixed_snapshots(draw: st.DrawFn) -> Snapshot:
+    """Draw an idle pool with nodes of several kinds, GPU models and labels, and jobs that ask for some of them."""
+    nodes, slots = [], []
+    for index in range(draw(st.integers(1, 5))):
+        name = f"n{index}"
+        labels = draw(st.sampled_from([{}, {}, {"site": "x"}, {"site": "y", "disk": "ssd"}]))
+        nodes.append(Node(name=name, kind=draw(st.sampled_from(["", "k1", "k2"])), labels=labels))
+        device, gpu_type = draw(st.sampled_from([("cpu", ""), ("GPU-1", "A100"), ("GPU-1", "A100"), ("GPU-1", "H100")]))
+        for number in range(draw(st.integers(1, 6))):
+            usable = draw(st.integers(0, 9)) > 0
+            slots.append(Slot(id=f"{name}/{number}", node=name, device=device, gpu_type=gpu_type, usable=usable))
+    jobs = [
+        msgspec.structs.replace(
+            job,
+            gpus_per_worker=draw(st.sampled_from([1, 1, 2, 3])),
+            gpu_type=draw(st.sampled_from([None, None, None, "a100", "T4"])),
+            labels=draw(st.sampled_from([{}, {}, {}, {"site": "x"}, {"site": "y"}, {"site": "z"}])),
+        )
+        for job in draw(any_jobs())
+    ]
+    return Snapshot(now=0.0, slots=tuple(slots), jobs=tuple(jobs), queues=tuple(draw(any_queues())), nodes=tuple(nodes))
 
 
 def any_rules() -> st.SearchStrategy[Rules]:

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
-from legato.control.records import Job, Queue
+from legato.control.records import DeclaredSlot, Job, Node, Queue
 from legato.control.stages import Stage
 from legato.engines.cgroups import CONTROLLERS, Place, Support
 from legato.server import launches
@@ -24,6 +24,9 @@ ALL_FIELDS = {
     "min_workers": 2,
     "max_workers": 3,
     "is_elastic": True,
+    "gpus_per_worker": 2,
+    "gpu_type": "A100",
+    "node_labels": {"site": "x"},
     "queue": "default",
     "priority": 7000,
     "labels": {"team": "vision"},
@@ -48,7 +51,7 @@ ALL_FIELDS = {
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
     *("cpu_capability", "python", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
-    *("collective_limit_s", "memory_bytes", "num_cpus", "must_limit"),
+    *("collective_limit_s", "memory_bytes", "num_cpus", "must_limit", "gpu_type", "node_labels"),
 )
 
 
@@ -83,6 +86,20 @@ def test_a_static_job_has_its_maximum_or_nothing(platform: Platform) -> None:
     assert platform.get(f"jobs/{job}")["min_workers"] == 3
     answer = platform.ask("POST", "jobs", JOB | {"is_elastic": False, "max_workers": 3, "min_workers": 1})
     check_problem(answer, 422, "invalid", "it is static and has workers 1..3")
+
+
+def test_several_gpus_per_worker_need_a_pool_with_gpus(platform: Platform) -> None:
+    wanted = JOB | {"gpus_per_worker": 2}
+    assert platform.ask("POST", "jobs", wanted).status_code == 201, "machines may still join"
+    lease = platform.lead()
+    check_problem(
+        platform.ask("POST", "jobs", wanted), 422, "invalid", "gpus_per_worker=2 needs nodes with GPUs, and all slots"
+    )
+    slots = tuple(DeclaredSlot(f"gpu/{number}", f"GPU-{number}") for number in range(6))
+    platform.store.pool.declare([Node(name="gpu", engine="local", slots=slots)], lease.fence, platform.now)
+    assert platform.ask("POST", "jobs", wanted).status_code == 201
+    plan = platform.ask("POST", "plan", wanted).json()
+    assert (plan["slots_now"], plan["starts"]) == (2, "now")
 
 
 def test_fields_that_are_null_take_their_defaults(platform: Platform) -> None:

@@ -23,7 +23,14 @@ def busy(platform: Platform) -> dict[str, str]:
     platform.now += 100
     platform.write(anns, released=("node/1",), reason="shrinks")
     left = tuple(DeclaredSlot(f"node/{number}", "cpu") for number in range(3))
-    other = Node(name="other", engine="local", slots=(DeclaredSlot("other/0", "cuda:0"),))
+    other = Node(
+        name="other",
+        engine="local",
+        slots=(DeclaredSlot("other/0", "cuda:0", "T4"),),
+        kind="k1",
+        traits={"CPU capability": "AVX2"},
+        labels={"site": "x"},
+    )
     platform.store.pool.declare([Node(name="node", engine="local", slots=left), other], lease.fence, platform.now)
     return {"anns": anns, "bens": bens}
 
@@ -48,8 +55,26 @@ def test_the_pool_in_numbers(platform: Platform, busy: dict[str, str]) -> None:
 
 def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
     assert platform.get("nodes")["items"] == [
-        {"name": "node", "num_slots": 4, "num_usable": 3, "num_free": 0},
-        {"name": "other", "num_slots": 1, "num_usable": 1, "num_free": 1},
+        {
+            "name": "node",
+            "num_slots": 4,
+            "num_usable": 3,
+            "num_free": 0,
+            "kind": None,
+            "traits": {},
+            "labels": {},
+            "gpu_types": {},
+        },
+        {
+            "name": "other",
+            "num_slots": 1,
+            "num_usable": 1,
+            "num_free": 1,
+            "kind": "k1",
+            "traits": {"CPU capability": "AVX2"},
+            "labels": {"site": "x"},
+            "gpu_types": {"T4": 1},
+        },
     ]
     slots = {slot["id"]: slot for slot in platform.get("slots")["items"]}
     assert slots["node/1"] == {
@@ -63,6 +88,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
         "attempt": 1,
         "since": NOW,
         "release_asked_at": NOW + 100,
+        "gpu_type": None,
     }
     assert (slots["node/2"]["job"], slots["node/2"]["is_free"]) == (None, False), (
         "held, but by whom is not Ann's to see"

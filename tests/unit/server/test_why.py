@@ -9,6 +9,7 @@ from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 from legato.api.jobs import Progress
 from legato.control.records import Queue, Verdict
 from legato.control.stages import Stage
+from legato.core.balance import describe_cheap_numbers
 from legato.policy.snapshot import Decision, DecisionKind
 
 
@@ -48,10 +49,30 @@ def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: P
     job = platform.submit(max_workers=2)
     platform.start(job, "node/0", "node/1")
     platform.write(job, progress=Progress(time=NOW, num_workers=2, num_micro_batches=2))
-    assert not any("micro-batches" in one for one in platform.get(f"jobs/{job}/explain")["sentences"])
+    assert not any("enough for" in one for one in platform.get(f"jobs/{job}/explain")["sentences"])
     platform.write(job, progress=Progress(time=NOW, num_workers=2, num_micro_batches=100))
     told = platform.get(f"jobs/{job}/explain")["sentences"]
     assert "Each step has 100 micro-batches, enough for 100 workers; its maximum is 2." in told
+
+
+def test_cheap_numbers_of_workers_are_named(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=6)
+    platform.start(job, "node/0", "node/1")
+    cheap = describe_cheap_numbers((1, 2, 4))
+    for shares_freely in (False, True):
+        progress = Progress(time=NOW, num_workers=2, num_micro_batches=8, shares_freely=shares_freely)
+        platform.write(job, progress=progress)
+        assert (cheap in platform.get(f"jobs/{job}/explain")["sentences"]) is not shares_freely
+
+
+def test_bytes_between_machines_are_named(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    platform.write(job, progress=Progress(time=NOW, num_workers=2, sent_bytes=3 * 2**20))
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "In each step, its busiest machine sends 3 MiB of gradients to other machines." in told
 
 
 def test_moves_name_the_job_that_got_the_slot(platform: Platform) -> None:
@@ -182,6 +203,7 @@ def test_a_plan_shows_what_the_scheduler_would_do(platform: Platform) -> None:
         "share": 2.0,
         "reason": "would start with 2 slots at once; no other job loses slots",
         "effects": [],
+        "cheap_workers": [],
     }
     job = platform.submit("ben", name="big", max_workers=4)
     platform.start(job, "node/0", "node/1")

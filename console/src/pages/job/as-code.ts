@@ -17,6 +17,8 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("is_elastic", job.is_elastic, true);
   add("queue", job.queue, "default");
   add("priority", job.priority, null);
+  add("gpus_per_worker", job.gpus_per_worker, 1);
+  add("gpu_type", spec.gpu_type, null);
   add("max_retries", job.max_retries, 0);
   add("max_run_s", spec.max_run_s, null);
   add("data", spec.data, null);
@@ -34,6 +36,7 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("must_limit", spec.must_limit, true);
   add("framework", spec.framework, "legato");
   if (Object.keys(spec.parameters).length) body.parameters = spec.parameters;
+  if (Object.keys(spec.node_labels).length) body.node_labels = spec.node_labels;
   if (Object.keys(job.labels).length) body.labels = job.labels;
   if (Object.keys(spec.environment).length) body.environment = spec.environment;
   return body;
@@ -45,6 +48,8 @@ const SHELL_OPTIONS: readonly (readonly [string, string])[] = [
   ["data", "--data"],
   ["seed", "--seed"],
   ["directory", "--directory"],
+  ["gpus_per_worker", "--gpus-per-worker"],
+  ["gpu_type", "--gpu-type"],
   ["max_retries", "--retries"],
   ["num_threads", "--threads"],
   ["cpu_capability", "--cpu-capability"],
@@ -66,6 +71,8 @@ export function writeShell(job: Job, spec: Spec): string {
   if (!job.is_elastic) words.push("--static");
   for (const [field, option] of SHELL_OPTIONS) if (field in body) words.push(option, quoteWord(String(body[field])));
   if (spec.max_run_s !== null) words.push("--max-time", `${spec.max_run_s}s`);
+  for (const [name, value] of Object.entries(spec.node_labels))
+    words.push("--node-label", quoteWord(`${name}=${value}`));
   for (const [name, value] of Object.entries(job.labels)) words.push("--label", quoteWord(`${name}=${value}`));
   for (const [name, value] of Object.entries(spec.environment))
     words.push("--env", quoteWord(`${name}=${value ?? ""}`));

@@ -32,7 +32,9 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Data", spec.data);
   add("Distributed training", job.is_elastic ? "elastic" : job.max_workers === 1 ? "single" : "static");
   add("Minimum slots", job.min_workers);
-  add("Maximum slots", job.max_workers);
+  add("Maximum slots", job.max_workers * job.gpus_per_worker);
+  add("GPUs per worker", job.gpus_per_worker);
+  add("GPU type", spec.gpu_type);
   add("Queue", job.queue);
   add("Priority", job.priority);
   add("Threads per worker", spec.num_threads);

@@ -133,6 +133,16 @@ MaxWorkersOption = Annotated[
 StaticOption = Annotated[
     bool, typer.Option("--static", help="Not elastic: always exactly the maximum number of workers.")
 ]
+GpuTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu-type", metavar="MODEL", help="GPU model, or a part of its name such as A100. [default: any machine]"
+    ),
+]
+NodeLabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--node-label", metavar="KEY=VALUE", help="Use only nodes with this label. Repeatable."),
+]
 QueueOption = Annotated[str | None, queue_option("Queue of the job. [default: default]")]
 ChangedQueueOption = Annotated[str | None, queue_option("New queue of the job.")]
 PriorityOption = Annotated[int | None, priority_option("Priority; a higher one gets a larger share. [default: 5000]")]

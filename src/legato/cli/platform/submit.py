@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from legato.cli.entry import Entry
-from legato.cli.options import CpuCapability, CpusOption, MemoryOption
+from legato.cli.options import CpuCapability, CpusOption, GpusPerWorker, MemoryOption
 from legato.cli.platform.connecting import find_job, open_client
 from legato.cli.platform.job_specs import is_file, naming_file, read_flags, read_wanted
 from legato.cli.platform.options import (
@@ -20,6 +20,7 @@ from legato.cli.platform.options import (
     DataOption,
     EnvironmentOption,
     FrameworkOption,
+    GpuTypeOption,
     HeartbeatOption,
     KeepOption,
     LabelOption,
@@ -28,6 +29,7 @@ from legato.cli.platform.options import (
     MicroBatchesOption,
     MinWorkersOption,
     NameOption,
+    NodeLabelOption,
     NodePythonOption,
     OutputOption,
     ParameterOption,
@@ -75,6 +77,9 @@ def submit(
     min_workers: MinWorkersOption = None,
     max_workers: MaxWorkersOption = None,
     static: StaticOption = False,
+    gpus_per_worker: GpusPerWorker = None,
+    gpu_type: GpuTypeOption = None,
+    node_label: NodeLabelOption = None,
     queue: QueueOption = None,
     priority: PriorityOption = None,
     label: LabelOption = None,
@@ -121,6 +126,9 @@ def submit(
         min_workers=min_workers,
         max_workers=max_workers,
         static=static,
+        gpus_per_worker=gpus_per_worker,
+        gpu_type=gpu_type,
+        node_label=node_label,
         queue=queue,
         priority=priority,
         label=label,
@@ -192,8 +200,10 @@ def _find_shortage(client: Client, options: Mapping[str, Any]) -> str | None:
     """Return a message if a job needs more slots at once than it can get at present; None if it does not."""
     most = options.get("max_workers", 1)
     needed = options.get("min_workers", 1) if options.get("is_elastic", True) else most
-    if not isinstance(needed, int) or needed <= 1:
+    each = options.get("gpus_per_worker", 1)
+    if not isinstance(needed, int) or not isinstance(each, int) or needed * each <= 1:
         return None
+    needed *= each
     try:
         num_usable = client.pool().num_usable
         ceiling = next((one.ceiling for one in client.queues() if one.name == options.get("queue", "default")), None)
@@ -234,6 +244,9 @@ def plan(
     min_workers: MinWorkersOption = None,
     max_workers: MaxWorkersOption = None,
     static: StaticOption = False,
+    gpus_per_worker: GpusPerWorker = None,
+    gpu_type: GpuTypeOption = None,
+    node_label: NodeLabelOption = None,
     queue: QueueOption = None,
     priority: PriorityOption = None,
     micro_batches: MicroBatchesOption = None,
@@ -247,6 +260,9 @@ def plan(
         min_workers=min_workers,
         max_workers=max_workers,
         static=static,
+        gpus_per_worker=gpus_per_worker,
+        gpu_type=gpu_type,
+        node_label=node_label,
         queue=queue,
         priority=priority,
         micro_batches=micro_batches,

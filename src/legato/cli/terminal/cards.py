@@ -14,6 +14,7 @@ from rich.text import Text
 from legato.cli.terminal.columns import render_labels, style_stage
 from legato.cli.terminal.formatting import clean, count_slots, render_age, render_clock, render_gpus, render_time
 from legato.cli.terminal.job_view import render_duration, render_number
+from legato.core.balance import describe_cheap_numbers
 from legato.core.limits import render_size
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def draw_plan(plan: Plan) -> RenderableType:
         in_the_end = count_slots(plan.slots)
         sentence = f"It would end up with {in_the_end} if nothing else changes; its exact share is {plan.share:.2f}."
         parts.append(Text(sentence))
+    if plan.cheap_workers:
+        parts.append(Text(describe_cheap_numbers(plan.cheap_workers)))
     if plan.effects:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for title in ("JOB", "GPUS NOW", "GPUS THEN"):
@@ -146,7 +149,7 @@ def draw_plan(plan: Plan) -> RenderableType:
 
 def _wants_more(job: JobRecord, explanation: Explanation) -> bool:
     most = (
-        job.max_workers
+        job.max_workers * job.gpus_per_worker
         if explanation.wanted is None
         else max(explanation.wanted, job.num_slots + bool(explanation.lost))
     )

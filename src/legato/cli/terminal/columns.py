@@ -88,6 +88,13 @@ NODE_COLUMNS: Final[Sequence[Column[Node]]] = (
     Column("GPUS", lambda node: node.num_slots, is_number=True),
     Column("USABLE", lambda node: node.num_usable, is_number=True),
     Column("FREE", lambda node: node.num_free, is_number=True),
+    Column("GPU TYPE", lambda node: ", ".join(node.gpu_types)),
+    Column("LABELS", lambda node: ",".join(f"{name}={value}" for name, value in sorted(node.labels.items()))),
+    Column(
+        "MACHINE",
+        lambda node: ", ".join(f"{name} {value}" for name, value in sorted(node.traits.items())) or node.kind or "",
+        is_wide=True,
+    ),
 )
 
 

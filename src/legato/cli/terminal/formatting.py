@@ -40,15 +40,19 @@ def render_gpus(job: JobRecord) -> str:
     """Return how many slots a job has, and may have: ``2 of 1..4``; and how many help, if these are fewer.
 
     >>> from types import SimpleNamespace as Some
-    >>> job = Some(num_slots=2, min_workers=1, max_workers=4, is_elastic=True, progress=Some(num_micro_batches=2))
+    >>> job = Some(num_slots=2, min_workers=1, max_workers=4, is_elastic=True, gpus_per_worker=1)
+    >>> job.progress = Some(num_micro_batches=2)
     >>> render_gpus(job)
     '2 of 1..4 (2 help)'
     """
-    bounds = str(job.max_workers)
+    each = job.gpus_per_worker
+    bounds = str(job.max_workers * each)
     if job.is_elastic and job.min_workers != job.max_workers:
-        bounds = f"{job.min_workers}..{job.max_workers}"
+        bounds = f"{job.min_workers * each}..{job.max_workers * each}"
     most = job.progress.num_micro_batches if job.progress is not None else None
-    helping = f" ({most} help{'s' if most == 1 else ''})" if most is not None and most < job.max_workers else ""
+    helping = ""
+    if most is not None and most < job.max_workers:
+        helping = f" ({most * each} help{'s' if most * each == 1 else ''})"
     return f"{job.num_slots} of {bounds}{helping}"
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from legato.cli.terminal.formatting import render_bytes
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
@@ -131,6 +133,8 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
         parts.append(f"loss {render_number(status['loss'])}")
     if status.get("samples_per_s"):
         parts.append(f"{render_number(status['samples_per_s'])} samples/s")
+    if status.get("sent_bytes"):
+        parts.append(f"{render_bytes(max(status['sent_bytes'].values()))} between nodes a step")
     parts.append(f"workers {_count_workers(status)}")
     if status.get("differed_step") is not None:
         parts.append(f"not exact since step {status['differed_step']}")

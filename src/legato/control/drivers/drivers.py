@@ -23,7 +23,8 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
         job: the job's id; also ``spec.name``.
         attempt: number of the attempt, from 1.
         spec: what to train; ``spec.resume`` if it continues from a checkpoint.
-        slots: the slots with which it starts, by their names in the pool.
+        slots: the slots with which it starts, by their names in the pool: one for each worker. Those of a worker with
+            several GPUs are joined to one, as in `legato.core.slots.join_slots`.
         code: a folder with the job's code, which is not changed: the first attempt copies it, and all attempts run in
             that copy. None: the job runs in ``spec.directory``.
         code_folder: folder of the working directory into which the code is copied; "": the working directory itself.
@@ -31,6 +32,8 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
             ``spec.program``; None: unknown.
         preloads: whether the warm parent may import the packages of the script before it forks the workers.
         owner: the user of the platform who owns the job. "": unknown, because an earlier release started the job.
+        term: the driver takes a higher one. It grows with each takeover by another server; 0: an earlier release gave
+            the order.
     """
 
     job: str
@@ -42,6 +45,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     script: str | None = ""
     preloads: bool = True
     owner: str = ""
+    term: int = 0
 
     def find_script(self) -> str | None:
         """Return the file of the program, relative to the working directory or absolute. None: unknown."""
@@ -52,7 +56,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """All slots of a job, and the bounds of their number.
 
     Args:
-        slots: by their names in the pool.
+        slots: as in `DriverOrder`.
         reason: for the job's events.
     """
 
@@ -79,7 +83,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         attempt: of the job.
         state: state of the driver.
-        assigned: the slots that the driver received last, as it reports; None if it does not answer.
+        assigned: the slots that the driver received last, as it reports; None if it does not answer. Here and below,
+            each slot of a worker with several GPUs counts.
         in_use: slots in which a process of the job may still run; None if unknown. Empty after the job has ended.
         given_up: slots in which the driver starts no worker again.
         surplus: slots without a worker, because a step of the job has too few micro-batches for more workers.

@@ -30,6 +30,7 @@ from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.limits import Limits
+from legato.core.slots import check_slot, index_of, list_slots, name_slot, slot_key, split_slot
 from legato.core.spec import JobSpec
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.engines.parent import RUN
@@ -123,7 +124,7 @@ class LocalDrivers:
         # Needed for every attempt: this creates the user's home directory if it is missing.
         user = await asyncio.to_thread(self._find_user, order.owner)
         if is_new:
-            numbers = self._numbers(order.slots)
+            self._check_slots(order.slots)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if order.code is not None:
                 work = await self._copy(Path(order.code), directory, order.code_folder, user)
@@ -131,7 +132,12 @@ class LocalDrivers:
             if not is_wanted():
                 return
             order = msgspec.structs.replace(order, spec=self._apply_defaults(order.spec))
-            found = LocalOrder(order=order, slots=numbers, devices=self._devices, user=user)
+            slots = sorted(order.slots, key=slot_key)
+            found = LocalOrder(order=order, slots=tuple(slots), devices=self._devices, user=user)
+            await asyncio.to_thread(write_order, directory, found)
+        elif found is not None and found.order.term < order.term and is_wanted():
+            # Another server has taken over since this attempt began: its drivers take terms above the earlier ones.
+            found = msgspec.structs.replace(found, order=msgspec.structs.replace(found.order, term=order.term))
             await asyncio.to_thread(write_order, directory, found)
         if is_wanted():
             await asyncio.to_thread(self._spawn, order.job, directory)
@@ -153,8 +159,12 @@ class LocalDrivers:
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Send a driver its slots."""
+        self._check_slots(said.slots)
+        found = await asyncio.to_thread(read_order, self._root / job)
+        is_numbered = found is not None and found.is_numbered
+        slots = sorted(said.slots, key=slot_key)
         request = wire.AssignRequest(
-            slots=self._numbers(said.slots),
+            slots=tuple(index_of(slot) if is_numbered else slot for slot in slots),
             reason=said.reason,
             min_workers=said.min_workers,
             max_workers=said.max_workers,
@@ -321,18 +331,18 @@ class LocalDrivers:
         if started is not None:
             replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started)))
 
-    def _numbers(self, slots: Collection[str]) -> tuple[int, ...]:
-        numbers = []
+    def _check_slots(self, slots: Collection[str]) -> None:
+        there = frozenset(list_slots(self._node, len(self._devices)))
         for slot in sorted(slots):
-            node, _, number = slot.rpartition("/")
-            if node != self._node or not number.isdecimal() or int(number) >= len(self._devices):
-                there = f"{self._node}/0 to {self._node}/{len(self._devices) - 1}"
-                raise LegatoError(f"Slot {slot} is not one of this machine's: {there}.")
-            numbers.append(int(number))
-        return tuple(sorted(numbers))
+            # A name that no slot can have is not split.
+            if slot not in there and not ("+" in slot and there.issuperset(split_slot(check_slot(slot)))):
+                raise LegatoError(
+                    f"Slot {slot} is not one of this machine's: {self._node}/0 to {self._node}/{len(there) - 1}."
+                )
 
-    def _names(self, numbers: Collection[int]) -> frozenset[str]:
-        return frozenset(f"{self._node}/{number}" for number in numbers)
+    def _names(self, slots: Collection[int | str]) -> frozenset[str]:
+        """Return the names of slots that a driver reports; a driver of an earlier release reports numbers."""
+        return frozenset(single for slot in slots for single in split_slot(name_slot(slot, self._node)))
 
 
 class _DriverConnection:

@@ -18,8 +18,9 @@ import msgspec
 
 from legato.control.drivers.drivers import DriverOrder
 from legato.control.work import DATA_VARIABLE, check_places
-from legato.core.errors import JobDriven, LegatoError, UsageError
+from legato.core.errors import JobDriven, LegatoError, Superseded, UsageError
 from legato.core.job_user import JobUser
+from legato.core.slots import name_slot, node_of
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.imports import imported_packages
@@ -42,17 +43,27 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         order: as given to `Drivers.start`.
-        slots: numbers of its slots on this machine.
+        slots: its slots. Numbers of this machine's slots, if an earlier release wrote the order.
         devices: the torch device of each slot of this machine, by number.
         places: the folders that paths of the order may be in, with their locations when the order was written.
         user: the system user of the job's processes. None: the user of the driver.
     """
 
     order: DriverOrder
-    slots: tuple[int, ...]
+    slots: tuple[int | str, ...]
     devices: tuple[str, ...]
     places: dict[str, str] = {}
     user: JobUser | None = None
+
+    @property
+    def node(self) -> str:
+        """The name of this machine in the pool."""
+        return node_of(self.order.slots[0])
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether an earlier release wrote it, whose server or driver may still run and knows numbers of slots only."""
+        return any(isinstance(slot, int) for slot in self.slots)
 
 
 def read_order(directory: Path) -> LocalOrder | None:
@@ -94,6 +105,10 @@ def main(path: Path) -> int:
     except JobDriven:
         _log.exception("Another driver runs job %s", found.order.job)
         return 1
+    except Superseded as error:
+        # Not a failure: another driver leads the job, and its workers train on.
+        _log.warning("%s", error)
+        return 1
     except UsageError as error:
         return _refuse(found, directory, error)
     except LegatoError:
@@ -106,7 +121,7 @@ def main(path: Path) -> int:
 
 async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     order = found.order
-    journal = await asyncio.to_thread(directory.read_journal)
+    journal = await asyncio.to_thread(directory.read_journal, found.node)
     begun = journal is not None and journal.attempt == order.attempt
     if begun and journal is not None and journal.outcome is not None:
         return journal.outcome
@@ -136,6 +151,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     engine = LocalEngine(
         directory.path,
         found.devices,
+        node=found.node,
         environment=order.spec.variables,
         directory=order.spec.directory,
         limits=order.spec.limits,
@@ -147,7 +163,18 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         user=found.user,
     )
     spec = None if begun else msgspec.structs.replace(order.spec, python=python)
-    return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
+    slots = tuple(name_slot(slot, found.node) for slot in found.slots)
+    driver = Driver(
+        spec,
+        engine,
+        directory,
+        slots=slots,
+        node=found.node,
+        numbers_slots=found.is_numbered,
+        attempt=order.attempt,
+        term=order.term,
+    )
+    return await driver.run()
 
 
 def _check_reach(user: JobUser, places: list[str]) -> None:

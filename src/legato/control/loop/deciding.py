@@ -16,6 +16,7 @@ from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.records import Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work
+from legato.core.slots import join_slots
 from legato.policy import snapshot as policy
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
 from legato.policy.policies import decide
@@ -61,7 +62,11 @@ def make_snapshot(
             else:
                 left_out.jobs[job.id] = fault
     slots = _describe_slots(pool, in_play, left_out)
-    return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues)
+    nodes = tuple(
+        policy.Node(name=node.name, kind=node.kind or "", traits=node.traits or {}, labels=node.labels or {})
+        for node in pool.facts.nodes
+    )
+    return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
 
 
 def _describe_queues(pool: RoundFacts, left_out: LeftOut) -> tuple[policy.Queue, ...]:
@@ -85,6 +90,8 @@ def _describe_slots(pool: RoundFacts, in_play: Mapping[str, Job], left_out: Left
             id=slot.id,
             node=slot.node,
             device=slot.device,
+            gpu_type=slot.gpu_type or "",
+            worker=(holders[slot.id].worker or "") if slot.id in holders else "",
             holder=holder,
             leaving=slot.id in holders and (holders[slot.id].release_asked_at is not None or holder not in in_play),
             # The slots of a job that is left out are not available to other jobs.
@@ -149,7 +156,7 @@ def _describe(
     max_workers = job.max_workers
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
         # After a failure in one slot, a worker would probably fail in another slot too, until the job is started again.
-        max_workers = max(job.min_workers, min(max_workers, memory.most))
+        max_workers = max(job.min_workers, min(max_workers, memory.most // job.gpus_per_worker))
     # The report of its workers counts more than the value of the submission.
     measured = job.progress
     num_micro_batches = measured.num_micro_batches if measured is not None else None
@@ -163,6 +170,10 @@ def _describe(
         submitted_at=job.submitted_at,
         min_workers=job.min_workers,
         max_workers=max_workers,
+        gpus_per_worker=job.gpus_per_worker,
+        gpu_type=None if work is None else work.gpu_type,
+        labels={} if work is None else work.node_labels,
+        machine_kind=job.machine_kind,
         priority=job.priority,
         elastic=job.is_elastic,
         num_micro_batches=num_micro_batches,
@@ -187,7 +198,7 @@ def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standi
     status: dict[str, Any] = report.status
     unused = report.given_up | report.surplus
     settled = report.assigned == frozenset(pool.kept(job)) and report.in_use == report.assigned - unused
-    trains = status["num_workers"] == len((report.assigned or frozenset()) - unused)
+    trains = status["num_workers"] * job.gpus_per_worker == len((report.assigned or frozenset()) - unused)
     return Standing.RUNNING if settled and trains else Standing.RESIZING
 
 
@@ -235,7 +246,8 @@ def _carry_out_one(
     released = sorted(kept - set(decision.slots))
     is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)
     is_new = bool(granted or released or not is_same)
-    if not is_new and job.decided_reason == decision.reason:
+    kind = decision.machine_kind if decision.machine_kind != job.machine_kind else None
+    if not is_new and job.decided_reason == decision.reason and kind is None:
         return None
     starts = job.stage is Stage.QUEUED and bool(granted)
     return JobChange(
@@ -246,5 +258,7 @@ def _carry_out_one(
         reason=decision.reason,
         granted=tuple(granted),
         released=tuple(released),
+        workers={slot: join_slots(slots) for slots in decision.workers for slot in slots if slot in granted},
+        machine_kind=kind,
         verdict=Verdict(len(decision.slots), decision.reason, is_new),
     )

@@ -51,6 +51,7 @@ class Caller:
         self._stats = stats
         self._is_leading = is_leading
         self._note_failure = note_failure
+        self._fence = 0
         self._under_way: dict[str, tuple[int, asyncio.Task[None]]] = {}
 
     async def report(self, jobs: Iterable[Job], attempts: Mapping[str, int]) -> dict[str, DriverReport]:
@@ -78,8 +79,18 @@ class Caller:
                 )
         return reports
 
-    async def make(self, calls: Iterable[Call], works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
-        """Make the calls of a round. Starts that take long continue after it."""
+    async def make(
+        self, calls: Iterable[Call], works: Mapping[str, Work], unreadable: Mapping[str, str], fence: int
+    ) -> None:
+        """Make the calls of a round. Starts that take long continue after it.
+
+        Args:
+            calls: of all jobs.
+            works: of the jobs, by id.
+            unreadable: why the works of other jobs cannot be read.
+            fence: the fencing number of the loop's lease.
+        """
+        self._fence = fence
         now, begun = [], []
         for call in calls:
             if isinstance(call, SendSlots | End):
@@ -149,7 +160,7 @@ class Caller:
             was_late = not self._is_leading()
             return not was_late
 
-        order = make_order(job, works[job.id], call.slots, code=self._code, goes_on=job.attempt > 1)
+        order = make_order(job, works[job.id], call.slots, code=self._code, goes_on=job.attempt > 1, fence=self._fence)
         await self._drivers.start(order, is_wanted)
         if was_late:
             self._note_failure(job.id, job.attempt, None)

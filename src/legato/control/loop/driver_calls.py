@@ -21,7 +21,10 @@ from legato.control.work import find_bounds
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start the driver of a job's present attempt, or start it again if it died."""
+    """Start the driver of a job's present attempt, or start it again if it died.
+
+    ``slots``: one for each worker; those of a worker with several GPUs are joined to one.
+    """
 
     job: Job
     slots: tuple[str, ...]
@@ -93,7 +96,7 @@ def _starts_of(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory,
     if not is_startable or not failures.may_try(now):
         return []
     memory.failures = failures.tried(now)
-    return [Start(job, slots or tuple(sorted(found.slot for found in pool.held(job))))]
+    return [Start(job, tuple(pool.workers(job, slots or [found.slot for found in pool.held(job)])))]
 
 
 def _kills_of(job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
@@ -113,8 +116,9 @@ def _calls_of(pool: RoundFacts, job: Job, report: DriverReport) -> Sequence[Call
         return [End(job, now=False, reason=job.decided_reason or "paused by the policy")]
     kept = frozenset(pool.kept(job))
     status: dict[str, Any] = report.status or {}
-    bounds = find_bounds(job, len(kept))
+    workers = frozenset(pool.workers(job, kept))
+    bounds = find_bounds(job, len(workers))
     if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
         return []
     reason = job.decided_reason or reason_with(job.reason, "")
-    return [SendSlots(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]
+    return [SendSlots(job, Assignment(slots=workers, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]

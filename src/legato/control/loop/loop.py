@@ -183,7 +183,7 @@ class ControlLoop:
             # The round was too slow. Another loop may decide differently, and drivers cannot tell loops apart.
             return False
         calls = list_calls(pool, reports, self._memories, self._now(), left_out)
-        await self._caller.make(calls, self._works, self._unreadable)
+        await self._caller.make(calls, self._works, self._unreadable, lease.fence)
         self._report_left_out(left_out)
         if failure is not None:
             raise failure

@@ -5,6 +5,7 @@ The loop's memory is not stored. If it is lost, the next decisions come a little
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from legato.control.loop.driver_failures import NUM_TRIES, DriverFailures, pause_after
@@ -102,6 +103,11 @@ class RoundFacts:
     def kept(self, job: Job) -> list[str]:
         """Return the slots of a job that it was not asked to give back."""
         return sorted(found.slot for found in self.held(job) if found.release_asked_at is None)
+
+    def workers(self, job: Job, slots: Collection[str]) -> list[str]:
+        """Return slots of a job by worker: those of a worker with several GPUs are joined to one name."""
+        of = {found.slot: found.worker or found.slot for found in self.held(job)}
+        return sorted({of[slot] for slot in slots})
 
     def is_paused_by_policy(self, job: Job) -> bool:
         """Whether a job was asked to give back all of its slots; its driver may still be writing the checkpoint."""

@@ -234,6 +234,7 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             num_micro_batches=division[0],
             shares_freely=division[1],
             differed_step=status.get("differed_step"),
+            sent_bytes=max((status.get("sent_bytes") or {}).values(), default=None),
         )
     if not (closed or released or trains or progress):
         return None

@@ -12,12 +12,23 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import bindparam, insert, or_, select, update
 
-from legato.control.records import Allocation, Facts, Job, JobChange, Lease, Queue, Slot, Verdict, Written
+from legato.control.records import (
+    Allocation,
+    Facts,
+    Job,
+    JobChange,
+    Lease,
+    Queue,
+    Slot,
+    StoredNode,
+    Verdict,
+    Written,
+)
 from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store.database import Database
 from legato.control.store.job_rows import move_job, read_spec, select_jobs
 from legato.control.store.lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
-from legato.control.store.pool import ask_rows, close_rows, open_rows, select_open, select_slots
+from legato.control.store.pool import ask_rows, close_rows, open_rows, select_nodes, select_open, select_slots
 from legato.control.store.queues import read_each_queue
 from legato.control.store.rows import Unreadable, read_each
 from legato.control.store.schema import attempts, decisions, jobs
@@ -87,6 +98,8 @@ class Loop:
             allocations = read_each(connection, select_open(), Allocation)
             queues = read_each_queue(connection)
             slots = read_each(connection, select_slots(), Slot)
+            nodes = read_each(connection, select_nodes(), StoredNode)
+        unreadable |= _hold_back_nodes(slots, nodes)
         for kind, rows in (("queue", queues), ("slot", slots), ("job", found)):
             for row in rows:
                 if isinstance(row, Unreadable):
@@ -104,6 +117,7 @@ class Loop:
             slots=tuple(slot for slot in slots if isinstance(slot, Slot) and ("slot", slot.id) not in unreadable),
             allocations=tuple(had for had in allocations if isinstance(had, Allocation)),
             unreadable=unreadable,
+            nodes=tuple(node for node in nodes if isinstance(node, StoredNode)),
         )
 
     def read_spec(self, job: str) -> dict[str, Any]:
@@ -149,6 +163,18 @@ class Loop:
             return Written(stale)
 
 
+def _hold_back_nodes(
+    slots: Iterable[Slot | Unreadable], nodes: Iterable[StoredNode | Unreadable]
+) -> dict[tuple[str, str], str]:
+    """Return why no job may get the slots of some nodes: their kinds of machine cannot be read."""
+    lost = {node.record.name: node.why for node in nodes if isinstance(node, Unreadable)}
+    return {
+        ("slot", slot.id): f"its node cannot be used: {lost[slot.node]}"
+        for slot in slots
+        if isinstance(slot, Slot) and slot.node in lost
+    }
+
+
 def _hold_back(
     slots: Iterable[Slot | Unreadable], allocations: Sequence[Allocation | Unreadable]
 ) -> dict[tuple[str, str], str]:
@@ -185,7 +211,8 @@ def _close(transaction: Transaction, job: Job, change: JobChange) -> None:
 def _gone_text(job: Job, change: JobChange) -> str:
     if len(change.closed) >= job.num_slots:
         return "its workers are gone"
-    return f"{len(change.closed)} of its {job.num_slots} workers {'is' if len(change.closed) == 1 else 'are'} gone"
+    gone, present = (number // job.gpus_per_worker for number in (len(change.closed), job.num_slots))
+    return f"{gone} of its {present} workers {'is' if gone == 1 else 'are'} gone"
 
 
 def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
@@ -194,6 +221,8 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         values["progress"] = msgspec.to_builtins(change.progress)
     if change.exit_code is not None:
         values["exit_code"] = change.exit_code
+    if change.machine_kind is not None:
+        values["machine_kind"] = change.machine_kind
     if change.is_retry:
         values["num_retries"] = job.num_retries + 1
     if change.note is not None:
@@ -212,7 +241,7 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         _note_slots(transaction, "released", job.id, attempt, change.released, change.reason)
     if change.granted:
         assert (change.stage or job.stage) in HOLDING, f"job {job.id} has no attempt that could have slots"
-        open_rows(transaction, job.id, attempt, change.granted)
+        open_rows(transaction, job.id, attempt, change.granted, change.workers)
         _note_slots(transaction, "granted", job.id, attempt, change.granted, change.reason)
     if change.verdict is not None:
         _decide(transaction, job, attempt, change.verdict)

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, se
 from sqlalchemy.exc import IntegrityError
 
 from legato.api.pool import Usage
-from legato.control.records import Allocation, Node, Slot
+from legato.control.records import Allocation, Node, Slot, StoredNode
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
 from legato.control.store.rows import fetch, read_all, read_each
@@ -49,6 +49,11 @@ class Slots:
         """Return all slots, unusable ones included, by id."""
         with self._database.reading() as connection:
             return read_slots(connection)
+
+    def list_nodes(self) -> tuple[StoredNode, ...]:
+        """Return all nodes, by name. A node that cannot be read is left out."""
+        with self._database.reading() as connection:
+            return read_all(connection, select_nodes(), StoredNode)
 
     def list_open(self) -> tuple[Allocation, ...]:
         """Return the open allocations, by slot."""
@@ -108,6 +113,11 @@ def select_slots() -> Select[Any]:
     return select(slots).order_by(slots.c.id)
 
 
+def select_nodes() -> Select[Any]:
+    """Return the query for all nodes."""
+    return select(nodes).order_by(nodes.c.name)
+
+
 def read_open(connection: Connection) -> tuple[Allocation, ...]:
     """Read all open allocations."""
     return read_all(connection, select_open(), Allocation)
@@ -118,8 +128,17 @@ def select_open() -> Select[Any]:
     return _open().order_by(allocations.c.slot)
 
 
-def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collection[str]) -> None:
+def open_rows(
+    transaction: Transaction, job: str, attempt: int, granted: Collection[str], workers: Mapping[str, str]
+) -> None:
     """Assign free slots to an attempt. Slots that it has already do not change.
+
+    Args:
+        transaction: the transaction.
+        job: its id.
+        attempt: of the job.
+        granted: the slots.
+        workers: as in `JobChange`.
 
     Raises:
         SlotTaken: another attempt has one of the slots, or one is not usable.
@@ -137,7 +156,8 @@ def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collect
         elif slot not in known:
             raise _taken(job, slot, "it does not exist or is not usable")
         else:
-            rows.append({"slot": slot, "job": job, "attempt": attempt, "since": transaction.now})
+            new = {"slot": slot, "job": job, "attempt": attempt, "since": transaction.now}
+            rows.append({**new, "worker": workers.get(slot)})
     if not rows:
         return
     try:
@@ -180,7 +200,9 @@ def _taken(job: str, slot: str, why: str) -> SlotTaken:
 
 def _declare_node(transaction: Transaction, node: Node) -> None:
     connection, now = transaction.connection, transaction.now
-    values = {"engine": node.engine, "declared_at": now}
+    values: dict[str, Any] = {"engine": node.engine, "declared_at": now}
+    told = {"kind": node.kind, "traits": node.traits, "labels": node.labels}
+    values |= {name: value for name, value in told.items() if value is not None}
     if not transaction.insert_new(nodes, {"name": node.name, **values}):
         connection.execute(update(nodes).where(nodes.c.name == node.name).values(values))
     ids = [slot.id for slot in node.slots]
@@ -191,7 +213,7 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
     usable = {"unusable_since": None, "unusable_reason": None}
     for slot in node.slots:
         row = known.get(slot.id)
-        values = {"node": node.name, "device": slot.device, "declared_at": now, **usable}
+        values = {"node": node.name, "device": slot.device, "gpu_type": slot.gpu_type, "declared_at": now, **usable}
         if row is None:
             connection.execute(insert(slots).values(id=slot.id, **values))
             transaction.note("slot", f"slot {slot.id} joined the pool", detail={"slot": slot.id})
@@ -210,13 +232,18 @@ def _check_declared(node: Node, known: Mapping[str, Any], others: Collection[str
     told = f"Cannot declare node '{node.name}'"
     if not 1 <= len(node.name) <= _MAX_LENGTH:
         raise UsageError(f"{told}: its name has {len(node.name)} characters. Give 1 to {_MAX_LENGTH}.")
+    if len(node.kind or "") > _MAX_LENGTH:
+        raise UsageError(
+            f"{told}: its kind has more than {_MAX_LENGTH} characters. Declare a shorter one, such as a hash."
+        )
     seen: set[str] = set()
     for slot in node.slots:
         if slot.id in seen:
             raise UsageError(f"{told}: slot {slot.id} is declared twice. Give each slot an id of its own.")
-        if not 1 <= len(slot.id) <= _MAX_LENGTH or len(slot.device) > _MAX_LENGTH:
+        if not 1 <= len(slot.id) <= _MAX_LENGTH or max(len(slot.device), len(slot.gpu_type or "")) > _MAX_LENGTH:
             raise UsageError(
-                f"{told}: slot '{slot.id}' has an id or device of 0 or more than {_MAX_LENGTH} characters."
+                f"{told}: slot '{slot.id}' has an id, a device or a GPU type of 0 or more than {_MAX_LENGTH} "
+                "characters."
             )
         seen.add(slot.id)
         row = known.get(slot.id)

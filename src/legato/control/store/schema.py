@@ -142,6 +142,9 @@ nodes = Table(
     Column("name", String(255), primary_key=True),
     Column("engine", String(32), nullable=False),
     Column("declared_at", Double, nullable=False),
+    Column("kind", String(255)),  # None: unknown
+    Column("traits", JSON),  # what makes the kind: name → value, for people
+    Column("labels", JSON),
 )
 
 slots = Table(
@@ -153,6 +156,7 @@ slots = Table(
     Column("declared_at", Double, nullable=False),
     Column("unusable_since", Double),  # since when its node does not declare it; rows are never deleted
     Column("unusable_reason", Text),
+    Column("gpu_type", String(255)),  # model of the GPU; None: no GPU, or unknown
     Index(None, "node"),
 )
 
@@ -278,6 +282,8 @@ jobs = Table(
     Column("decided_slots", Integer),
     Column("decided_reason", Text),
     Column("progress", JSON),
+    Column("gpus_per_worker", Integer, nullable=False, server_default="1"),
+    Column("machine_kind", Text),  # of the machines on which its training began; None: it has not begun
     CheckConstraint("min_workers >= 1 AND max_workers >= min_workers", name="workers"),
     Index(None, "name", "id"),
     Index(None, "owner", "id"),
@@ -313,6 +319,7 @@ allocations = Table(
     Column("since", Double, nullable=False),
     Column("release_asked_at", Double),
     Column("until", Double),
+    Column("worker", Text),  # all slots of the worker, if it has several, as in `legato.core.slots.join_slots`
     ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.attempt"], ondelete="CASCADE"),
     # Guarantees one owner per slot, even if there is a bug.
     Index(

@@ -25,6 +25,7 @@ from legato.core.spelling import ask_whether
 _MAX_PRIORITY: Final = 10_000
 _MAX_RETRIES: Final = 1_000
 _MAX_WORKERS: Final = 100_000
+_MAX_GPUS_PER_WORKER: Final = 64
 _MAX_LABELS: Final = 64
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _MAX_LABEL_LENGTH: Final = 255
@@ -147,6 +148,11 @@ def check_new_job(new: NewJob) -> CheckedJob:
     check_workers(doing, new.min_workers, new.max_workers, is_elastic=new.is_elastic)
     check_priority(doing, new.priority)
     check_labels(doing, new.labels)
+    if not 1 <= new.gpus_per_worker <= _MAX_GPUS_PER_WORKER:
+        raise LayoutError(
+            f"Cannot {doing}: gpus_per_worker={new.gpus_per_worker} is outside 1..{_MAX_GPUS_PER_WORKER}. Give the "
+            "number of GPUs that each worker needs on one node."
+        )
     if not 0 <= new.max_retries <= _MAX_RETRIES:
         raise UsageError(f"Cannot {doing}: max_retries={new.max_retries} is outside 0..{_MAX_RETRIES}.")
     return CheckedJob(**msgspec.structs.asdict(new))

@@ -17,7 +17,7 @@ from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import check_may_add, check_new_job, check_sha256, missing_code
 from legato.control.work import Work, check_most_workers, check_resize, check_work, choose_python, find_data, read_work
-from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
+from legato.core.errors import Forbidden, LayoutError, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Encoded, encode, responses, show_job
@@ -101,6 +101,7 @@ def clone(job: str, here: Here, asker: CurrentUser, body: JobFields | None = Non
         queue=found.queue,
         priority=found.priority,
         is_elastic=found.is_elastic,
+        gpus_per_worker=found.gpus_per_worker,
         max_retries=found.max_retries,
         labels=found.labels,
         code=found.code,
@@ -360,8 +361,20 @@ def _make_checked(
     check_work(
         work, name=new.name, min_workers=new.min_workers, max_workers=new.max_workers, has_code=new.code is not None
     )
+    if new.gpus_per_worker > 1:
+        _check_gpus(new, here)
     # The spec as the work gives it, not as it came: fields with default values are left out.
     return msgspec.structs.replace(new, spec=msgspec.to_builtins(work))
+
+
+def _check_gpus(new: NewJob, here: Services) -> None:
+    """Raise LayoutError if a job asks for several GPUs per worker and the pool has slots, but no GPUs."""
+    slots = here.store.pool.list_slots()
+    if slots and all(slot.device == "cpu" for slot in slots):
+        raise LayoutError(
+            f"Cannot submit job '{new.name}': gpus_per_worker={new.gpus_per_worker} needs nodes with GPUs, and all "
+            "slots of the pool are CPUs. Leave gpus_per_worker out, or add a node with GPUs."
+        )
 
 
 def read_key(key: str | None, doing: str, fields: BaseModel) -> RequestKey | None:

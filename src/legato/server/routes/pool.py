@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from legato.api import API, pool
 from legato.api.jobs import Allocation
 from legato.api.pool import Node, Pool, Slot, SlotMove, Timeline, Usage
-from legato.control.records import Queue, QueueLoad
+from legato.control.records import Queue, QueueLoad, StoredNode
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
@@ -64,19 +65,8 @@ def list_nodes(here: Here, asker: CurrentUser) -> Response:
     of_node: dict[str, list[Slot]] = {}
     for slot in list_slot_states(here, asker):
         of_node.setdefault(slot.node, []).append(slot)
-    return Answer(
-        Listed(
-            tuple(
-                Node(
-                    name=name,
-                    num_slots=len(slots),
-                    num_usable=sum(slot.unusable_since is None for slot in slots),
-                    num_free=sum(slot.is_free for slot in slots),
-                )
-                for name, slots in sorted(of_node.items())
-            )
-        )
-    )
+    stored = {node.name: node for node in here.store.pool.list_nodes()}
+    return Answer(Listed(tuple(_describe_node(name, slots, stored) for name, slots in sorted(of_node.items()))))
 
 
 @router.get("/slots", **responses(Listed[Slot]))
@@ -200,6 +190,20 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
             )
         )
     return tuple(states)
+
+
+def _describe_node(name: str, slots: Sequence[Slot], stored: Mapping[str, StoredNode]) -> Node:
+    node = stored.get(name)
+    return Node(
+        name=name,
+        num_slots=len(slots),
+        num_usable=sum(slot.unusable_since is None for slot in slots),
+        num_free=sum(slot.is_free for slot in slots),
+        kind=None if node is None else node.kind,
+        traits={} if node is None else node.traits or {},
+        labels={} if node is None else node.labels or {},
+        gpu_types=dict(sorted(Counter(slot.gpu_type for slot in slots if slot.gpu_type).items())),
+    )
 
 
 def _find_ids(here: Services, asker: Asker, jobs: Iterable[str]) -> frozenset[str]:

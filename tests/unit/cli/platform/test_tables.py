@@ -509,7 +509,8 @@ def test_metrics(jobs: Platform, call: Call) -> None:
 
 def test_the_pool(platform: Platform, call: Call) -> None:
     platform.add_job(1)
-    nodes = [{"name": "node-0", "num_slots": 4, "num_usable": 3, "num_free": 1}]
+    node = {"name": "node-0", "num_slots": 4, "num_usable": 3, "num_free": 1}
+    nodes = [node | {"gpu_types": {"NVIDIA T4": 4}, "labels": {"site": "x"}, "traits": {"torch": "2.13.0"}}]
     platform.canned["/nodes"] = {"items": nodes}
     slots = [
         make_slot(0, job="j-0000000001", since=NOW - 90),
@@ -523,7 +524,10 @@ def test_the_pool(platform: Platform, call: Call) -> None:
         {"owner": "anna", "queue": "night", "slot_s": 5400.0, "num_jobs": 12},
     ]
     platform.canned["/usage"] = {"items": usage}
-    assert call("nodes")[1] == "NAME    GPUS  USABLE  FREE\nnode-0     4       3     1\n"
+    assert strip(call("nodes", "-o", "wide")[1]) == [
+        "NAME    GPUS  USABLE  FREE  GPU TYPE   LABELS  MACHINE",
+        "node-0     4       3     1  NVIDIA T4  site=x  torch 2.13.0",
+    ]
     assert call("slots")[1] == (
         "SLOT      DEVICE  STATE     JOB           FOR  REASON\n"
         "node-0/0  cuda:0  held      anna/mnist  1m30s\n"

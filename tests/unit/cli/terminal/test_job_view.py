@@ -42,9 +42,9 @@ STATUS: dict[str, Any] = {
     "max_workers": 4,
     "view": 5,
     "workers": [
-        {"worker": 4, "slot": 1, "pid": 71, "phase": "member", "rank": 1, "view": 5, "last_heard_s": 0.1},
-        {"worker": 2, "slot": 0, "pid": 70, "phase": "member", "rank": 0, "view": 5, "last_heard_s": 0.2},
-        {"worker": 6, "slot": 2, "pid": 72, "phase": "warm", "rank": None, "view": None, "connected": False},
+        {"worker": 4, "slot": "a/1", "pid": 71, "phase": "member", "rank": 1, "view": 5, "last_heard_s": 0.1},
+        {"worker": 2, "slot": "a/0", "pid": 70, "phase": "member", "rank": 0, "view": 5, "last_heard_s": 0.2},
+        {"worker": 6, "slot": "b/0", "pid": 72, "phase": "warm", "rank": None, "view": None, "connected": False},
     ],
     "events": [{"seq": 9, "time": 0.0, "kind": "died", "level": "warning", "reason": "worker 3 died: [SIGKILL]"}],
     "outcome": None,

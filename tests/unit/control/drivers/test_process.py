@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from legato.control.drivers import process
@@ -13,7 +14,9 @@ from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.local import LocalDrivers
 from legato.control.drivers.process import read_order
 from legato.core.errors import LegatoError
+from legato.core.slots import index_of
 from legato.core.spec import JobSpec
+from legato.core.terms import first_term
 from legato.driver.journal import JobDirectory, Outcome
 
 JOB = "j-0000000001"
@@ -61,9 +64,25 @@ def test_slots_of_the_pool_become_devices_of_this_machine(tmp_path: Path, made: 
     assert found is not None
     asyncio.run(process._drive(found, JobDirectory(tmp_path / JOB)))
     assert made["job_directory"] == tmp_path / JOB
-    assert [made["devices"][slot] for slot in made["slots"]] == ["GPU-6e", "GPU-91"]
+    assert [made["devices"][index_of(slot)] for slot in made["slots"]] == ["GPU-6e", "GPU-91"]
+    assert (made["slots"], made["node"]) == (("here/1", "here/2"), "here")
     assert made["environment"] == {"PYTHONPATH": "src"}
     assert made["directory"] == str(tmp_path)
+
+
+def test_a_later_server_gives_the_driver_of_the_same_attempt_a_higher_term(
+    tmp_path: Path, made: dict[str, Any]
+) -> None:
+    (tmp_path / "train.py").touch()
+    drivers = LocalDrivers(tmp_path, node="here", devices=DEVICES)
+    first = order(tmp_path, "here/1")
+    for fence, term in ((2, first_term(2)), (3, first_term(3)), (1, first_term(3))):
+        asyncio.run(drivers.start(msgspec.structs.replace(first, term=first_term(fence))))
+        found = read_order(tmp_path / JOB)
+        assert found is not None
+        asyncio.run(process._drive(found, JobDirectory(tmp_path / JOB)))
+        assert made["term"] == term
+        assert found.slots == ("here/1",)
 
 
 def test_a_slot_that_has_no_device_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:

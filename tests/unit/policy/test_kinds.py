@@ -1,0 +1,168 @@
+"""Jobs stay on one kind of machine, ask for GPU models, labels and several GPUs per worker; the reasons say so."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.unit.policy.world import EAGER, make_job, settle, with_job
+
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
+from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
+
+CAPABILITY = "CPU capability"
+
+
+def make_node(name: str, capability: str, **labels: str) -> Node:
+    return Node(name=name, kind=capability.lower(), traits={CAPABILITY: capability}, labels=labels)
+
+
+def make_pool(
+    *jobs: JobDemand, nodes: tuple[Node, ...] = (), gpu_types: dict[str, str] | None = None, **numbers: int
+) -> Snapshot:
+    """Return a pool with so many slots on each node: GPUs of these types, or else CPUs."""
+    types = gpu_types or {}
+    slots = tuple(
+        Slot(
+            id=f"{node}/{index}",
+            node=node,
+            device=f"GPU-{node}{index}" if node in types else "cpu",
+            gpu_type=types.get(node, ""),
+        )
+        for node, number in numbers.items()
+        for index in range(number)
+    )
+    return Snapshot(now=100.0, slots=slots, jobs=jobs, nodes=nodes)
+
+
+def reason(snapshot: Snapshot, job: str, rules: Rules = EAGER) -> str:
+    return decide(snapshot, rules).of(job).reason
+
+
+def held(snapshot: Snapshot, job: str) -> list[str]:
+    return sorted(slot.id for slot in snapshot.slots if slot.holder == job)
+
+
+TWO_KINDS = (make_node("a", "AVX512"), make_node("b", "AVX2"))
+
+
+def test_a_job_is_on_one_kind_of_machine_although_it_could_use_more_slots() -> None:
+    pool, _ = settle(make_pool(make_job("anna/big", 6), nodes=TWO_KINDS, a=4, b=2))
+    assert held(pool, "big") == ["a/0", "a/1", "a/2", "a/3"]
+    assert reason(pool, "big") == (
+        "4 of up to 6 slots: all that its kind of machine has; node b is of another kind (CPU capability AVX2 instead "
+        "of AVX512)"
+    )
+
+
+def test_jobs_are_divided_among_the_kinds_so_that_each_has_the_most_slots() -> None:
+    jobs = [make_job(f"anna/j{index}", 4, at=float(index)) for index in range(3)]
+    pool, _ = settle(make_pool(*jobs, nodes=TWO_KINDS, a=4, b=4))
+    assert [len(held(pool, job.id)) for job in jobs] == [2, 4, 2]
+    assert reason(pool, "j0") == (
+        "2 of up to 4 slots: an equal share with anna/j2; node a is of another kind (CPU capability AVX512 instead of "
+        "AVX2)"
+    )
+
+
+def test_a_paused_job_waits_for_its_own_kind_of_machine() -> None:
+    began = make_job("anna/j", 2, machine_kind="avx512/cpu")
+    rival = make_job("bob/first", 4, at=-1.0, priority=10_000, min_workers=4)
+    pool, _ = settle(make_pool(began, rival, nodes=TWO_KINDS, a=4, b=4))
+    # The other job, which may use any kind, leaves its kind to it.
+    assert held(pool, "j") == ["a/0", "a/1"]
+    assert held(pool, "first") == ["b/0", "b/1", "b/2", "b/3"]
+    idle = make_pool(began, nodes=TWO_KINDS, a=4, b=4)
+    slots = tuple(msgspec.structs.replace(slot, usable=slot.node == "b") for slot in idle.slots)
+    down = msgspec.structs.replace(idle, slots=slots)
+    assert decide(down, EAGER).of("j").slots == ()
+    assert reason(down, "j") == (
+        "waits: needs 1 slot, but its kind of machine has none; node b is of another kind (CPU capability AVX2 instead "
+        "of AVX512); lower its minimum or add nodes"
+    )
+
+
+def test_a_job_whose_kind_of_machine_has_left_the_pool_goes_on_with_a_warning() -> None:
+    pool = make_pool(make_job("anna/j", 2, machine_kind="avx/cpu"), nodes=TWO_KINDS, a=4, b=2)
+    decision = decide(pool, EAGER).of("j")
+    assert len(decision.slots) == 2 and decision.machine_kind == "avx2/cpu"
+    assert decision.reason == (
+        "starts with 2 of up to 2 slots: its maximum; it began on another kind of machine, of which the pool has no "
+        "more, so its results may differ in the last bits"
+    )
+
+
+def test_slots_on_another_kind_of_machine_are_given_back() -> None:
+    pool, _ = settle(make_pool(make_job("anna/j", 6), a=4, b=2))
+    assert len(held(pool, "j")) == 6
+    changed = msgspec.structs.replace(pool, nodes=TWO_KINDS)
+    assert reason(changed, "j") == "shrinks 6 → 4: 2 of its slots are on another kind of machine than the others"
+    assert held(settle(changed)[0], "j") == ["a/0", "a/1", "a/2", "a/3"]
+
+
+def test_a_job_gets_the_gpu_type_that_it_asks_for() -> None:
+    types = {"a": "NVIDIA A100-SXM4-80GB", "b": "Tesla T4"}
+    pool, _ = settle(make_pool(make_job("anna/j", 3, gpu_type="t4"), gpu_types=types, a=4, b=2, c=4))
+    assert held(pool, "j") == ["b/0", "b/1"]
+    assert reason(pool, "j") == (
+        "2 of up to 3 slots: it asks for GPU type t4, for which its kind of machine has 2 slots"
+    )
+    other = make_pool(make_job("anna/j", 3, gpu_type="H100"), gpu_types=types, a=4, b=2)
+    assert reason(other, "j") == (
+        "waits: needs 1 slot; it asks for GPU type H100, and the pool has NVIDIA A100-SXM4-80GB, Tesla T4"
+    )
+    none = make_pool(make_job("anna/j", 3, gpu_type="H100"), a=4)
+    assert reason(none, "j") == "waits: needs 1 slot; it asks for GPU type H100, and the pool has no GPUs"
+
+
+def test_labels_restrict_a_job_to_some_nodes() -> None:
+    nodes = (Node(name="a", labels={"site": "x"}), Node(name="b", labels={"site": "y"}))
+    pool, _ = settle(make_pool(make_job("anna/j", 3, labels={"site": "y"}), nodes=nodes, a=4, b=2))
+    assert held(pool, "j") == ["b/0", "b/1"]
+    assert (
+        reason(pool, "j") == "2 of up to 3 slots: it asks for labels site=y, for which its kind of machine has 2 slots"
+    )
+    both = with_job(pool, make_job("bob/k", 2, labels={"site": "y"}, min_workers=2, at=5.0))
+    assert reason(settle(both)[0], "k") == (
+        "waits: needs 2 slots at once; its kind of machine has 2 slots for labels site=y, and anna/j goes first"
+    )
+
+
+def test_several_gpus_per_worker_are_on_one_node() -> None:
+    types = dict.fromkeys("ab", "T4")
+    pool, decisions = settle(make_pool(make_job("anna/j", 3, gpus_per_worker=2), gpu_types=types, a=3, b=3))
+    assert decisions.of("j").workers == (("a/0", "a/1"), ("b/0", "b/1"))
+    assert reason(pool, "j") == (
+        "4 of up to 6 slots: it asks for 2 GPUs per worker, for which its kind of machine has 4 slots"
+    )
+    pool, decisions = settle(with_job(pool, make_job("bob/k", 2, gpus_per_worker=2, at=5.0)))
+    assert len(decisions.of("j").slots) == len(decisions.of("k").slots) == 2
+    assert reason(pool, "j") == "2 of up to 6 slots: its share of the 4 slots for 2 GPUs per worker, with bob/k"
+
+
+def test_slots_that_make_no_whole_worker_go_to_other_jobs_and_the_reason_says_so() -> None:
+    types = dict.fromkeys("ab", "T4")
+    pool, _ = settle(
+        make_pool(make_job("anna/j", 4, min_workers=3), make_job("anna/i", 4, min_workers=3), gpu_types=types, a=4, b=4)
+    )
+    pool = with_job(pool, make_job("bob/k", 1, gpus_per_worker=2, at=5.0))
+    at_rest, _ = settle(pool)
+    assert reason(at_rest, "k") == (
+        "waits: needs 2 slots at once; 2 GPUs per worker: node a has 1 left, node b has 1 left"
+    )
+    assert [len(held(at_rest, job)) for job in ("i", "j")] == [4, 4]
+
+
+def test_several_gpus_per_worker_need_gpus() -> None:
+    pool = make_pool(make_job("anna/j", 2, gpus_per_worker=2), a=4)
+    assert reason(pool, "j") == "waits: needs 2 slots at once; it asks for 2 GPUs per worker, and the pool has no GPUs"
+
+
+def test_a_worker_that_loses_one_of_its_gpus_gives_the_others_back() -> None:
+    pool, _ = settle(make_pool(make_job("anna/j", 2, gpus_per_worker=2), gpu_types={"a": "T4"}, a=4))
+    broken = tuple(msgspec.structs.replace(slot, usable=slot.id != "a/1") for slot in pool.slots)
+    after = decide(msgspec.structs.replace(pool, slots=broken), EAGER).of("j")
+    assert after.workers == (("a/2", "a/3"),)
+    assert after.reason.startswith(
+        "shrinks 4 → 2: one of its slots is on a node that is down or drained; one of its slots is of a worker that "
+        "has lost another GPU"
+    )
