@@ -1,8 +1,8 @@
 """Measure, write the results down, and put them into the documentation.
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
-``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or
-``elasticdl``.
+``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``nodes``, ``scheduling``, ``sharing``, ``load``,
+``consoles`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks import (
     load,
     loading,
     micro_batches,
+    nodes,
     peers,
     report,
     scheduling,
@@ -44,6 +45,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "agreement": agreement.measure,
     "deaths": deaths.measure,
     "peers": peers.measure,
+    "nodes": nodes.measure,
     "scheduling": scheduling.measure,
     "sharing": sharing.measure,
     "load": load.measure,

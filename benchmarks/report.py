@@ -77,6 +77,49 @@ def _step_time(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("model", "reduction", "time of a step, ours / DDP (quartiles)", "reach", "ms, ours : DDP"), table)
 
 
+def _nodes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    def name(row: dict[str, Any]) -> str:
+        rate = "no limit" if row["mbit"] is None else f"{row['mbit']:g} Mbit/s"
+        return f"{row['nodes']} nodes, {rate}, {row['micro_batches']} micro-batches of {row['micro_batch_ms']:g} ms"
+
+    def compare(row: dict[str, Any]) -> str:
+        better = max(("even", "aligned"), key=lambda mode: row["to"][mode]["median"])
+        is_same = all(round(row[key]["chosen"], 1) == round(row[key][better], 1) for key in ("longest", "to_ring"))
+        ratio = row["to"]["better"]["median"]
+        verdict = _verdict(ratio, row["target"], f"≤ {row['target']}")
+        return f"**{ratio:.2f}**, {'the same spans' if is_same else verdict}"
+
+    def describe(row: dict[str, Any], mode: str) -> str:
+        return f"**{row['to'][mode]['median']:.2f}**, {row['longest'][mode]}, {row['to_ring'][mode]:.2f}"
+
+    table = [
+        (
+            name(row),
+            f"{row['ms']:.0f} ms, {row['longest']['chosen']}, {row['to_ring']['chosen']:.2f}",
+            describe(row, "even"),
+            describe(row, "aligned"),
+            compare(row),
+            f"**{row['to']['before']['median']:.2f}**, {row['to_ring']['before']:.2f}",
+            f"**{row['to']['fast']['median']:.2f}**",
+            f"**{row['to']['ddp']['median']:.2f}**, {row['to_ring']['ddp']:.2f}",
+        )
+        for row in rows
+    ]
+    return _table(
+        (
+            "case",
+            "Legato: step, span, bytes",
+            "to even spans, span, bytes",
+            "to aligned spans, span, bytes",
+            "to the better one",
+            "to blocks to every rank, bytes",
+            "to `fast`",
+            "to DDP, bytes",
+        ),
+        table,
+    )
+
+
 def _loading(rows: Sequence[dict[str, Any]]) -> list[str]:
     table = [
         (
@@ -275,6 +318,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "agreement": _agreement,
     "deaths": _deaths,
     "peers": _peers,
+    "nodes": _nodes,
     "scheduling": _scheduling,
     "sharing": _sharing,
     "load": _load,

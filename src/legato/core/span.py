@@ -86,15 +86,36 @@ def num_merges(span_start: int, leaf: int) -> int:
 
 
 @lru_cache(maxsize=4096)
+def most_blocks(span: Span) -> int:
+    """Return the largest number of blocks that are pending while a rank computes a span from left to right.
+
+    >>> most_blocks(Span(0, 8)), most_blocks(Span(3, 8))
+    (3, 3)
+    """
+    levels: list[int] = []
+    most = 0
+    for leaf in range(span.start, span.stop):
+        level = 0
+        # As long as it is a right child whose left one is pending.
+        while levels and levels[-1] == level and (leaf >> level) % 2:
+            levels.pop()
+            level += 1
+        levels.append(level)
+        most = max(most, len(levels))
+    return most
+
+
+@lru_cache(maxsize=4096)
 def fold_plan(terms: tuple[Block, ...]) -> tuple[Addition, ...]:
     """Return the additions that turn the given blocks, in leaf order, into the root of the tree at position 0.
 
-    The blocks must cover the leaves ``0 .. V-1`` without a gap.
+    The blocks must cover the leaves ``0 .. V-1`` without a gap, or those of one block: its sum is at position 0 then.
 
     >>> fold_plan((Block(0, 1), Block(2, 0), Block(3, 0)))
     (Addition(target=1, source=2), Addition(target=0, source=1))
     """
-    position = {block: index for index, block in enumerate(terms)}
+    base = terms[0].start if terms else 0
+    position = {Block(block.start - base, block.level): index for index, block in enumerate(terms)}
     additions = []
     level = 0
     while len(position) > 1:
@@ -122,9 +143,6 @@ def max_pending(num_micro_batches: int, num_ranks: int, rank: int) -> int:
     >>> max_pending(8, 1, 0), max_pending(8, 2, 1), max_pending(8, 3, 1)
     (3, 2, 2)
     """
-    most = 0
-    for num_leaves in range(1, num_micro_batches + 1):
-        span = split(num_leaves, num_ranks)[rank]
-        for stop in range(span.start + 1, span.stop + 1):
-            most = max(most, len(blocks(Span(span.start, stop))))
-    return most
+    return max(
+        (most_blocks(split(num_leaves, num_ranks)[rank]) for num_leaves in range(1, num_micro_batches + 1)), default=0
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -13,10 +13,13 @@ class Member(msgspec.Struct, frozen=True):
     Args:
         worker: the worker's number in its job; never used twice.
         host: the address at which its peers reach it.
+        node: the nonce of its node, equal for all workers of one engine and different from every other engine's; "":
+            the worker runs an earlier release, or without an engine.
     """
 
     worker: int
     host: str
+    node: str = ""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -50,6 +53,29 @@ def next_members(current: Iterable[Member], leaving: Collection[int], joining: I
     """
     staying = [member for member in current if member.worker not in leaving]
     return (*staying, *sorted(joining, key=lambda member: member.worker))
+
+
+def knows_nodes(members: Iterable[Member]) -> bool:
+    """Return whether every member has proved on which node it is."""
+    return all(member.node for member in members)
+
+
+def nodes_of(members: Sequence[Member]) -> tuple[int, ...]:
+    """Return the number of each member's node, in rank order; the nodes are numbered by their first ranks.
+
+    Members are on one node if they have the same nonce. Equal addresses prove nothing: two machines, or two containers,
+    can have the same one. Only if a member has no nonce, as in earlier releases, does the address count: all members
+    are on one node if all addresses are equal, and otherwise each is on a node of its own.
+
+    >>> a, b, c = Member(1, "10.0.0.1", "x"), Member(2, "10.0.0.1", "y"), Member(3, "10.0.0.1", "x")
+    >>> nodes_of([a, b, c]), nodes_of([a, Member(4, "10.0.0.1")])
+    ((0, 1, 0), (0, 0))
+    """
+    if not knows_nodes(members):
+        is_one = len({member.host for member in members}) == 1
+        return tuple(0 if is_one else rank for rank in range(len(members)))
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(member.node, len(numbers)) for member in members)
 
 
 def agreed_view(votes: Iterable[int], current: int) -> int | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.core.view import Member, View, agreed_view, next_members
+from legato.core.view import Member, View, agreed_view, next_members, nodes_of
 
 workers = st.lists(st.integers(0, 50), unique=True, max_size=12)
 
@@ -49,3 +50,20 @@ def test_a_view_is_agreed_only_by_all_and_only_forward(current: int, votes: list
 
 def test_an_empty_vote_gives_nothing() -> None:
     assert agreed_view([], current=0) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.sampled_from(["", "x", "y"])), min_size=1))
+def test_members_are_on_one_node_only_by_its_nonce(places: list[tuple[str, str]]) -> None:
+    nodes = nodes_of([Member(number, host, node) for number, (host, node) in enumerate(places)])
+    if all(node for _, node in places):
+        for one, (_, nonce) in zip(nodes, places, strict=True):
+            for other, (_, another) in zip(nodes, places, strict=True):
+                assert (one == other) == (nonce == another)
+    else:
+        is_one = len({host for host, _ in places}) == 1
+        assert len(set(nodes)) == (1 if is_one else len(places))
+
+
+def test_a_view_of_an_earlier_release_is_read() -> None:
+    view = msgspec.json.decode(b'{"number":1,"members":[{"worker":0,"host":"h"}],"rendezvous":"h:1"}', type=View)
+    assert view.members == (Member(0, "h", ""),)

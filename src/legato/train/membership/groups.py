@@ -28,7 +28,7 @@ import msgspec
 import torch
 
 from legato.core.errors import BrokenView
-from legato.core.view import View
+from legato.core.view import View, nodes_of
 from legato.train import torch_private
 from legato.train.membership.control_sockets import ControlSockets, connect
 
@@ -128,6 +128,8 @@ class Group:
         reads_peers: the members can read each other's memory.
         waits: entered while this rank waits for its peers.
         device_group: connects the members' GPUs by NCCL; None without GPUs, or if NCCL cannot connect them.
+        nodes: the number of each rank's node, see `legato.core.view.nodes_of`.
+        refusal: why this rank cannot share memory with the others of its node, in words; empty if it can.
         obstacle: why NCCL cannot connect the members' GPUs, in words; empty if it does, or without GPUs.
 
     Args:
@@ -152,6 +154,8 @@ class Group:
         self._process_group = process_group
         self.device_group: Any = None
         self.obstacle = ""
+        self.nodes = nodes_of(view.members)
+        self.refusal = ""
         self._sockets = sockets
         self._break_state = _BreakState()
         self.reads_peers = False
@@ -501,7 +505,8 @@ def _connect_devices(group: Group, store: Any, device: torch.device) -> None:
     Raises:
         BrokenView: a peer is gone.
     """
-    places = group.all_gather_object(f"{group.view.members[group.rank].host} {identify_gpu(device)}")
+    member = group.view.members[group.rank]
+    places = group.all_gather_object(f"{member.node or member.host} {identify_gpu(device)}")
     if os.environ.get("LEGATO_NCCL") == "0":
         made, obstacle = None, "LEGATO_NCCL=0 forbids NCCL"
     elif len(set(places)) < group.size:

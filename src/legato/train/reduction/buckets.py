@@ -20,6 +20,9 @@ from legato.core.span import Addition
 from legato.train import torch_private
 
 BUCKET_BYTES: Final = 25 * 2**20
+# Between nodes: a smaller bucket travels earlier beside the backward pass, and only the last one travels after it.
+NODE_BUCKET_BYTES: Final = 6 * 2**20
+LAST_BUCKET_BYTES: Final = 2**20
 # torch aligns new tensors to 64 bytes on the CPU and to 512 on CUDA. Kernels may add up in another order where a tensor
 # lies otherwise, so the gradients that the program sees are aligned alike with one worker and with many.
 _ALIGNMENT: Final = 512
@@ -93,6 +96,12 @@ class Bucket:
                     index, used = index + 1, 0
         return lengths, targets
 
+    def free(self) -> None:
+        """Free the memory of this rank's gradients, because another layout is in use."""
+        self._gradient = None
+        self.gradient_views = []
+        self._cuts = {}
+
     def on_host(self) -> Bucket:
         """Return a bucket of the same place and size whose sums are in the memory of the host."""
         host = copy.copy(self)
@@ -106,12 +115,16 @@ class Bucket:
         return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]
 
 
-def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES) -> list[Bucket]:
+def make_buckets(
+    parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES, last_bytes: int | None = None
+) -> list[Bucket]:
     """Assign parameters to buckets, last parameter first: backward passes finish in about that order.
 
     Args:
         parameters: those that require a gradient, each once.
         max_bytes: a bucket is closed when the next parameter would make it larger than this.
+        last_bytes: the last bucket, which alone travels after the backward pass, has as many parameters as fit into
+            this, or one. None: it is as large as the parameters left for it.
     """
     groups: list[list[int]] = []
     open_group: dict[tuple[torch.dtype, torch.device], int] = {}
@@ -128,7 +141,16 @@ def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCK
             used[place] = 0
         groups[place].append(position)
         used[place] += num_bytes
+    if last_bytes is not None and groups:
+        groups += _cut_end(groups.pop(), parameters, last_bytes)
     return [Bucket(i, [parameters[p] for p in places], places) for i, places in enumerate(groups)]
+
+
+def _cut_end(positions: list[int], parameters: Sequence[torch.nn.Parameter], last_bytes: int) -> list[list[int]]:
+    """Cut the places of parameters in two, so that the second part is not larger than ``last_bytes``, or has one."""
+    sizes = [parameters[position].nbytes for position in reversed(positions)]
+    num = max(1, sum(size <= last_bytes for size in accumulate(sizes)))
+    return [part for part in (positions[:-num], positions[-num:]) if part]
 
 
 def layout_of(buckets: Sequence[Bucket]) -> str:

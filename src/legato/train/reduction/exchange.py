@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, split
+from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, even_spans
+from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, most_blocks, split
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.segments import Segment
@@ -29,20 +31,52 @@ class Assignment(NamedTuple):
     Args:
         spans: of all ranks, in rank order.
         owned: the blocks that each rank contributes, in rank order.
-        additions: turn all blocks, in rank order, into the root at position 0.
+        order: the ranks in the order of their micro-batches.
+        additions: turn all blocks, in the order of their micro-batches, into the root at position 0.
     """
 
     spans: tuple[Span, ...]
     owned: tuple[tuple[Block, ...], ...]
+    order: tuple[int, ...]
     additions: tuple[Addition, ...]
 
 
 @lru_cache(maxsize=4096)
-def assign(num_micro_batches: int, num_ranks: int) -> Assignment:
-    """Assign the non-empty micro-batches of a step to the ranks."""
-    spans = split(num_micro_batches, num_ranks)
+def put_together(spans: tuple[Span, ...]) -> Assignment:
+    """Return the assignment with the given spans, which together are a whole step."""
     owned = tuple(blocks(span) for span in spans)
-    return Assignment(spans, owned, fold_plan(tuple(block for blocks_of_rank in owned for block in blocks_of_rank)))
+    order = tuple(sorted(range(len(spans)), key=lambda rank: (spans[rank], rank)))
+    return Assignment(spans, owned, order, fold_plan(tuple(block for rank in order for block in owned[rank])))
+
+
+def assign(num_micro_batches: int, num_ranks: int) -> Assignment:
+    """Assign the non-empty micro-batches of a step evenly to the ranks, in rank order."""
+    return put_together(split(num_micro_batches, num_ranks))
+
+
+class Division(NamedTuple):
+    """How the micro-batches of all steps are divided among the ranks of a view.
+
+    Args:
+        nodes: the number of each rank's node.
+        num_micro_batches: of a full step.
+        costs: of the parts of a full step. A smaller last step of an epoch is divided evenly, whatever the costs.
+    """
+
+    nodes: tuple[int, ...]
+    num_micro_batches: int
+    costs: Costs = UNKNOWN
+
+    def assign(self, num_micro_batches: int) -> Assignment:
+        """Assign the non-empty micro-batches of a step to the ranks."""
+        costs = self.costs if num_micro_batches == self.num_micro_batches else UNKNOWN
+        return put_together(decide_spans(num_micro_batches, self.nodes, costs))
+
+    def max_pending(self, rank: int) -> int:
+        """Return the largest number of blocks that a rank has pending in any step, whatever the costs."""
+        smaller = (even_spans(num, self.nodes) for num in range(1, self.num_micro_batches))
+        whole = divisions(self.num_micro_batches, self.nodes)
+        return max(most_blocks(spans[rank]) for spans in (*smaller, *whole))
 
 
 def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:
@@ -70,6 +104,16 @@ def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torc
 
 class Exchange(Protocol):
     """Sums buckets over the ranks of one view."""
+
+    @property
+    def buckets(self) -> Sequence[Bucket]:
+        """All buckets that it sums, in their order."""
+        ...
+
+    @property
+    def division(self) -> Division:
+        """How the micro-batches of the coming steps are divided among the ranks."""
+        ...
 
     def begin_step(self) -> None:
         """Begin the local sums of the next step, or of a new attempt at a step."""
@@ -101,12 +145,50 @@ class Exchange(Protocol):
         """Return the last sum in pieces that make up ``[numel]``; valid until all ranks are in the next step."""
         ...
 
+    def word(self, micro_batch_s: float) -> list[int]:
+        """Return this rank's costs for the round of a step; every rank returns equally many numbers.
+
+        Args:
+            micro_batch_s: seconds that this rank took for one micro-batch of this step; 0: it had none.
+        """
+        ...
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Evaluate the words of all ranks. ``division`` may be another one after that, the same on every rank."""
+        ...
+
+    def take_sent_bytes(self) -> int:
+        """Return how many bytes this rank has sent to other nodes since the last call; 0 if the transport hides it."""
+        ...
+
     def close(self) -> None:
         """Free the memory."""
         ...
 
 
-class PrivateExchange:
+class Unmeasured:
+    """The part of exchanges that divide the micro-batches evenly, and so need no measured costs.
+
+    Attributes:
+        sent_bytes: that this rank has sent to other nodes since the last `take_sent_bytes`.
+    """
+
+    sent_bytes = 0
+
+    def take_sent_bytes(self) -> int:
+        """Return how many bytes this rank has sent to other nodes since the last call; 0 if the transport hides it."""
+        taken, self.sent_bytes = self.sent_bytes, 0
+        return taken
+
+    def word(self, micro_batch_s: float) -> list[int]:
+        """Return nothing."""
+        return []
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Do nothing."""
+
+
+class PrivateExchange(Unmeasured):
     """Sums in private memory over gloo connections between the ranks; for any number of machines.
 
     A rank that is alone needs no exchange, so this has no memory for it.
@@ -119,6 +201,8 @@ class PrivateExchange:
 
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
+        self.buckets: Sequence[Bucket] = buckets
+        self.division = Division((0,) * group.size, num_micro_batches)
         if group.size == 1:
             buckets = ()
         pending = max_pending(num_micro_batches, group.size, group.rank)
@@ -153,7 +237,8 @@ class PrivateExchange:
                 terms.append([zeros_of(bucket, mine.num_items) for _ in owned])
         outgoing = [[block[cut.start : cut.stop] for block in local] for cut in cuts]
         group.swap(outgoing, terms)
-        fold([term for of_rank in terms for term in of_rank], assignment.additions, result[mine.start : mine.stop])
+        in_order = [term for rank in assignment.order for term in terms[rank]]
+        fold(in_order, assignment.additions, result[mine.start : mine.stop])
         if not direct:
             pieces = [[result[cut.start : cut.stop]] for cut in cuts]
             group.swap([pieces[group.rank]] * group.size, pieces)
@@ -186,7 +271,7 @@ class FastExchange(PrivateExchange):
         self._result[bucket.index].copy_(total)
 
 
-class SharedExchange:
+class SharedExchange(Unmeasured):
     """Memory shared by the ranks of one machine: a rank reads its peers' sums in their memory, without a copy.
 
     Each rank writes its own segment only. Two orderings make that safe. A rank may read a peer's blocks once the peer
@@ -206,30 +291,32 @@ class SharedExchange:
     def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
         self._group = group
         self._num_micro_batches = num_micro_batches
-        self._buckets = tuple(buckets)
+        self.buckets: Sequence[Bucket] = buckets
+        self.division = Division((0,) * group.size, num_micro_batches)
         self._results: list[torch.Tensor | None] = [None] * len(buckets)
         self._side = 0
         self._segments: list[Segment | None] = [None] * group.size
         self._segments[group.rank] = Segment(self._num_bytes(group.rank))
-        self._places: list[list[_Place]] = []
+        self._places: list[list[Place]] = []
 
     @property
-    def path(self) -> str:
-        """The path by which peers find this rank's segment until `hide` is called."""
-        return self._own().path
+    def address(self) -> str:
+        """By which peers find this rank's segment until `hide` is called."""
+        return self._own().address
 
-    def connect(self, paths: Sequence[str]) -> None:
+    def connect(self, addresses: Sequence[str]) -> None:
         """Map the segments of all ranks.
 
         Raises:
-            OSError: a segment cannot be mapped; it may belong to another machine.
+            StrangeSegment: a rank's address leads to memory that is not that rank's.
+            OSError: a segment cannot be mapped.
         """
         for peer in self._group.peers:
-            self._segments[peer] = Segment(self._num_bytes(peer), paths[peer])
+            self._segments[peer] = Segment(self._num_bytes(peer), addresses[peer])
         self._places = [
-            self._lay_out(rank, segment) for rank, segment in enumerate(self._segments) if segment is not None
+            lay_out(self._plan(rank), segment) for rank, segment in enumerate(self._segments) if segment is not None
         ]
-        self._results = [zeros_of(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
+        self._results = [zeros_of(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self.buckets]
 
     def hide(self) -> None:
         """Prevent further mappings of this rank's segment, because every peer has mapped it."""
@@ -251,8 +338,8 @@ class SharedExchange:
         places = [places[bucket.index] for places in self._places]
         terms = [
             block
-            for place, owned in zip(places, assignment.owned, strict=True)
-            for block in place.blocks(self._side)[: len(owned)]
+            for rank in assignment.order
+            for block in places[rank].blocks(self._side)[: len(assignment.owned[rank])]
         ]
         if whole is not None:
             fold(terms, assignment.additions, whole)
@@ -284,25 +371,33 @@ class SharedExchange:
     def _num_bytes(self, rank: int) -> int:
         return max(1, sum(place.num_bytes for place in self._plan(rank)))
 
-    def _plan(self, rank: int) -> list[_PlacePlan]:
+    def _plan(self, rank: int) -> list[PlacePlan]:
         pending = max_pending(self._num_micro_batches, self._group.size, rank)
         plans = []
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             direct = self._direct(bucket)
             num_result = 0 if direct else split(bucket.numel, self._group.size)[rank].num_items
-            plans.append(_PlacePlan(bucket.dtype, bucket.numel, pending, 2 if direct else 1, num_result))
+            plans.append(PlacePlan(bucket.dtype, bucket.numel, pending, 2 if direct else 1, num_result))
         return plans
 
-    def _lay_out(self, rank: int, segment: Segment) -> list[_Place]:
-        places = []
-        offset = 0
-        for plan in self._plan(rank):
-            places.append(_Place(plan, segment, offset))
-            offset += plan.num_bytes
-        return places
+
+def lay_out(plans: Sequence[PlacePlan], segment: Segment) -> list[Place]:
+    """Return the places of a rank's buckets in its segment, one after the other."""
+    starts = accumulate((plan.num_bytes for plan in plans), initial=0)
+    return [Place(plan, segment, start) for plan, start in zip(plans, starts, strict=False)]
 
 
-class _PlacePlan(NamedTuple):
+class PlacePlan(NamedTuple):
+    """What a rank has in shared memory for one bucket.
+
+    Args:
+        dtype: of the bucket.
+        numel: of the bucket.
+        num_blocks: blocks of this rank that it has room for.
+        num_sides: how often it has this room.
+        num_result: elements of the result that this rank keeps.
+    """
+
     dtype: torch.dtype
     numel: int
     num_blocks: int
@@ -311,20 +406,22 @@ class _PlacePlan(NamedTuple):
 
     @property
     def stride_bytes(self) -> int:
+        """Bytes of one block with what separates it from the next one."""
         # Whole cache lines, so that no two tensors share one.
         return -(-self.numel * self.dtype.itemsize // 64) * 64
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of all blocks and of the result."""
         return (
             self.stride_bytes * self.num_blocks * self.num_sides + -(-self.num_result * self.dtype.itemsize // 64) * 64
         )
 
 
-class _Place:
+class Place:
     """The places of one rank's blocks and result of one bucket in its segment."""
 
-    def __init__(self, plan: _PlacePlan, segment: Segment, offset: int) -> None:
+    def __init__(self, plan: PlacePlan, segment: Segment, offset: int) -> None:
         self._sides = []
         for _ in range(plan.num_sides):
             side = []
@@ -335,6 +432,7 @@ class _Place:
         self.result = segment.tensor(offset, plan.num_result, plan.dtype)
 
     def blocks(self, side: int) -> list[torch.Tensor]:
+        """Return the room for blocks, each ``[numel]``."""
         return self._sides[side % len(self._sides)]
 
 

@@ -20,10 +20,18 @@ from legato.core.span import Addition, Span, num_merges
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.process import faults
-from legato.train.reduction.buckets import Bucket, LocalSum, OwnSum, layout_of, make_buckets
+from legato.train.reduction.buckets import (
+    LAST_BUCKET_BYTES,
+    NODE_BUCKET_BYTES,
+    Bucket,
+    LocalSum,
+    OwnSum,
+    layout_of,
+    make_buckets,
+)
 from legato.train.reduction.buffers import MovingBuffers, describe_kinds
 from legato.train.reduction.device_exchange import after_present_work
-from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, assign, fold
+from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, fold
 from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 
@@ -52,6 +60,11 @@ class StepReducer:
         buffers: all buffers of the modules, each once; None for those that are not set yet.
         num_backwards: backward passes per micro-batch.
         name_of_buffer: returns the name of one of ``buffers`` by its index, for messages.
+
+    Attributes:
+        buckets: all parameters, as they are exchanged on one node.
+        buckets_between_nodes: as they are exchanged between nodes.
+        layouts: the digests of both, see `layout_of`.
     """
 
     def __init__(
@@ -63,12 +76,13 @@ class StepReducer:
     ) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
-        self.layout = layout_of(self.buckets)
+        self.buckets_between_nodes = make_buckets(parameters, NODE_BUCKET_BYTES, LAST_BUCKET_BYTES)
+        self.layouts = (layout_of(self.buckets), layout_of(self.buckets_between_nodes))
         self.buffers = MovingBuffers(buffers)
         self._name_of_buffer = name_of_buffer
         self.notes = Notes()
         self._num_backwards = num_backwards
-        self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
+        self._use(self.layouts[0])
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._exchange_thread = _ExchangeThread()
         self._active = False
@@ -119,15 +133,17 @@ class StepReducer:
         """
         if exchange is not self._exchange:
             self._sums_in.clear()
+            self._use(layout_of(exchange.buckets))
+        self._began = perf_counter()
         self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
-        self._assignment: Assignment = assign(num_micro_batches, group.size)
+        self._assignment: Assignment = exchange.division.assign(num_micro_batches)
         self._num_micro_batches, self._full, self._last = num_micro_batches, full, last
         self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
         self.notes.begin_step(num_micro_batches)
         self._is_alone = group.size == 1
         self._own_sum = OwnSum()
-        shared = () if self._is_alone else self.buckets
+        shared = () if self._is_alone else self._buckets
         self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in shared]
         self._losses: list[list[torch.Tensor | float]] = []
         self._present = [False] * len(self.parameters)
@@ -138,6 +154,16 @@ class StepReducer:
         for parameter in self.parameters:
             parameter.grad = None
         return self.span
+
+    def _use(self, layout: str) -> None:
+        """Use one of `layouts` from now on. An exchange may have been built for other parameters of the same layout."""
+        assert layout in self.layouts, (layout, self.layouts)
+        between = self.buckets_between_nodes
+        buckets, unused = (self.buckets, between) if layout == self.layouts[0] else (between, self.buckets)
+        for bucket in unused:
+            bucket.free()
+        self._buckets = buckets
+        self._bucket_of = {id(p): bucket.index for bucket in buckets for p in bucket.parameters}
 
     def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
         """Return the empty local sum of a bucket in the given memory; views of that memory are made once."""
@@ -167,7 +193,7 @@ class StepReducer:
         self._callback_queued = False
         self._micro_loss: list[torch.Tensor | float] = []
         if not self._is_alone:
-            self._num_waiting = [len(bucket.parameters) for bucket in self.buckets]
+            self._num_waiting = [len(bucket.parameters) for bucket in self._buckets]
             self._num_complete = 0
         self._active = True
 
@@ -222,8 +248,8 @@ class StepReducer:
         if not self._is_alone and self._num_passes == self._num_backwards - 1:
             self._num_waiting[self._bucket_of[id(parameter)]] -= 1
             # In a fixed order, because another rank's graph may complete the buckets in another order.
-            while self._num_complete < len(self.buckets) - 1 and self._num_waiting[self._num_complete] == 0:
-                self._complete(self.buckets[self._num_complete])
+            while self._num_complete < len(self._buckets) - 1 and self._num_waiting[self._num_complete] == 0:
+                self._complete(self._buckets[self._num_complete])
 
     def end_backward(self) -> None:
         """End a backward pass; the last one of a micro-batch completes it, and the last one of all ends the step."""
@@ -236,8 +262,8 @@ class StepReducer:
         if self._is_alone:
             self._keep_gradients()
         else:
-            while self._num_complete < len(self.buckets):
-                self._complete(self.buckets[self._num_complete])
+            while self._num_complete < len(self._buckets):
+                self._complete(self._buckets[self._num_complete])
         began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.moved()
@@ -283,8 +309,10 @@ class StepReducer:
         for parameter in bucket.parameters:
             parameter.grad = None
         self._num_complete += 1
-        is_final = bucket.index == len(self.buckets) - 1
-        if self._is_last and not is_final:
+        is_final = bucket.index == len(self._buckets) - 1
+        # A sum replaces the result of the last step. A rank that owns nothing may have missed that result and still
+        # need it, and the others can sum without that rank. So all sums then wait for the round, which needs all ranks.
+        if self._is_last and not is_final and all(self._assignment.owned):
             self._hand_over(bucket)
 
     @property
@@ -332,6 +360,21 @@ class StepReducer:
         self._exchange_thread.run(
             after_present_work(bucket.device, lambda: exchange.reduce(bucket, local, assignment, announced=False))
         )
+
+    def word(self) -> list[int]:
+        """Return the costs of this rank's part of the present step, for the other ranks."""
+        assert self._exchange is not None
+        num_items = self.span.num_items
+        return self._exchange.word((perf_counter() - self._began) / num_items if num_items else 0.0)
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Pass the costs of all ranks to the exchange."""
+        assert self._exchange is not None
+        self._exchange.hear(words)
+
+    def take_sent_bytes(self) -> int:
+        """Return how many bytes this rank has sent to other nodes since the last call."""
+        return self._exchange.take_sent_bytes() if self._exchange is not None else 0
 
     def run_round(self, word: Sequence[int]) -> list[list[int]]:
         """Sum everything over all ranks.
@@ -383,10 +426,10 @@ class StepReducer:
             blocks = [torch.cat([head, moving.to("cpu")]) for head, moving in pairs]
         flat, words = sum_vectors(self._group, self._assignment, blocks, self._tail_numel, word)
         faults.strike("reduce")
-        for bucket in self.buckets[self._num_handed_over :]:
+        for bucket in self._buckets[self._num_handed_over :]:
             exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
         exchange.settle()
-        return self._split_tail(flat), words, [exchange.result(bucket) for bucket in self.buckets]
+        return self._split_tail(flat), words, [exchange.result(bucket) for bucket in self._buckets]
 
     def _split_tail(self, flat: torch.Tensor) -> _Tail:
         return _Tail(flat[: self._head_numel].tolist(), flat[self._head_numel :])
@@ -445,7 +488,7 @@ class StepReducer:
             for parameter, gradient in zip(self.parameters, total, strict=True):
                 parameter.grad = gradient
         else:
-            for bucket, pieces in zip(self.buckets, self._pieces, strict=True):
+            for bucket, pieces in zip(self._buckets, self._pieces, strict=True):
                 views = bucket.set_gradient(pieces, scale)
                 for position, parameter, view in zip(bucket.positions, bucket.parameters, views, strict=True):
                     parameter.grad = view if head[2 + position] else None
@@ -482,11 +525,11 @@ class StepReducer:
         tail = self._split_tail(flat)
         extra = torch.empty(self.buffers.numel(self._newly_moved(tail)), dtype=torch.float64)
         # In the memory of the host: gloo would take the address of a GPU's memory for one of its own.
-        wholes = [torch.empty(bucket.numel, dtype=bucket.dtype) for bucket in self.buckets]
+        wholes = [torch.empty(bucket.numel, dtype=bucket.dtype) for bucket in self._buckets]
         tensors = [extra, *wholes]
         works = [group.receive(tensor, peer, tag) for tag, tensor in enumerate(tensors, start=1) if tensor.numel()]
         group.finish(works)
-        self._keep(tail, extra, [[w.to(bucket.device)] for w, bucket in zip(wholes, self.buckets, strict=True)])
+        self._keep(tail, extra, [[w.to(bucket.device)] for w, bucket in zip(wholes, self._buckets, strict=True)])
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]

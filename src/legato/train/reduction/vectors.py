@@ -67,7 +67,8 @@ def sum_vectors(
         torch.cat(list(blocks), out=mine[start:])
     group.all_gather(mine, messages)
     total = torch.zeros(numel, dtype=torch.float64)
-    terms = [block for message in messages for block in torch.split(message[start:], numel)] if numel else []
+    in_order = [messages[rank] for rank in assignment.order if assignment.owned[rank]]
+    terms = [block for message in in_order for block in torch.split(message[start:], numel)] if numel else []
     if terms:
         fold(terms, assignment.additions, total)
     return total, [[int(value) for value in message[:start].tolist()] for message in messages]

@@ -9,11 +9,19 @@ import torch
 from tests.unit.train.ranks import run_ranks
 from torch import nn
 
+from legato.core.balance import even_spans, volume
 from legato.core.span import max_pending, num_merges
+from legato.train import torch_private
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket, LocalSum, OwnSum, make_buckets
-from legato.train.reduction.device_exchange import DeviceExchange, HostExchange, after_present_work
+from legato.train.reduction.device_exchange import (
+    DeviceExchange,
+    FastDeviceExchange,
+    HostExchange,
+    NodeDeviceExchange,
+    after_present_work,
+)
 from legato.train.reduction.exchange import Exchange, assign
 
 _MICRO_BATCHES = 7
@@ -53,7 +61,7 @@ def _sum(exchange: Exchange, group: Group, bucket: Bucket, dtype: torch.dtype) -
     for step in range(2):
         exchange.begin_step()
         local = LocalSum(bucket, exchange.memory(bucket))
-        assignment = assign(_MICRO_BATCHES, group.size)
+        assignment = exchange.division.assign(_MICRO_BATCHES)
         span = assignment.spans[group.rank]
         for micro_batch in range(span.start, span.stop):
             gradients = _gradients(step, micro_batch, bucket, dtype)
@@ -79,6 +87,70 @@ def test_gpus_get_the_bits_of_one_worker(way, num_ranks, dtype):
         alone = _sum_alone(bucket, dtype)
         for found in run_ranks(num_ranks, play):
             assert all(torch.equal(one, other) for one, other in zip(alone, found, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("nodes", ["ab", "aab", "aabb", "abab", "abcab", "aaabbbcc", "aaaaaabb"])
+def test_gpus_of_several_nodes_give_the_bits_of_one_worker(monkeypatch, nodes, dtype):
+    """Also with more ranks than micro-batches, and more than numbers in the small bucket."""
+    between = _count_between(monkeypatch, nodes)
+    for model in (nn.Linear(50, 20, dtype=dtype), nn.Linear(1, 1, dtype=dtype)):
+        (bucket,) = make_buckets(list(model.parameters()))
+
+        def play(group: Group, bucket: Bucket = bucket) -> list[torch.Tensor]:
+            group.use_devices(group._process_group)
+            exchange = make_exchange(group, [bucket], _MICRO_BATCHES)
+            assert type(exchange) is NodeDeviceExchange
+            return _sum(exchange, group, bucket, dtype)
+
+        alone = _sum_alone(bucket, dtype)
+        between.clear()
+        for found in run_ranks(len(nodes), play, list(nodes)):
+            assert all(torch.equal(one, other) for one, other in zip(alone, found, strict=True))
+        if bucket.numel > len(nodes):
+            numbers = tuple("abc".index(node) for node in nodes)
+            spans = even_spans(_MICRO_BATCHES, numbers)
+            most = 2 * volume(spans, numbers) * bucket.numel * dtype.itemsize
+            assert max(between.values()) <= most + 64, "the blocks of a node are added up before they leave it"
+
+
+def _count_between(monkeypatch, nodes):
+    """Return the bytes that each node has sent to other nodes so far."""
+    sent: dict[str, int] = {}
+    lock, original = threading.Lock(), torch_private.all_to_all
+
+    def count(group, out, given, num_out, num_given):
+        node = nodes[group.rank()]
+        with lock:
+            sent[node] = sent.get(node, 0) + sum(
+                num for num, other in zip(num_given, nodes, strict=True) if other != node
+            )
+        return original(group, out, given, num_out, num_given)
+
+    monkeypatch.setattr(torch_private, "all_to_all", count)
+    return sent
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("nodes", [None, "abab"])
+def test_the_fast_sum_between_gpus_is_one_all_reduce(monkeypatch, nodes, dtype):
+    monkeypatch.setattr(torch_private, "all_to_all", None)
+    calls: list[int] = []
+    all_reduce = torch_private.all_reduce
+    monkeypatch.setattr(torch_private, "all_reduce", lambda *given: (calls.append(1), all_reduce(*given))[1])
+    (bucket,) = make_buckets(list(nn.Linear(50, 20, dtype=dtype).parameters()))
+
+    def play(group: Group) -> list[torch.Tensor]:
+        group.use_devices(group._process_group)
+        exchange = make_exchange(group, [bucket], _MICRO_BATCHES, exact=False)
+        assert type(exchange) is FastDeviceExchange
+        return _sum(exchange, group, bucket, dtype)
+
+    want = _sum_alone(bucket, dtype)
+    for found in run_ranks(4, play, None if nodes is None else list(nodes)):
+        for one, other in zip(want, found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1.0)
+    assert len(calls) == 4 * 2, "one of each rank in each step"
 
 
 def test_no_peer_reads_sums_on_the_host_before_they_are_there():

@@ -10,11 +10,14 @@ from tests.unit.train.ranks import run_ranks
 from torch import nn
 
 from legato.core.span import Addition
-from legato.train.membership.connection import make_exchange
+from legato.train.membership import peer_memory
+from legato.train.membership.connection import can_read_peers, make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
+from legato.train.reduction import node_exchange
 from legato.train.reduction.buckets import make_buckets
 from legato.train.reduction.exchange import FastExchange, PrivateExchange, SharedExchange, assign, fold
+from legato.train.reduction.node_exchange import NodeExchange
 
 
 @given(num_micro_batches=st.integers(1, 40), num_ranks=st.integers(1, 12))
@@ -67,6 +70,38 @@ def test_without_shared_memory_another_way_is_taken(monkeypatch: pytest.MonkeyPa
     buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
     for kind in run_ranks(2, lambda group: type(make_exchange(group, buckets, 4))):
         assert kind is PrivateExchange
+
+
+def test_ranks_with_equal_addresses_on_two_nodes_touch_no_memory_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "Segment", _no_room)
+    monkeypatch.setattr(node_exchange, "Segment", _no_room)
+    monkeypatch.setattr(peer_memory, "_read", _no_room)
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+
+    def play(group: Group) -> tuple[object, bool, str]:
+        return type(make_exchange(group, buckets, 4)), can_read_peers(group), group.refusal
+
+    for kind, can_read, refusal in run_ranks(2, play, ["one", "two"]):
+        assert (kind, can_read, refusal) == (NodeExchange, False, "")
+
+
+def test_a_rank_that_finds_a_stranger_s_memory_says_so_and_all_take_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SharedExchange, "address", property(_mistaken_address), raising=True)
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+
+    def play(group: Group) -> tuple[object, str]:
+        return type(make_exchange(group, buckets, 4)), group.refusal
+
+    for kind, refusal in run_ranks(2, play, ["one", "one"]):
+        assert kind is PrivateExchange
+        assert "not a segment with the mark" in refusal
+
+
+def _mistaken_address(exchange: SharedExchange) -> str:
+    path, mark = exchange._own().address.split()
+    return f"{path} {mark[::-1]}"
 
 
 def test_ranks_with_different_layouts_agree_to_wait() -> None:

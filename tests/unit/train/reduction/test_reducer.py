@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,17 +13,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.train.ranks import run_ranks
+from tests.unit.train.ranks import LIMIT_S, run_ranks
 from torch import nn
 
-from legato.core.errors import ProgramError
+from legato.core.balance import Costs
+from legato.core.errors import BrokenView, ProgramError
 from legato.core.view import Member, View
 from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import reducer as reducers
 from legato.train.reduction.buckets import Bucket, make_buckets
-from legato.train.reduction.exchange import Exchange, PrivateExchange, SharedExchange
+from legato.train.reduction.exchange import Assignment, Exchange, PrivateExchange, SharedExchange
+from legato.train.reduction.node_exchange import NodeExchange
 from legato.train.reduction.reducer import StepReducer
 
 MICRO = 3
@@ -119,6 +122,11 @@ def outcome(model: Net, reducer: StepReducer) -> bytes:
     return content + repr((reducer.loss, reducer.notes.last)).encode()
 
 
+def buckets_of(num_bytes: int) -> Callable[..., list[Bucket]]:
+    """Return `make_buckets` with another size."""
+    return lambda parameters, _max_bytes=0, last_bytes=None: make_buckets(parameters, num_bytes, last_bytes)
+
+
 def shared(group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> Exchange:
     found = make_exchange(group, buckets, num_micro_batches)
     assert found is not None
@@ -126,6 +134,33 @@ def shared(group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> E
     return found
 
 
+class Places(NamedTuple):
+    """Where ranks are: the node of each, and what the parts of a step cost."""
+
+    nodes: tuple[str, ...]
+    costs: Costs
+
+    def connect(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> Exchange:
+        found = make_exchange(group, buckets, num_micro_batches)
+        assert found is not None
+        if len(set(self.nodes)) > 1:
+            assert isinstance(found, NodeExchange)
+            found.division = found.division._replace(costs=self.costs)
+        return found
+
+
+some_costs = st.builds(Costs, st.sampled_from([0.0, 1e-6, 1.0]), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+some_places = st.integers(1, 5).flatmap(
+    lambda num_nodes: st.builds(
+        Places,
+        st.lists(st.integers(1, 3), min_size=num_nodes, max_size=num_nodes).flatmap(
+            lambda sizes: st.permutations([f"node {i}" for i, size in enumerate(sizes) for _ in range(size)]).map(
+                lambda nodes: tuple(nodes[:8])
+            )
+        ),
+        some_costs,
+    )
+)
 steps_of_any_size = st.integers(1, 13).flatmap(
     lambda most: st.tuples(
         st.just(most),
@@ -150,11 +185,39 @@ def test_any_number_of_ranks_gives_the_bits_of_one(
     num_ranks: int,
 ) -> None:
     monkeypatch.setattr(exchanges, "_DIRECT_BYTES", direct_bytes)
-    monkeypatch.setattr(reducers, "make_buckets", functools.partial(make_buckets, max_bytes=bucket_bytes))
+    monkeypatch.setattr(reducers, "make_buckets", buckets_of(bucket_bytes))
     num_micro_batches, steps = layout
     want = train(ALONE, steps, num_micro_batches, PrivateExchange)
     for got in run_ranks(num_ranks, lambda group: train(group, steps, num_micro_batches, kind)):
         assert got == want
+
+
+@pytest.mark.parametrize("bucket_bytes", [2**20, 100], ids=["one", "many"])
+@given(layout=steps_of_any_size, places=some_places)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_ranks_on_any_nodes_give_the_bits_of_one(
+    monkeypatch: pytest.MonkeyPatch, bucket_bytes: int, layout: tuple[int, list[Step]], places: Places
+) -> None:
+    monkeypatch.setattr(reducers, "make_buckets", buckets_of(bucket_bytes))
+    num_micro_batches, steps = layout
+    want = train(ALONE, steps, num_micro_batches, PrivateExchange)
+    found = run_ranks(
+        len(places.nodes), lambda group: train(group, steps, num_micro_batches, places.connect), places.nodes
+    )
+    for got in found:
+        assert got == want
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_nodes", [1, 2, 3, 5])
+def test_any_number_of_nodes_and_workers_gives_the_bits_of_one(num_nodes: int, num_workers: int) -> None:
+    steps = [Step(8, MICRO), Step(8, MICRO), Step(3, 2)]
+    want = train(ALONE, steps, 8, PrivateExchange)
+    nodes = tuple(f"node {rank // num_workers}" for rank in range(num_nodes * num_workers))
+    for costs in (Costs(), Costs(1e-6, 1.0)) if num_nodes > 1 else (Costs(),):
+        places = Places(nodes, costs)
+        for got in run_ranks(len(nodes), lambda group: train(group, steps, 8, places.connect), nodes):  # noqa: B023
+            assert got == want
 
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 5, 8, 13])
@@ -231,6 +294,75 @@ def test_a_missed_result_is_handed_on() -> None:
 
     first, second, third = run_ranks(3, play)
     assert first == second == third
+
+
+@pytest.mark.parametrize("nodes", [None, ("a", "b")])
+def test_an_exchange_serves_other_parameters_of_the_same_layout(nodes: tuple[str, ...] | None) -> None:
+    """A program may freeze one layer when it unfreezes another one of the same shape."""
+    layers = [nn.Linear(4, 3), nn.Linear(4, 3)]
+
+    def play(group: Group) -> list[list[float]]:
+        own = copy.deepcopy(layers)
+        before = StepReducer(list(own[0].parameters()), [], 1)
+        exchange = make_exchange(group, before.buckets, 2, between_nodes=before.buckets_between_nodes)
+        assert exchange is not None
+        before.close()
+        reducer = StepReducer(list(own[1].parameters()), [], 1)
+        span = reducer.begin_step(exchange, group, 2, 1, 1, lambda: reducer.run_round([0, 0, 0, 0]) and None)
+        reducer.begin_micro_batch(span.start, ghost=False)
+        own[1](torch.ones(1, 4)).sum().backward()
+        reducer.check_complete()
+        found = [each.grad.unique().tolist() for each in own[1].parameters() if each.grad is not None]
+        group.barrier()
+        reducer.close()
+        return found
+
+    assert run_ranks(2, play, nodes) == [[[1.0], [1.0]]] * 2
+
+
+class SpiedExchange(PrivateExchange):
+    """Notes when it has summed a bucket."""
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
+        super().__init__(group, buckets, num_micro_batches)
+        self.has_reduced = threading.Event()
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
+        super().reduce(bucket, local, assignment, announced=announced)
+        self.has_reduced.set()
+
+
+def test_a_result_stays_until_the_ranks_without_micro_batches_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a rank may have missed it, and asks for it while the others are in the next step."""
+    monkeypatch.setattr(reducers, "make_buckets", buckets_of(100))
+    first, second = Step(3, MICRO), Step(1, MICRO)
+    is_checked = threading.Event()
+
+    def play(group: Group) -> None:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        exchange = SpiedExchange(group, reducer.buckets, 3)
+        compute(model, reducer, exchange, group, first)
+        exchange.has_reduced.clear()
+        if group.rank < 2:
+            # Rank 2 does not begin the second step.
+            before = [tensor.clone() for tensor in reducer._flat_result()]
+            span = reducer.begin_step(exchange, group, second.num_leaves, MICRO, second.last, lambda: None)
+            assert span.num_items == (1 if group.rank == 0 else 0)
+            reducer.begin_micro_batch(0, ghost=not span.num_items)
+            model(inputs_of(second, 0), 0).backward()
+            if group.rank == 1:
+                assert not reducer._num_handed_over or exchange.has_reduced.wait(LIMIT_S)
+                is_same = all(map(torch.equal, before, reducer._flat_result()))
+                is_checked.set()
+                assert is_same
+        assert is_checked.wait(LIMIT_S)
+        group.break_connections()
+        with contextlib.suppress(BrokenView):
+            reducer._exchange_thread.wait()
+        reducer.close()
+
+    run_ranks(3, play)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "")])

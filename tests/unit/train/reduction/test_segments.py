@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from legato.train.reduction.segments import Segment
+from legato.train.reduction.segments import Segment, StrangeSegment
 
 NUM_BYTES = 1 << 20
 MAP_FIXED = 0x10
@@ -36,18 +36,49 @@ def is_mapped(address: int) -> bool:
 
 def test_peers_share_it() -> None:
     own = Segment(NUM_BYTES)
-    peer = Segment(NUM_BYTES, own.path)
+    peer = Segment(NUM_BYTES, own.address)
     own.tensor(8, 3, torch.float32).copy_(torch.tensor([1.0, 2.0, 3.0]))
     assert peer.tensor(8, 3, torch.float32).tolist() == [1.0, 2.0, 3.0]
     own.hide()
     with pytest.raises(OSError, match="No such file"):
-        Segment(NUM_BYTES, own.path)
+        Segment(NUM_BYTES, own.address)
+
+
+def test_a_segment_of_a_stranger_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in two PID namespaces: the path of a peer leads to a file of another process.
+    stranger, peer = Segment(NUM_BYTES), Segment(NUM_BYTES)
+    path, mark = stranger.address.split()[0], peer.address.split()[1]
+    monkeypatch.setattr(os, "open", no_call)
+    for told in (f"{path} {mark}", path, f"{path} "):
+        with pytest.raises(StrangeSegment, match="not a segment with the mark"):
+            Segment(NUM_BYTES, told)
+
+
+def test_a_file_that_is_no_segment_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "legato-00").open("wb") as file:
+        monkeypatch.setattr(os, "open", no_call)
+        with pytest.raises(StrangeSegment, match="legato-00"):
+            Segment(NUM_BYTES, f"/proc/{os.getpid()}/fd/{file.fileno()} 00")
+
+
+def test_a_stranger_that_takes_the_number_meanwhile_is_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger, peer = Segment(NUM_BYTES), Segment(NUM_BYTES)
+    opening, mapping = os.open, mmap.mmap
+    monkeypatch.setattr(os, "open", lambda _path, flags: opening(stranger.address.split()[0], flags))
+    monkeypatch.setattr(mmap, "mmap", no_call)
+    with pytest.raises(StrangeSegment):
+        Segment(NUM_BYTES, peer.address)
+    monkeypatch.setattr(mmap, "mmap", mapping)
+
+
+def no_call(*_args: object) -> None:
+    raise AssertionError("a stranger's memory was touched")
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTFORK"), reason="this system cannot keep memory from forked processes")
 def test_a_forked_process_does_not_have_it() -> None:
     own = Segment(NUM_BYTES)
-    peer = Segment(NUM_BYTES, own.path)
+    peer = Segment(NUM_BYTES, own.address)
     own.hide()
     assert "memfd:legato" in Path("/proc/self/maps").read_text()
     assert in_child(lambda: "memfd:legato" not in Path("/proc/self/maps").read_text())

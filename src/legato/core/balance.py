@@ -1,0 +1,196 @@
+"""Which rank computes which micro-batches where ranks are on several nodes: balance of work against bytes. Pure.
+
+Between nodes each node sends the whole subtrees of the canonical tree (`legato.core.span`) that its micro-batches make
+up. Where a node's span is one subtree, it sends the gradients once, as a ring does; a span of the same length that
+begins and ends anywhere has several subtrees. Spans that follow the tree are less even, so the longest one takes more
+time. Which of both costs less depends on the speed of the links and of the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from legato.core.span import Span, blocks, split
+
+_BACKWARD_SHARE: Final = 2 / 3
+"""Part of the time of a micro-batch that its backward pass takes, during which gradients can travel."""
+
+
+class Costs(NamedTuple):
+    """What the parts of a step cost.
+
+    Args:
+        micro_batch_s: seconds that the slowest rank takes for one micro-batch; 0: unknown.
+        transfer_s: seconds in which a node sends all gradients once, and receives as much at the same time.
+        last_share: part of the gradients, 0 to 1, that can travel only after the last backward pass.
+    """
+
+    micro_batch_s: float = 0.0
+    transfer_s: float = 0.0
+    last_share: float = 1.0
+
+
+UNKNOWN: Final = Costs()
+
+
+def ranks_of(nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each node; nodes and ranks in ascending order.
+
+    >>> ranks_of((0, 1, 0))
+    ((0, 2), (1,))
+    """
+    return tuple(tuple(rank for rank, of_rank in enumerate(nodes) if of_rank == node) for node in sorted(set(nodes)))
+
+
+@lru_cache(maxsize=4096)
+def decide_spans(num_micro_batches: int, nodes: tuple[int, ...], costs: Costs = UNKNOWN) -> tuple[Span, ...]:
+    """Divide the micro-batches of a step among ranks so that the step takes the least time.
+
+    The ranks of a node get neighbouring micro-batches, and each micro-batch goes to one rank. Without costs, and on one
+    node, the lengths of the spans differ by at most one.
+
+    Args:
+        num_micro_batches: of the step.
+        nodes: the number of each rank's node.
+        costs: of the parts of a step.
+
+    Returns:
+        The spans, in rank order.
+
+    >>> decide_spans(8, (0, 1, 2))
+    (Span(start=0, stop=3), Span(start=3, stop=6), Span(start=6, stop=8))
+    >>> decide_spans(8, (0, 1, 2), Costs(micro_batch_s=0.001, transfer_s=1.0))
+    (Span(start=0, stop=2), Span(start=2, stop=4), Span(start=4, stop=8))
+    >>> decide_spans(4, (0, 1, 0))
+    (Span(start=0, stop=2), Span(start=3, stop=4), Span(start=2, stop=3))
+    """
+    if not costs.micro_batch_s:
+        return even_spans(num_micro_batches, nodes)
+    return min(divisions(num_micro_batches, nodes), key=lambda spans: estimate_s(spans, nodes, costs))
+
+
+def estimate_s(spans: tuple[Span, ...], nodes: tuple[int, ...], costs: Costs) -> float:
+    """Estimate the seconds of a step: the longest span, and the bytes that no backward pass hides."""
+    work_s = max(span.num_items for span in spans) * costs.micro_batch_s
+    travel_s = volume(spans, nodes) * costs.transfer_s
+    hidden_s = min(_BACKWARD_SHARE * costs.micro_batch_s, (1 - costs.last_share) * travel_s)
+    return work_s + travel_s - hidden_s
+
+
+def volume(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> float:
+    """Return how often the bytes of all gradients pass the link of the busiest node in a step, in one direction.
+
+    >>> halves, uneven = (Span(0, 4), Span(4, 8)), (Span(0, 3), Span(3, 8))
+    >>> volume(halves, (0, 1)), volume(uneven, (0, 1)), volume(halves, (0, 0))
+    (1.0, 1.5, 0.0)
+    """
+    sent = [len(blocks(_join([spans[rank] for rank in ranks]))) for ranks in ranks_of(nodes)]
+    others = len(sent) - 1
+    # Each node sends its part of each subtree to each other node, and then its part of the result.
+    return max(max((own + 1) * others, sum(sent) - own + others) for own in sent) / len(sent)
+
+
+def cheap_numbers(num_micro_batches: int, max_workers: int) -> tuple[int, ...]:
+    """Return the numbers of workers that have equal shares of a step of which each is one subtree.
+
+    >>> cheap_numbers(8, 8), cheap_numbers(12, 6), cheap_numbers(7, 4)
+    ((1, 2, 4, 8), (1, 3, 6), (1,))
+    """
+    numbers = range(1, min(num_micro_batches, max_workers) + 1)
+    equal = (number for number in numbers if num_micro_batches % number == 0)
+    return tuple(number for number in equal if number == 1 or _num_blocks(0, num_micro_batches // number) == 1)
+
+
+def describe_cheap_numbers(numbers: Sequence[int]) -> str:
+    """Describe the numbers that `cheap_numbers` found.
+
+    >>> print(describe_cheap_numbers((1, 2, 4)))
+    Cheap numbers of workers: 1, 2 and 4. These have equal shares of a step and send the fewest bytes between machines.
+    """
+    *most, last = map(str, numbers)
+    named = f"{', '.join(most)} and {last}" if most else last
+    return (
+        f"Cheap numbers of workers: {named}. These have equal shares of a step and send the fewest bytes between "
+        f"machines."
+    )
+
+
+@lru_cache(maxsize=256)
+def divisions(num_micro_batches: int, nodes: tuple[int, ...]) -> tuple[tuple[Span, ...], ...]:
+    """Return the ways to divide micro-batches that can be the best, for any costs; the most even one first.
+
+    For each number of subtrees per node it is the most even one that has no more than these.
+    """
+    of_nodes = ranks_of(nodes)
+    shares = [len(ranks) for ranks in of_nodes]
+    bounds = _even_bounds(num_micro_batches, shares)
+    found = [bounds]
+    most = max(len(blocks(Span(*pair))) for pair in pairwise(bounds))
+    places = [[0], *(_places_near(bound, num_micro_batches) for bound in bounds[1:-1]), [num_micro_batches]]
+    for limit in range(most - 1, 0, -1):
+        aligned = _most_even(places, shares, limit)
+        if aligned is not None and aligned not in found:
+            found.append(aligned)
+    return tuple(_by_rank(each, of_nodes) for each in found)
+
+
+@lru_cache(maxsize=4096)
+def even_spans(num_micro_batches: int, nodes: tuple[int, ...]) -> tuple[Span, ...]:
+    """Return the spans, in rank order, with which the longest one is as short as possible."""
+    of_nodes = ranks_of(nodes)
+    return _by_rank(_even_bounds(num_micro_batches, [len(ranks) for ranks in of_nodes]), of_nodes)
+
+
+def _even_bounds(num_micro_batches: int, shares: list[int]) -> tuple[int, ...]:
+    # Between the nodes first: 2 nodes of 3 ranks that have 8 micro-batches get 4 each, which is one subtree.
+    if len(set(shares)) == 1:
+        return (0, *(span.stop for span in split(num_micro_batches, len(shares))))
+    return (0, *(-(-num_micro_batches * ranks // sum(shares)) for ranks in accumulate(shares)))
+
+
+def _places_near(bound: int, num_micro_batches: int) -> list[int]:
+    """Return the bounds of subtrees of each size to both sides of a place, and the place itself."""
+    near = {bound}
+    for level in range(num_micro_batches.bit_length()):
+        below = bound >> level << level
+        near |= {below, min(below + (1 << level), num_micro_batches)}
+    return sorted(near)
+
+
+def _most_even(places: list[list[int]], shares: list[int], limit: int) -> tuple[int, ...] | None:
+    """Return the bounds of nodes with at most ``limit`` subtrees each whose largest span per rank is the smallest.
+
+    None: no choice of places has so few.
+    """
+    # For each place at which the nodes so far may end: longest span, unevenness of all, and the bounds.
+    best: dict[int, tuple[int, float, tuple[int, ...]]] = {0: (0, 0.0, (0,))}
+    for ends, share in zip(places[1:], shares, strict=True):
+        following: dict[int, tuple[int, float, tuple[int, ...]]] = {}
+        for stop in ends:
+            for start, (longest, uneven, bounds) in best.items():
+                if start <= stop and _num_blocks(start, stop) <= limit:
+                    num_items = stop - start
+                    reached = (max(longest, -(-num_items // share)), uneven + num_items**2 / share, (*bounds, stop))
+                    following[stop] = min(following.get(stop, reached), reached)
+        best = following
+    return min(best.values())[2] if best else None
+
+
+@lru_cache(maxsize=2**16)
+def _num_blocks(start: int, stop: int) -> int:
+    return len(blocks(Span(start, stop)))
+
+
+def _by_rank(bounds: tuple[int, ...], of_nodes: tuple[tuple[int, ...], ...]) -> tuple[Span, ...]:
+    spans: dict[int, Span] = {}
+    for (start, stop), ranks in zip(pairwise(bounds), of_nodes, strict=True):
+        for rank, part in zip(ranks, split(stop - start, len(ranks)), strict=True):
+            spans[rank] = Span(start + part.start, start + part.stop)
+    return tuple(spans[rank] for rank in range(len(spans)))
+
+
+def _join(spans: list[Span]) -> Span:
+    return Span(min(span.start for span in spans), max(span.stop for span in spans))

@@ -1,0 +1,272 @@
+"""The exact sum over ranks of several nodes: inside each node through shared memory, and once between the nodes.
+
+Each rank is at home in a part of every bucket. Inside a node, ranks read each other's blocks and add them up to the
+whole subtrees of the canonical tree that the node's micro-batches make up. For each part one rank of every other node
+sends these subtrees to the part's home, which adds them up along the tree, and sends the result back the same way. So
+the bytes of a part pass between two nodes once in each direction. The additions are those of the canonical tree, so the
+result has the same bits as with any other exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median_low
+from time import perf_counter
+from typing import Final, NamedTuple
+
+import torch
+
+from legato.core.balance import Costs, decide_spans, estimate_s, volume
+from legato.core.span import Span
+from legato.train.membership.groups import Group
+from legato.train.reduction.buckets import Bucket
+from legato.train.reduction.exchange import Assignment, Division, PlacePlan, fold, lay_out, zeros_of
+from legato.train.reduction.node_sums import NodePlan, NodeSum, Routes, plan_sums
+from legato.train.reduction.segments import Segment
+
+_NS: Final = 1e9
+_MAX_WORD: Final = 2**52
+_FIRST_DECISION: Final = 3
+_EVERY: Final = 50
+_WORTH: Final = 0.95
+"""Another division must take less than this part of the present one's time."""
+
+
+class NodeExchange:
+    """Sums buckets on CPUs over the ranks of several nodes.
+
+    Each rank writes its blocks into its own segment. The first rank of a node keeps the results in its segment, and the
+    ranks of the node write them there. There are two places for results, in alternation, because the next step's sums
+    may begin before every rank has the last result. The ranks of a node begin the next step when all have read what
+    they need of the blocks.
+
+    Args:
+        group: connects the ranks.
+        buckets: all buckets of the layout.
+        num_micro_batches: of a full step.
+        nodes: the number of each rank's node; ranks with the same one can share memory.
+        exact: False: the sum equals the exact one only within rounding errors.
+
+    Raises:
+        OSError: there is not enough shared memory on this node.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        buckets: Sequence[Bucket],
+        num_micro_batches: int,
+        nodes: tuple[int, ...],
+        *,
+        exact: bool = True,
+    ) -> None:
+        self._group = group
+        self.buckets: Sequence[Bucket] = buckets
+        self.division = Division(nodes, num_micro_batches)
+        self._exact = exact
+        self._nodes = nodes
+        self._routes = Routes(nodes)
+        self._node = self._routes.node_of(group.rank)
+        self.mates = self._routes.mates(group.rank)
+        self._carried = self._routes.carried(group.rank)
+        self._own: Segment | None = None
+        self._places: dict[int, list[_Room]] = {}
+        self._turn = 0
+        self._has_result = False
+        self._scratch: dict[torch.dtype, torch.Tensor] = {}
+        self._num_steps = 0
+        self._spans: tuple[Span, ...] = ()
+        self._travel_s = 0.0
+        # Of the steps since the last decision.
+        self._travels_s: list[float] = []
+        self._micro_batches_s: list[float] = []
+        self.sent_bytes = 0
+        if len(self.mates) == 1:
+            self._places[group.rank] = [
+                _Room([zeros_of(b, b.numel) for _ in range(plan.num_blocks)], zeros_of(b, plan.num_result))
+                for b, plan in zip(buckets, self._plans(group.rank), strict=True)
+            ]
+        else:
+            self._own = Segment(self._num_bytes(group.rank))
+
+    @property
+    def address(self) -> str:
+        """By which the ranks of this node find this rank's segment until `hide` is called; "": it has none."""
+        return self._own.address if self._own is not None else ""
+
+    def connect(self, addresses: Sequence[str]) -> None:
+        """Map the segments of the ranks of this node.
+
+        Args:
+            addresses: of all ranks, in rank order.
+
+        Raises:
+            StrangeSegment: an address leads to memory that is not that rank's.
+            OSError: a segment cannot be mapped.
+        """
+        if self._own is None:
+            return
+        for mate in self.mates:
+            is_own = mate == self._group.rank
+            segment = self._own if is_own else Segment(self._num_bytes(mate), addresses[mate])
+            self._places[mate] = [_Room(place.blocks(0), place.result) for place in lay_out(self._plans(mate), segment)]
+
+    def hide(self) -> None:
+        """Prevent further mappings of this rank's segment, because every rank of this node has mapped it."""
+        if self._own is not None:
+            self._own.hide()
+
+    def begin_step(self) -> None:
+        """Switch to the other place for results."""
+        if self._has_result:
+            self._turn ^= 1
+            self._has_result = False
+        self._travel_s = 0.0
+
+    def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the memory of this step's local sums of a bucket."""
+        return self._places[self._group.rank][bucket.index].blocks
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
+        """Sum a bucket over all ranks."""
+        group, rank = self._group, self._group.rank
+        if not announced:
+            self._meet_mates()
+        plan = plan_sums(assignment, self._nodes, exact=self._exact)
+        cuts = self._routes.cuts(bucket.numel)
+        mine, result = cuts[rank], self._result(bucket)
+        self._has_result, self._spans = True, assignment.spans
+        # With the additions: the more subtrees a node sends, the more there are.
+        began = perf_counter()
+        incoming: list[list[torch.Tensor]] = [[] for _ in range(group.size)]
+        outgoing: list[list[torch.Tensor]] = [[] for _ in range(group.size)]
+        room = self._take(bucket, plan, cuts)
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                incoming[carrier] = [next(room) for _ in plan.sums[node]]
+        for home in self._carried:
+            outgoing[home] = [self._sum(bucket, each, cuts[home], next(room)) for each in plan.sums[self._node]]
+        self._swap(outgoing, incoming)
+        terms: list[torch.Tensor] = []
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                terms += incoming[carrier]
+            else:
+                terms += [self._sum(bucket, each, mine, next(room)) for each in plan.sums[node]]
+        fold(terms, plan.additions, result[mine.start : mine.stop])
+        incoming = [[] for _ in range(group.size)]
+        outgoing = [[] for _ in range(group.size)]
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                outgoing[carrier] = [result[mine.start : mine.stop]]
+        for home in self._carried:
+            incoming[home] = [result[cuts[home].start : cuts[home].stop]]
+        self._swap(outgoing, incoming)
+        self._travel_s += perf_counter() - began
+        self._meet_mates()
+
+    def settle(self) -> None:
+        """Do nothing: `reduce` returns after the sum is complete."""
+
+    def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the last sum, as one tensor."""
+        return [self._result(bucket)]
+
+    def take_sent_bytes(self) -> int:
+        """Return how many bytes this rank has sent to other nodes since the last call."""
+        taken, self.sent_bytes = self.sent_bytes, 0
+        return taken
+
+    def close(self) -> None:
+        """Close this rank's segment; its memory is freed with the last mapping."""
+        self.hide()
+
+    # ------------------------------------------------------------ costs
+
+    def word(self, micro_batch_s: float) -> list[int]:
+        """Return the typical times of a micro-batch and of the travel of all gradients on this rank; see `Costs`."""
+        if not self._exact:
+            return []
+        if micro_batch_s:
+            self._micro_batches_s.append(micro_batch_s)
+        typical_s = (median_low(values or [0.0]) for values in (self._micro_batches_s, self._travels_s))
+        return [min(round(seconds * _NS), _MAX_WORD) for seconds in typical_s]
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Divide the micro-batches another way from the next step on, if that takes less time.
+
+        The rank that takes the longest for a micro-batch counts. Of the travel times the shortest counts, because the
+        others contain that a rank waits for others which still compute.
+        """
+        if not self._exact:
+            return
+        self._note_travel()
+        self._num_steps += 1
+        if self._num_steps != _FIRST_DECISION and self._num_steps % _EVERY:
+            return
+        self._micro_batches_s.clear()
+        self._travels_s.clear()
+        computes, travels = ([word[i] / _NS for word in words if word[i]] for i in range(2))
+        if not computes or not travels:
+            return
+        sizes = [bucket.numel * bucket.dtype.itemsize for bucket in self.buckets]
+        costs = Costs(max(computes), min(travels), sizes[-1] / max(sum(sizes), 1))
+        num_micro_batches = self.division.num_micro_batches
+        present = self.division.assign(num_micro_batches).spans
+        spans = decide_spans(num_micro_batches, self._nodes, costs)
+        if estimate_s(spans, self._nodes, costs) < _WORTH * estimate_s(present, self._nodes, costs):
+            self.division = self.division._replace(costs=costs)
+
+    def _note_travel(self) -> None:
+        if self._travel_s:
+            self._travels_s.append(self._travel_s / volume(self._spans, self._nodes))
+
+    # ------------------------------------------------------------ inside
+
+    def _sum(self, bucket: Bucket, wanted: NodeSum, cut: Span, out: torch.Tensor) -> torch.Tensor:
+        """Return one of this node's sums in a part of a bucket; of a single block it is the block itself."""
+        terms = [self._places[rank][bucket.index].blocks[index][cut.start : cut.stop] for rank, index in wanted.terms]
+        if not wanted.additions:
+            return terms[0]
+        fold(terms, wanted.additions, out)
+        return out
+
+    def _take(self, bucket: Bucket, plan: NodePlan, cuts: Sequence[Span]) -> Iterator[torch.Tensor]:
+        """Return memory for the sums that this rank receives, those that it sends, and its own ones, in this order."""
+        rank = self._group.rank
+        received = [cuts[rank].num_items for node, sums in enumerate(plan.sums) if node != self._node for _ in sums]
+        own = [cuts[home].num_items for home in (*self._carried, rank) for _ in plan.sums[self._node]]
+        sizes = [*received, *own]
+        flat = self._scratch.get(bucket.dtype)
+        if flat is None or flat.numel() < sum(sizes):
+            flat = self._scratch[bucket.dtype] = zeros_of(bucket, sum(sizes))
+        return iter(torch.split(flat[: sum(sizes)], sizes))
+
+    def _swap(self, outgoing: list[list[torch.Tensor]], incoming: list[list[torch.Tensor]]) -> None:
+        self._group.swap(
+            [[part for part in parts if part.numel()] for parts in outgoing],
+            [[part for part in parts if part.numel()] for parts in incoming],
+        )
+        self.sent_bytes += sum(part.numel() * part.element_size() for parts in outgoing for part in parts)
+
+    def _meet_mates(self) -> None:
+        if len(self.mates) > 1:
+            self._group.among(self.mates).barrier()
+
+    def _result(self, bucket: Bucket) -> torch.Tensor:
+        return self._places[self.mates[0]][bucket.index].result[self._turn * bucket.numel :][: bucket.numel]
+
+    def _num_bytes(self, rank: int) -> int:
+        return max(1, sum(plan.num_bytes for plan in self._plans(rank)))
+
+    def _plans(self, rank: int) -> list[PlacePlan]:
+        pending = max(1, self.division.max_pending(rank))
+        keeps = rank == self.mates[0]
+        return [PlacePlan(b.dtype, b.numel, pending, 1, 2 * b.numel if keeps else 0) for b in self.buckets]
+
+
+class _Room(NamedTuple):
+    """The memory of one rank for one bucket: ``[numel]`` per block, and ``[2 * numel]`` for results, or nothing."""
+
+    blocks: list[torch.Tensor]
+    result: torch.Tensor

@@ -1,0 +1,88 @@
+"""How the micro-batches of a step are divided among ranks of several nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.core.test_span import cancelling, local_fold, tree_sum
+
+from legato.core.balance import Costs, decide_spans, divisions, estimate_s, ranks_of, volume
+from legato.core.span import Span, blocks, fold_plan, split
+
+costs = st.builds(Costs, st.sampled_from([0.0, 1e-3, 1.0]), st.floats(0, 100), st.floats(0, 1))
+nodes = st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple)
+SLOW_LINK, FAST_LINK = Costs(1e-6, 1.0), Costs(1.0, 1e-6)
+
+
+@given(st.integers(1, 100), nodes, costs, st.integers(0, 2**32))
+def test_every_leaf_goes_to_one_rank_and_the_sum_has_the_bits_of_one_rank(
+    num_leaves: int, nodes: tuple[int, ...], costs: Costs, seed: int
+) -> None:
+    spans = decide_spans(num_leaves, nodes, costs)
+    in_order = [spans[rank] for ranks in ranks_of(nodes) for rank in ranks]
+    assert [leaf for span in in_order for leaf in range(span.start, span.stop)] == list(range(num_leaves))
+    leaves = cancelling(num_leaves, seed)
+    terms = [term.copy() for span in in_order for term in local_fold(leaves, span)]
+    for addition in fold_plan(tuple(block for span in in_order for block in blocks(span))):
+        terms[addition.target] += terms[addition.source]
+    assert np.array_equal(terms[0], tree_sum(leaves))
+
+
+@given(st.integers(1, 200), nodes, costs)
+def test_no_other_division_is_estimated_to_be_faster(num_leaves: int, nodes: tuple[int, ...], costs: Costs) -> None:
+    if not costs.micro_batch_s:
+        return
+    least = min(estimate_s(spans, nodes, costs) for spans in divisions(num_leaves, nodes))
+    assert estimate_s(decide_spans(num_leaves, nodes, costs), nodes, costs) == least
+
+
+@given(st.integers(1, 200), nodes)
+def test_without_costs_the_longest_span_is_as_short_as_possible(num_leaves: int, nodes: tuple[int, ...]) -> None:
+    spans = decide_spans(num_leaves, nodes)
+    assert max(span.num_items for span in spans) == -(-num_leaves // len(nodes))
+
+
+@given(st.integers(1, 200), st.integers(1, 12))
+def test_on_one_node_and_without_costs_all_ranks_have_equally_much(num_leaves: int, num_ranks: int) -> None:
+    assert decide_spans(num_leaves, (0,) * num_ranks, SLOW_LINK) == split(num_leaves, num_ranks)
+    assert decide_spans(num_leaves, tuple(range(num_ranks))) == split(num_leaves, num_ranks)
+
+
+@pytest.mark.parametrize("num_leaves", [8, 32, 64])
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_nodes", [2, 4])
+def test_equal_nodes_send_as_much_as_in_a_ring(num_leaves: int, num_workers: int, num_nodes: int) -> None:
+    nodes = tuple(rank // num_workers for rank in range(num_nodes * num_workers))
+    for costs in (SLOW_LINK, FAST_LINK):
+        assert volume(decide_spans(num_leaves, nodes, costs), nodes) == 2 * (num_nodes - 1) / num_nodes
+
+
+@pytest.mark.parametrize(("num_leaves", "even", "aligned"), [(8, 3, 4), (32, 11, 16), (64, 22, 32)])
+def test_three_nodes_are_divided_evenly_or_along_the_tree(num_leaves: int, even: int, aligned: int) -> None:
+    nodes = (0, 1, 2)
+    fast, slow = (decide_spans(num_leaves, nodes, costs) for costs in (FAST_LINK, SLOW_LINK))
+    assert max(span.num_items for span in fast) == even
+    assert max(span.num_items for span in slow) == aligned
+    assert volume(slow, nodes) == 4 / 3 < volume(fast, nodes)
+    assert all(span.num_items for span in slow)
+
+
+def test_between_both_there_are_divisions_that_are_nearly_even_with_half_the_bytes() -> None:
+    spans = decide_spans(64, (0, 1, 2), Costs(micro_batch_s=0.01, transfer_s=0.05))
+    assert max(span.num_items for span in spans) == 24
+    assert volume(spans, (0, 1, 2)) == 2.0
+    assert volume(decide_spans(64, (0, 1, 2)), (0, 1, 2)) == 4.0
+
+
+def test_travel_that_the_backward_pass_hides_costs_nothing() -> None:
+    even = decide_spans(8, (0, 1, 2))
+    costs = Costs(micro_batch_s=1.0, transfer_s=0.3, last_share=0.0)
+    assert estimate_s(even, (0, 1, 2), costs) == 3.0
+    assert decide_spans(8, (0, 1, 2), costs) == even
+    assert estimate_s(even, (0, 1, 2), costs._replace(last_share=1.0)) == pytest.approx(3.6)
+
+
+def test_ranks_of_a_node_have_neighbouring_micro_batches_wherever_they_are_in_the_view() -> None:
+    assert decide_spans(8, (1, 0, 1, 0)) == (Span(4, 6), Span(0, 2), Span(6, 8), Span(2, 4))

@@ -1,0 +1,291 @@
+"""The exchange between nodes: what passes between them, what it learns of the links, and nodes that share no memory.
+
+That it gives the bits of one rank is shown in `test_reducer.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.train.ranks import LIMIT_S, run_ranks
+from torch import nn
+
+from legato.core.balance import Costs, decide_spans, even_spans, volume
+from legato.core.span import Span, blocks
+from legato.train.membership.connection import make_exchange
+from legato.train.membership.groups import Group
+from legato.train.reduction import node_exchange
+from legato.train.reduction.buckets import Bucket, make_buckets
+from legato.train.reduction.exchange import Division
+from legato.train.reduction.node_exchange import NodeExchange
+from legato.train.reduction.segments import Segment
+
+NUMEL = 240
+NUM_MICRO_BATCHES = 8
+
+
+def bucket_of(numel: int = NUMEL) -> Bucket:
+    (bucket,) = make_buckets([nn.Parameter(torch.zeros(numel))])
+    return bucket
+
+
+def connect(group: Group, bucket: Bucket, *, exact: bool = True) -> NodeExchange:
+    found = make_exchange(group, [bucket], NUM_MICRO_BATCHES, exact=exact)
+    assert isinstance(found, NodeExchange)
+    return found
+
+
+def sum_up(exchange: NodeExchange, group: Group, bucket: Bucket) -> torch.Tensor:
+    """Sum blocks of which each has its rank's number as all of its elements."""
+    assignment = exchange.division.assign(NUM_MICRO_BATCHES)
+    exchange.begin_step()
+    local = exchange.memory(bucket)[: len(assignment.owned[group.rank])]
+    for block in local:
+        block.fill_(group.rank + 1.0)
+    exchange.reduce(bucket, local, assignment, announced=False)
+    return torch.cat(list(exchange.result(bucket))).clone()
+
+
+def places(num_nodes: int, num_workers: int) -> list[str]:
+    return [f"node {rank % num_nodes}" for rank in range(num_nodes * num_workers)]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("num_nodes", "num_workers"), [(2, 1), (2, 3), (4, 1), (4, 2)])
+def test_equal_nodes_send_as_many_bytes_as_in_a_ring(
+    monkeypatch: pytest.MonkeyPatch, num_nodes: int, num_workers: int, exact: bool
+) -> None:
+    sent: dict[tuple[int, int], int] = {}
+    swap = Group.swap
+
+    def count(
+        group: Group, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]
+    ) -> None:
+        for peer, tensors in enumerate(outgoing):
+            sent[group.rank, peer] = sent.get((group.rank, peer), 0) + sum(tensor.nbytes for tensor in tensors)
+        swap(group, outgoing, incoming)
+
+    monkeypatch.setattr(Group, "swap", count)
+    bucket = bucket_of()
+
+    def play(group: Group) -> int:
+        exchange = connect(group, bucket, exact=exact)
+        sum_up(exchange, group, bucket)
+        return exchange.sent_bytes
+
+    counted = run_ranks(num_nodes * num_workers, play, places(num_nodes, num_workers))
+    ring = 2 * NUMEL * 4 * (num_nodes - 1) / num_nodes
+    for node in range(num_nodes):
+        ranks = range(node, num_nodes * num_workers, num_nodes)
+        assert sum(counted[rank] for rank in ranks) == ring
+        assert sum(num for (rank, _), num in sent.items() if rank in ranks) == ring
+        assert sum(num for (_, peer), num in sent.items() if peer in ranks) == ring
+    assert all(num == 0 for (rank, peer), num in sent.items() if rank % num_nodes == peer % num_nodes)
+
+
+def test_the_fast_sum_sends_one_sum_per_node_however_the_micro_batches_are_divided() -> None:
+    bucket = bucket_of()
+
+    def play(group: Group) -> tuple[float, int]:
+        exchange = connect(group, bucket, exact=False)
+        return float(sum_up(exchange, group, bucket)[0]), exchange.sent_bytes
+
+    nodes = ["a", "b", "c", "a"]
+    found = run_ranks(4, play, nodes)
+    # In order of the nodes, two leaves each: rank 0 has one block, as have ranks 3, 1 and 2.
+    assert {total for total, _ in found} == {10.0}
+    assert sum(num for (_, num), node in zip(found, nodes, strict=True) if node == "a") == 2 * NUMEL * 4 * 2 / 3
+
+
+@pytest.mark.parametrize("cause", ["no room", "a stranger"])
+def test_ranks_of_a_node_that_share_no_memory_count_as_nodes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    def make(num_bytes: int, address: str | None = None) -> Segment:
+        if address is None and cause == "no room":
+            raise OSError("no room")
+        return Segment(num_bytes, None if address is None else address[:-1])
+
+    bucket = bucket_of()
+
+    def play(group: Group) -> tuple[float, tuple[int, ...], str]:
+        exchange = connect(group, bucket)
+        return float(sum_up(exchange, group, bucket)[0]), exchange.division.nodes, group.refusal
+
+    nodes = ["a", "b", "a"]
+    for total, known, _ in run_ranks(3, play, nodes):
+        assert (total, known) == (10.0, (0, 1, 0)), "ranks 0 and 2 have neighbouring micro-batches"
+    monkeypatch.setattr(node_exchange, "Segment", make)
+    found = run_ranks(3, play, nodes)
+    assert all(len(set(nodes)) == 3 for _, nodes, _ in found)
+    assert {total for total, *_ in found} == {9.0}
+    assert [bool(refusal) for *_, refusal in found] == [True, False, True]
+    assert all(cause in refusal or "not a segment" in refusal for *_, refusal in found if refusal)
+
+
+def told(micro_batch_s: float, travel_s: float) -> list[int]:
+    return [round(micro_batch_s * 1e9), round(travel_s * 1e9)]
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        ([told(1.0, 0.01)] * 3, 3),
+        ([told(0.01, 1.0)] * 3, 4),
+        # The one that waits for the others takes their time for the travel of bytes.
+        ([told(1.0, 0.01), told(1.0, 5.0), told(0.9, 5.0)], 3),
+        ([told(0.0, 0.0)] * 3, 3),
+    ],
+)
+def test_the_division_follows_what_the_ranks_measure(words: list[list[int]], want: int) -> None:
+    bucket = bucket_of()
+
+    def play(group: Group) -> list[int]:
+        exchange = connect(group, bucket)
+        longest = []
+        for _ in range(4):
+            sum_up(exchange, group, bucket)
+            longest.append(max(span.num_items for span in exchange.division.assign(NUM_MICRO_BATCHES).spans))
+            exchange.hear(words)
+        return longest
+
+    for longest in run_ranks(3, play, ["a", "b", "c"]):
+        assert longest == [3, 3, 3, want], "it is decided after the third step"
+
+
+def test_a_rank_tells_the_typical_times_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = bucket_of()
+    clock = iter(float(tick) for tick in range(10**6))
+
+    def play(group: Group) -> list[list[int]]:
+        exchange = connect(group, bucket)
+        words = []
+        for seconds in (3.0, 2.0, 0.0, 9.0):
+            sum_up(exchange, group, bucket)
+            words.append(exchange.word(seconds))
+            exchange.hear([[0, 0]] * group.size)
+        return words
+
+    monkeypatch.setattr(node_exchange, "perf_counter", lambda: next(clock))
+    for words in run_ranks(2, play, ["a", "b"]):
+        assert [word[0] for word in words] == [3 * 10**9, 2 * 10**9, 2 * 10**9, 9 * 10**9], "decisions begin again"
+        assert words[0][1] == 0, "nothing has travelled before the first word"
+        assert words[1][1] > 0
+
+
+def test_a_smaller_last_step_is_divided_evenly() -> None:
+    bucket = bucket_of()
+
+    def play(group: Group) -> list[float]:
+        exchange = connect(group, bucket)
+        for _ in range(3):
+            sum_up(exchange, group, bucket)
+            exchange.hear([told(0.01, 1.0)] * 3)
+        division = exchange.division
+        return [max(span.num_items for span in division.assign(num).spans) for num in (8, 7)]
+
+    assert run_ranks(3, play, ["a", "b", "c"]) == [[4, 3]] * 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "want"), [([9, 1, 2], [9, 3]), ([1, 2, 9], [3, 9]), ([3], [3]), ([5, 5, 5], [10, 5])]
+)
+def test_the_last_bucket_between_nodes_is_small(sizes: list[int], want: list[int]) -> None:
+    # Parameters come last first.
+    parameters = [nn.Parameter(torch.zeros(size)) for size in reversed(sizes)]
+    found = make_buckets(parameters, last_bytes=12)
+    assert [bucket.numel for bucket in found] == want
+
+
+def test_buckets_travel_between_nodes_in_another_layout_than_on_one_node() -> None:
+    parameters = [nn.Parameter(torch.zeros(size)) for size in (2, 10)]
+    layouts: list[Sequence[Bucket]] = [make_buckets(parameters), make_buckets(parameters, last_bytes=8)]
+
+    def count(nodes: list[str]) -> list[int]:
+        def connect_all(group: Group) -> int:
+            found = make_exchange(group, layouts[0], NUM_MICRO_BATCHES, between_nodes=layouts[1])
+            assert found is not None
+            return len(found.buckets)
+
+        return run_ranks(2, connect_all, nodes)
+
+    assert count(["a", "a"]) == [1, 1]
+    assert count(["a", "b"]) == [2, 2]
+    assert count(["a", ""]) == [1, 1], "the other one runs an earlier release"
+
+
+def test_volume_is_what_passes() -> None:
+    bucket = bucket_of()
+
+    def play(group: Group) -> tuple[int, float]:
+        exchange = connect(group, bucket)
+        sum_up(exchange, group, bucket)
+        return exchange.sent_bytes, volume(exchange.division.assign(NUM_MICRO_BATCHES).spans, (0, 1, 2))
+
+    found = run_ranks(3, play, ["a", "b", "c"])
+    assert max(num for num, _ in found) == found[0][1] * NUMEL * 4
+
+
+@given(st.integers(1, 40), st.lists(st.integers(0, 4), min_size=1, max_size=12).map(tuple))
+def test_there_is_room_for_the_blocks_of_every_step(num_leaves: int, nodes: tuple[int, ...]) -> None:
+    division = Division(nodes, num_leaves)
+    for rank in range(len(nodes)):
+        spans = [even_spans(num, nodes)[rank] for num in range(1, num_leaves + 1)]
+        spans += [
+            decide_spans(num_leaves, nodes, costs)[rank]
+            for costs in (Costs(1e-6, 1.0), Costs(1.0, 1e-6), Costs(0.01, 0.05))
+        ]
+        pending = [len(blocks(Span(span.start, stop))) for span in spans for stop in range(span.start, span.stop + 1)]
+        assert max(pending) <= division.max_pending(rank)
+
+
+def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 2 has no micro-batches and is late. The others sum the next step's first bucket, which announces nothing."""
+    bucket = bucket_of(1)
+    has_written, may_continue = threading.Event(), threading.Event()
+    swap = Group.swap
+    num_swaps: dict[int, int] = {}
+
+    def count(group: Group, *parts: Sequence[Sequence[torch.Tensor]]) -> None:
+        num_swaps[group.rank] = num_swaps.get(group.rank, 0) + 1
+        # The second swap of the second step sends the result that it has written.
+        if group.rank == 0 and num_swaps[0] == 4:
+            has_written.set()
+        swap(group, *parts)
+
+    monkeypatch.setattr(Group, "swap", count)
+
+    def play(group: Group) -> list[float]:
+        found = make_exchange(group, [bucket], 2)
+        assert isinstance(found, NodeExchange)
+
+        def add_up(factor: float) -> None:
+            assignment = found.division.assign(2)
+            found.begin_step()
+            local = found.memory(bucket)[: len(assignment.owned[group.rank])]
+            for block in local:
+                block.fill_(factor)
+            found.reduce(bucket, local, assignment, announced=False)
+
+        add_up(1.0)
+        (first,) = found.result(bucket)
+        if group.rank == 2:
+            assert found.division.assign(2).owned[2] == ()
+            assert has_written.wait(LIMIT_S)
+            seen = [float(first[0])]
+            may_continue.set()
+            add_up(100.0)
+        else:
+            following = threading.Thread(target=add_up, args=(100.0,))
+            following.start()
+            assert may_continue.wait(LIMIT_S)
+            seen = [float(first[0])]
+            following.join(LIMIT_S)
+        return [*seen, float(found.result(bucket)[0][0])]
+
+    assert run_ranks(3, play, ["a", "a", "b"]) == [[2.0, 200.0]] * 3
