@@ -138,7 +138,7 @@ class ForkedProcess:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def _wait(self, limit_s: float | None) -> int | None:
-        if self.returncode is None and select.select([self._end], [], [], limit_s)[0]:
+        if self.returncode is None and self._has_ended(limit_s):
             code = os.read(self._end, 16)
             assert code, "the fork server has ended before its process"
             self.returncode = int(code)
@@ -146,6 +146,12 @@ class ForkedProcess:
             if self._handle >= 0:
                 os.close(self._handle)
         return self.returncode
+
+    def _has_ended(self, limit_s: float | None) -> bool:
+        # Not select.select: it refuses descriptors above 1023, and a process of pytest may hold as many.
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        return bool(poll.poll(None if limit_s is None else limit_s * 1000))
 
 
 def start(

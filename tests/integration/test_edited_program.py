@@ -48,7 +48,8 @@ tell(run, model, optimizer)
 def program(tmp_path: Path) -> Path:
     folder = tmp_path / "program"
     folder.mkdir()
-    shutil.copy(PROGRAMS / "common.py", folder)
+    for name in ("common.py", "slot_locks.py"):
+        shutil.copy(PROGRAMS / name, folder)
     (folder / "part.py").write_text("RATE = 0.01\n")
     (folder / "plugin.py").write_text("FACTOR = 1.0\n")
     (folder / "train.py").write_text(PROGRAM)

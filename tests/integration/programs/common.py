@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from slot_locks import hold_slot
 from torch.utils.data import Dataset
 
 import legato
@@ -107,6 +108,7 @@ def _wait_to_begin() -> None:
 
 _all_gather = Group.all_gather
 _last_paced = [-1]
+hold_slot()
 _wait_to_begin()
 
 

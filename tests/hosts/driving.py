@@ -1,0 +1,111 @@
+"""A job's driver on a host, as a process: ``python -m tests.hosts.driving PLAN``. The plan is a JSON file (`Plan`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.agent_messages import OpenJob
+from legato.core.errors import LegatoError, UsageError
+from legato.core.spec import JobSpec
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory
+from legato.driver.record import Event
+from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.base import Launch
+from legato.system.door import Door
+
+SLOT_VARIABLE: Final = "LEGATO_TEST_SLOT"
+EXIT_STOPPED: Final = 3
+"""Of a driver that stopped leading, or could not lead."""
+
+
+class Plan(msgspec.Struct):
+    """What a driver needs.
+
+    Args:
+        spec: of the job.
+        home: of Legato; on a disk that all hosts share.
+        port: to listen on, on all addresses of the host.
+        nodes: name of each host → number of its slots.
+        lease_s: of the agents.
+        silence_limit_s: until a host counts as lost.
+        folder: where the driver writes ``status.json``, and reads the number of workers from ``wanted``.
+    """
+
+    spec: JobSpec
+    home: str
+    port: int
+    nodes: dict[str, int]
+    lease_s: float
+    silence_limit_s: float
+    folder: str
+
+
+class _Engine(AgentsEngine):
+    async def start(self, launch: Launch) -> None:
+        """Tell the worker its slot, which the program locks."""
+        variables = {**launch.environment, SLOT_VARIABLE: launch.slot}
+        await super().start(msgspec.structs.replace(launch, environment=variables))
+
+
+class _Observer:
+    def __init__(self, folder: Path, engine: AgentsEngine) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._wanted = ""
+        self.driver: Driver | None = None
+
+    def on_event(self, event: Event) -> None:
+        pass
+
+    def on_status(self, status: dict[str, Any]) -> None:
+        """Write the status, and scale if that is asked for."""
+        store = self._engine._store  # the driver itself does not show it
+        scratch = self._folder / "status.new"
+        scratch.write_bytes(msgspec.json.encode({**status, "store": store.spec.name if store else None}))
+        scratch.replace(self._folder / "status.json")
+        wanted = (self._folder / "wanted").read_text()
+        if wanted != self._wanted and self.driver is not None and status.get("outcome") is None:
+            self._wanted = wanted
+            try:
+                self.driver.scale(int(wanted), "the schedule")
+            except UsageError as error:
+                logging.getLogger(__name__).warning("%s", error)
+
+
+async def _drive(plan: Plan) -> int:
+    directory = JobDirectory.of(plan.spec.name, Path(plan.home))
+    door = Door(host="0.0.0.0", port=plan.port, paths=("/worker", "/client", PATH))
+    engine = _Engine(
+        directory.path,
+        door,
+        [NodeSpec(name, slots) for name, slots in plan.nodes.items()],
+        OpenJob(environment=plan.spec.variables, directory=plan.spec.directory),
+        log_path=directory.log_path,
+        lease_s=plan.lease_s,
+        silence_limit_s=plan.silence_limit_s,
+    )
+    journal = directory.read_journal("")
+    spec = plan.spec if journal is None or journal.snapshot is None else None
+    observer = _Observer(Path(plan.folder), engine)
+    driver = Driver(spec, engine, directory, observer=observer, available=lambda: engine.slots, door=door)
+    observer.driver = driver
+    try:
+        outcome = await driver.run()
+    except LegatoError as error:
+        print(f"the driver ends: {error}", flush=True)
+        await engine.detach()
+        return EXIT_STOPPED
+    print(outcome, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    sys.exit(asyncio.run(_drive(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan))))
