@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests import fork_server
+from tests.hosts.bed import Hosts, why_not
+from tests.hosts.ssh import Ssh, find_server
 
 # To collect the tests imports all that they use. It stays, and is searched for garbage neither meanwhile nor later.
 gc.disable()
@@ -20,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", choices=("cuda", "cpu"), default="cuda", help="of the tests marked gpu")
     parser.addoption("--soak-seed", type=int, default=None, help="seed of the soak's disturbances; None for a new one")
     parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")
+    parser.addoption("--soak-schedule", default=None, help="what happens to a job on several hosts, instead of a seed")
     parser.addoption("--soak-seconds", type=float, default=None, help="for how long a platform is disturbed")
 
 
@@ -50,3 +55,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for name, value in getattr(report, "user_properties", ()) if getattr(report, "when", "") == "call" else ():
                 if name == "soak":
                     terminalreporter.write_line(f"soak: {value}")
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    """Three hosts of one test (`tests/hosts/bed.py`)."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Hosts(3) as made:
+        yield made
+
+
+@pytest.fixture
+def ssh(hosts: Hosts, tmp_path: Path) -> Iterator[Ssh]:
+    """OpenSSH's servers on the hosts of the test (`tests/hosts/ssh.py`)."""
+    if find_server() is None:
+        pytest.skip("OpenSSH's server is not installed (Debian: apt-get install openssh-server)")
+    (tmp_path / "ssh").mkdir()
+    made = Ssh(hosts, tmp_path / "ssh")
+    yield made
+    made.stop_all()

@@ -15,9 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from legato.control.drivers import local
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState
 from legato.control.drivers.local import LocalDrivers
+from legato.control.drivers.process import LocalOrder, write_order
 from legato.core.errors import LegatoError, UsageError
+from legato.core.slots import index_of
 from legato.core.spec import JobSpec
 
 PROGRAM = Path(__file__).with_name("drivers_program.py")
@@ -148,6 +151,45 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
     digest, colour, secret = (tmp_path / "result").read_text().split()
     assert digest == undisturbed(tmp_path)
     assert (colour, secret) == ("green", "None")
+
+
+@on_a_loop
+async def test_a_job_that_an_earlier_release_began_trains_on_through_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That release writes numbers of slots into orders and journals, and sends numbers to drivers."""
+
+    def write_numbers(directory: Path, order: LocalOrder) -> None:
+        numbers = tuple(index_of(str(slot)) for slot in order.slots)
+        write_order(directory, msgspec.structs.replace(order, slots=numbers))
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(local, "write_order", write_numbers)
+        drivers = make_drivers(tmp_path)
+        await drivers.start(make_order(tmp_path, "here/3"))
+    try:
+        report = await wait_for(drivers, trains(1))
+        assert report.in_use == report.assigned == {"here/3"}
+        assert await drivers.assign(JOB, 1, slots({"here/0", "here/2"}, "elsewhere"))
+        report = await wait_for(drivers, lambda found: trains(2)(found) and found.in_use == {"here/0", "here/2"})
+        status: Any = report.status
+        assert sorted(worker["slot"] for worker in status["workers"]) == [0, 2], "as that release reads it"
+        journal = msgspec.json.decode((tmp_path / "jobs" / JOB / "journal.json").read_bytes())
+        assert journal["book"]["wanted"] == [0, 2] and sorted(journal["book"]["slots"].values()) == [0, 2]
+
+        # The driver dies; a driver of this release adopts the workers by that journal.
+        pids = {worker["pid"] for worker in status["workers"]}
+        os.kill(msgspec.json.decode((tmp_path / "jobs" / JOB / "driver.json").read_bytes())["pid"], signal.SIGKILL)
+        await wait_for(drivers, is_in(DriverState.GONE))
+        await drivers.start(make_order(tmp_path, "here/3"))
+        report = await wait_for(drivers, trains(2, after=step_of(report)))
+        status = report.status
+        assert {worker["pid"] for worker in status["workers"]} == pids, "the workers were adopted"
+        assert report.assigned == report.in_use == {"here/0", "here/2"}
+    finally:
+        await drivers.stop(JOB, 1, now=True, reason="the test is over")
+        await wait_for(drivers, is_in(DriverState.ENDED))
+        await drivers.close()
 
 
 @on_a_loop

@@ -22,11 +22,16 @@ from typing import Any, Protocol
 import pytest
 from tests.tiers import first_now
 
+from legato.agent.orders import AgentOrder
+from legato.agent.process import start_agent
+from legato.core.agent_messages import OpenJob
 from legato.core.errors import LegatoError, UsageError
 from legato.engines import local
-from legato.engines.base import Engine, EngineEvent, Exited, Launch, Started, StoreMoved
+from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.base import Engine, EngineEvent, Exited, Launch, NodeBack, Started, StoreMoved
 from legato.engines.fake import FakeEngine, FakeMachine
 from legato.engines.local import LocalEngine
+from legato.system.door import Door
 
 ENTRY = "tests.contract.tiny_worker:main"
 DEADLINE_S = 30.0
@@ -36,6 +41,47 @@ class Detachable(Engine, Protocol):
     async def detach(self) -> None: ...
 
 
+class EngineWithAgent(AgentsEngine):
+    """An engine of agents with one real agent, on this machine. Its directory on "the other machine" is ``agent``."""
+
+    def __init__(self, directory: Path, term: int) -> None:
+        self.agent = directory / "agent"
+        self.home = directory
+        self.door = Door(paths=(PATH,))
+        job = OpenJob(environment={}, directory=str(directory), entry=ENTRY, preload=())
+        super().__init__(
+            directory,
+            self.door,
+            [NodeSpec("n", 2)],
+            job,
+            log_path=lambda worker: directory / "logs" / f"worker-{worker}.log",
+            starter=self,
+        )
+        self.given_term = term
+
+    async def open(self, term: int = 0) -> None:
+        await self.door.open()
+        await super().open(term or self.given_term)
+
+    async def keep(self, node: str, secret: str, _refuse: Callable[[str], None]) -> None:
+        urls = (self.door.url(PATH),)
+        start_agent(self.agent, AgentOrder(job="job", node=node, urls=urls, token=secret, address="127.0.0.1"))
+
+    async def events(self) -> AsyncIterator[EngineEvent]:
+        # Only an engine over several machines reports that a machine can be used.
+        async for event in super().events():
+            if not isinstance(event, NodeBack):
+                yield event
+
+    async def close(self) -> None:
+        await super().close()
+        await self.door.close()
+
+    async def detach(self) -> None:
+        await super().detach()
+        await self.door.close()
+
+
 class Kind:
     """Makes engines that all belong to one job."""
 
@@ -43,16 +89,20 @@ class Kind:
         self.name = name
         self.directory = directory
         self.machine: FakeMachine | None = None
+        self.num_engines = 0
 
     def make(self, **options: Any) -> Detachable:
         if self.name == "fake":
             self.machine = self.machine or FakeMachine(_behave)
             return FakeEngine(self.machine)
         options.setdefault("preload", ())
+        if self.name == "agents":
+            self.num_engines += 1
+            return EngineWithAgent(self.directory, self.num_engines)
         start = "fresh" if self.name == "fresh" else "fork"
         return LocalEngine(self.directory, start=start, entry=ENTRY, **options)
 
-    def launch(self, worker: int, *program: str, slot: int = 0) -> Launch:
+    def launch(self, worker: int, *program: str, slot: str = "n/0") -> Launch:
         return Launch(
             worker=worker,
             slot=slot,
@@ -61,6 +111,11 @@ class Kind:
             directory=str(self.directory),
             log_path=str(self.directory / "logs" / f"worker-{worker}.log"),
         )
+
+    @property
+    def record(self) -> Path:
+        """The record of the warm parent."""
+        return self.directory / ("agent/engine.json" if self.name == "agents" else "engine.json")
 
     def log(self, worker: int) -> str:
         return (self.directory / "logs" / f"worker-{worker}.log").read_text()
@@ -98,7 +153,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{here / 'src'}{os.pathsep}{here}")
 
 
-@pytest.fixture(params=["fake", *first_now(["fork", "fresh"])])
+@pytest.fixture(params=["fake", *first_now(["fork", "fresh"]), "agents"])
 def kind(request: pytest.FixtureRequest, tmp_path: Path, root: None) -> Kind:
     return Kind(request.param, tmp_path)
 
@@ -567,7 +622,8 @@ def test_warm_parent_killed(real: Kind) -> None:
             await engine.start(real.launch(worker, "wait"))
         await take(events, 2)
         pids = await engine.running()
-        os.kill(json.loads((real.directory / "engine.json").read_text())["pid"], signal.SIGKILL)
+        before = record_of(real)
+        os.kill(before["pid"], signal.SIGKILL)
         # No reader asks for it: it must not get lost.
         await engine.start(real.launch(3, "exit", "4"))
         seen = await take(events, 3)
@@ -576,6 +632,7 @@ def test_warm_parent_killed(real: Kind) -> None:
         assert await engine.rendezvous() == moved.rendezvous
         assert [event for event in seen if event != moved][1] == Exited(worker=3, exit_code=4)
         assert await engine.running() == pids
+        assert record_of(real)["node_nonce"] == before["node_nonce"]
         assert all(is_alive(pid) for pid in pids.values())
         os.kill(pids[1], signal.SIGUSR1)
         assert await anext(events) == Exited(worker=1, exit_code=-9)
@@ -596,7 +653,8 @@ def test_driver_and_warm_parent_killed(real: Kind) -> None:
         await take(first.events(), 2)
         pids = await first.running()
         await first.detach()
-        parent = json.loads((real.directory / "engine.json").read_text())["pid"]
+        record = record_of(real)
+        parent = record["pid"]
         os.kill(parent, signal.SIGKILL)
         os.kill(pids[1], signal.SIGKILL)
         await wait_for(lambda: not is_alive(parent) and not is_alive(pids[1]))
@@ -606,6 +664,7 @@ def test_driver_and_warm_parent_killed(real: Kind) -> None:
         events = second.events()
         seen = await take(events, 2)
         assert seen[-1] == Exited(worker=1, exit_code=-9) or seen[0] == Exited(worker=1, exit_code=-9)
+        assert record_of(real)["node_nonce"] == record["node_nonce"], "its workers are on one node with those to come"
         await second.close()
         assert not is_alive(pids[2])
 
@@ -620,7 +679,7 @@ def test_store_killed(kind: Kind) -> None:
         if kind.machine is not None:
             kind.machine.move_store()
         else:
-            parent = json.loads((kind.directory / "engine.json").read_text())["pid"]
+            parent = json.loads(kind.record.read_text())["pid"]
             (store,) = children_of(parent)
             os.kill(store, signal.SIGKILL)
         moved = await anext(engine.events())
@@ -679,6 +738,17 @@ def test_imports_that_fail_are_reported(tmp_path: Path, monkeypatch: pytest.Monk
 # ---------------------------------------------------------------- what workers are given
 
 
+def test_workers_know_their_node_by_a_nonce_that_another_engine_does_not_have(real: Kind) -> None:
+    seen = [given(real, ask(real, "LEGATO_NODE"))["seen"]["LEGATO_NODE"] for _ in range(2)]
+    assert all(len(nonce) == 32 for nonce in seen)
+    assert seen[0] != seen[1], "no worker of the first is left: the second may be on another machine"
+
+
+def record_of(kind: Kind) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((kind.directory / "engine.json").read_text())
+    return found
+
+
 def given(kind: Kind, launch: Launch, **options: Any) -> dict[str, Any]:
     """Run a worker that writes down what it was given."""
 
@@ -731,10 +801,17 @@ def test_all_workers_hash_alike(tmp_path: Path, root: None, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("slot", "visible", "order"), [(0, "GPU-6e", None), (1, "3", "PCI_BUS_ID"), (2, "", None), (3, "MIG-a7", None)]
+    ("slot", "visible", "order"),
+    [
+        ("n/0", "GPU-6e", None),
+        ("n/1", "3", "PCI_BUS_ID"),
+        ("n/2", "", None),
+        ("n/3", "MIG-a7", None),
+        ("n/0+3", "GPU-6e,MIG-a7", None),
+    ],
 )
-def test_a_worker_sees_its_slot_s_gpu_only(
-    real: Kind, monkeypatch: pytest.MonkeyPatch, slot: int, visible: str, order: str | None
+def test_a_worker_sees_its_slot_s_gpus_only(
+    real: Kind, monkeypatch: pytest.MonkeyPatch, slot: str, visible: str, order: str | None
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -748,12 +825,33 @@ def test_a_worker_sees_its_slot_s_gpu_only(
 def test_torch_s_name_of_a_device_is_that_of_the_only_one(tmp_path: Path) -> None:
     async def test() -> None:
         engine = LocalEngine(tmp_path, ["cuda:1", "GPU-6e", "cpu"])
-        assert [await engine.device_of(slot) for slot in (0, 1, 2)] == ["cuda:0", "cuda:0", "cpu"]
+        assert [await engine.device_of(slot) for slot in ("n/0", "n/1", "n/2")] == ["cuda:0", "cuda:0", "cpu"]
         with pytest.raises(UsageError, match="3 slots"):
-            await engine.device_of(3)
+            await engine.device_of("n/3")
         with pytest.raises(UsageError, match="3 slots"):
-            await engine.start(Kind("fork", tmp_path).launch(1, slot=3))
-        assert await LocalEngine(tmp_path, []).device_of(17) == "cpu"
+            await engine.start(Kind("fork", tmp_path).launch(1, slot="n/3"))
+        assert await LocalEngine(tmp_path, []).device_of("n/17") == "cpu"
+
+    run(test)
+
+
+def test_a_slot_of_another_node_is_refused_where_the_node_is_known(tmp_path: Path) -> None:
+    """Without a name, slots of any node are slots of this machine: a laptop may be renamed under a job."""
+
+    async def test() -> None:
+        engine = LocalEngine(tmp_path, ["cuda:1"], node="gpu-1")
+        assert await engine.device_of("gpu-1/0") == "cuda:0"
+        told = (
+            r"Cannot use slot gpu-2/0: it is on node 'gpu-2', and this machine is node 'gpu-1'\. "
+            r"Assign slots of 'gpu-1', or start the job's driver on 'gpu-2'\."
+        )
+        with pytest.raises(UsageError, match=told):
+            await engine.device_of("gpu-2/0")
+        with pytest.raises(UsageError, match=told):
+            await engine.start(Kind("fork", tmp_path).launch(1, slot="gpu-2/0"))
+        with pytest.raises(UsageError, match="Cannot use 'gpu-1' as a slot: a slot is written NODE/NUMBER"):
+            await engine.device_of("gpu-1")
+        assert await LocalEngine(tmp_path, ["cuda:1"]).device_of("gpu-2/0") == "cuda:0"
 
     run(test)
 
@@ -772,11 +870,11 @@ def test_adopted_workers_keep_their_devices(tmp_path: Path, root: None, monkeypa
         monkeypatch.setattr(local, "find_devices", lambda: ())
         second = kind.make()
         await second.open()
-        assert await second.device_of(1) == "cuda:0"
+        assert await second.device_of("n/1") == "cuda:0"
         await second.close()
         third = kind.make()
         await third.open()
-        assert await third.device_of(1) == "cpu"
+        assert await third.device_of("n/1") == "cpu"
         await third.close()
 
     run(test)
@@ -795,8 +893,13 @@ def test_a_warm_parent_of_another_job_is_not_taken_over(real: Kind) -> None:
         second = real.make(environment={"COLOUR": "green"})
         await second.open()
         assert await second.rendezvous() != where
-        # An exit that was not reported is not lost with it.
-        assert await anext(second.events()) == Exited(worker=1, exit_code=5)
+        # An exit that was not acknowledged is not lost with it. The start's acknowledgement may not have arrived.
+        events = second.events()
+        event = await anext(events)
+        if isinstance(event, Started):
+            assert event.worker == 1
+            event = await anext(events)
+        assert event == Exited(worker=1, exit_code=5)
         await second.close()
 
     run(test)

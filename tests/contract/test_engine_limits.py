@@ -48,7 +48,7 @@ def run(engine: LocalEngine, directory: Path, programs: dict[int, tuple[str, ...
             for worker, program in programs.items():
                 launch = Launch(
                     worker=worker,
-                    slot=worker,
+                    slot=f"n/{worker}",
                     program=program,
                     environment={},
                     directory=str(directory),

@@ -26,10 +26,11 @@ import pytest
 from tests import fork_server
 
 from legato.core.spec import JobSpec
-from legato.driver.driver import Driver
+from legato.driver.driver import Driver, Observer
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
 from legato.engines import parent
+from legato.engines.agents import AgentsEngine
 from legato.engines.local import LocalEngine
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -390,6 +391,26 @@ class Stage:
         outcome = asyncio.run(_Play(self, spec, plan, limit_s, start_method).run())
         return self.collect(outcome)
 
+    def make_driver(
+        self, spec: JobSpec | None, asked: JobSpec, start: Literal["fork", "fresh"], observer: Observer
+    ) -> tuple[LocalEngine | AgentsEngine, Driver]:
+        """Return a driver of the job and its engine.
+
+        Args:
+            spec: of a new job. None: the driver adopts the job.
+            asked: the job as it began.
+            start: how worker processes come to be.
+            observer: of the driver.
+        """
+        engine = LocalEngine(
+            self.directory.path,
+            start=start,
+            environment=asked.variables,
+            python=asked.python,
+            cpu_capability=asked.cpu_capability,
+        )
+        return engine, Driver(spec, engine, self.directory, observer=observer)
+
     def collect(self, outcome: Outcome) -> Result:
         """Read what the job left behind."""
         directory = self.directory
@@ -454,14 +475,7 @@ class _Play:
     async def run(self) -> Outcome:
         spec: JobSpec | None = self._spec
         while True:
-            engine = LocalEngine(
-                self._stage.directory.path,
-                start=self._start,
-                environment=self._spec.variables,
-                python=self._spec.python,
-                cpu_capability=self._spec.cpu_capability,
-            )
-            driver = Driver(spec, engine, self._stage.directory, observer=self)
+            engine, driver = self._stage.make_driver(spec, self._spec, self._start, self)
             if spec is not None:
                 self.world = World(self._stage.reins, driver, self._abandon)
             self.world.driver = driver

@@ -150,8 +150,8 @@ def test_every_setting_of_a_job_is_documented(field: str) -> None:
 
 def status_keys() -> set[str]:
     spec = JobSpec(name="a", program=("a.py",), directory="/", max_workers=1, num_workers=1)
-    job = JobFacts(spec=spec, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={0})
-    job.workers[0] = Worker(number=0, slot=0, last_heard=0.0)
+    job = JobFacts(spec=spec, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={"n/0"})
+    job.workers[0] = Worker(number=0, slot="n/0", last_heard=0.0)
     meter = Meter()
     meter.note_metrics(Metrics(index=0, step=1, epoch=0, values={}))
     event = Event(seq=1, time=0.0, kind="note", level="info", reason="", worker=0, view=1, step=1, detail="d")

@@ -17,6 +17,7 @@ from legato.cli.options import (
     CollectiveLimit,
     CpuCapability,
     CpusOption,
+    GpusPerWorker,
     GuestOption,
     HeartbeatLimit,
     InitialWorkers,
@@ -284,6 +285,7 @@ def run(
         ),
     ] = None,
     threads: Threads = 1,
+    gpus_per_worker: GpusPerWorker = None,
     cpu_capability: CpuCapability = None,
     python: PythonOption = None,
     port: Port = 0,
@@ -302,7 +304,7 @@ def run(
     from legato.core.limits import read_size
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
-    from legato.engines.gpus import find_devices
+    from legato.engines.gpus import check_several, find_devices
     from legato.engines.interpreter import find_python
 
     script = Path(program)
@@ -314,7 +316,8 @@ def run(
     if handed[:1] == ["--"]:
         del handed[0]
     devices = find_devices()
-    asked = workers if workers is not None else str(len(devices) or 1)
+    each = gpus_per_worker or 1
+    asked = workers if workers is not None else str(len(devices) // each or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:
         num_workers = initial_workers
@@ -330,6 +333,7 @@ def run(
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,
+        gpus_per_worker=each,
         num_threads=threads,
         cpu_capability=cpu_capability,
         python=None if python is None else str(find_python(str(Path(python).expanduser()))),
@@ -344,10 +348,16 @@ def run(
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
         guest=parse_guest(guest) if guest is not None else None,
     ).validate()
-    if devices and max_workers > len(devices):
+    check_several((devices or ("cpu",) * each)[:each], f"Cannot run job '{job}'")
+    if devices and len(devices) < each:
         raise UsageError(
-            f"Cannot run job '{job}' on {max_workers} workers: this machine offers {len(devices)} GPUs. Ask for "
-            f"{len(devices)} or fewer, let workers share a GPU by naming it more than once "
+            f"Cannot run job '{job}' with {each} GPUs per worker: this machine offers {len(devices)}. Ask for fewer."
+        )
+    if devices and max_workers * each > len(devices):
+        told = "" if each == 1 else f" with {each} GPUs each"
+        raise UsageError(
+            f"Cannot run job '{job}' on {max_workers} workers{told}: this machine offers {len(devices)} GPUs. Ask for "
+            f"{len(devices) // each} or fewer, let workers share a GPU by naming it more than once "
             "(LEGATO_DEVICE=cuda:0,cuda:0), or set LEGATO_DEVICE=cpu to train on the CPU."
         )
     directory = JobDirectory.of(job)

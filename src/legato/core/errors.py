@@ -23,6 +23,7 @@ LegatoError
 ├── StoreError                   the database cannot be reached or is of another version
 ├── TrainingFailed               a job ended without a trained model
 ├── FencedOut                    a write of a control loop whose lease another one has taken over
+├── Superseded                   another driver leads the job; its workers train on
 ├── SlotTaken                    a slot has another owner, or is not usable
 ├── ServerError                  the server had an internal error, or its answer is not understood
 │   └── Unavailable              it cannot be reached, or cannot answer now
@@ -135,6 +136,10 @@ class TrainingFailed(LegatoError):
 
 class FencedOut(LegatoError):
     """A control loop wrote with the number of a lease that another one has taken over; nothing was stored."""
+
+
+class Superseded(LegatoError):
+    """Another driver leads the job, or will: this one has stopped, and the workers train on."""
 
 
 class SlotTaken(LegatoError):

@@ -17,6 +17,9 @@ UNKNOWN_EXIT_CODE: Final = -9
 MARK_VARIABLE: Final = "LEGATO_ENGINE"
 """Every process of a job has it from its start: the path of the job's record."""
 
+NODE_VARIABLE: Final = "LEGATO_NODE"
+"""Of a worker: the nonce of its engine, by which workers know which of them are on one node."""
+
 
 def mark_of(record_path: str) -> str:
     """Return `MARK_VARIABLE` with its value, as ``NAME=VALUE``.
@@ -58,8 +61,11 @@ class Record(msgspec.Struct):
         devices: of each slot; empty if all workers are on the CPU, with any number of slots.
         variables: digest of the environment in which the warm parent was started.
         python: the interpreter of the warm parent and its workers; "": that of the engine.
+        address: of this machine, at which the store listens.
         boot: identifies the machine's last start; start times of another boot are invalid.
         workers: entries by number of the worker.
+        node_nonce: random, the same for all workers that run at the same time; "": their warm parent is of an earlier
+            release.
     """
 
     socket: str
@@ -74,7 +80,9 @@ class Record(msgspec.Struct):
     variables: str = ""
     boot: str = ""
     python: str = ""
+    address: str = "127.0.0.1"
     workers: dict[int, Entry] = {}
+    node_nonce: str = ""
 
 
 class Envelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):

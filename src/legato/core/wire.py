@@ -14,6 +14,13 @@ import msgspec
 from legato.core.errors import ProgramError
 from legato.core.view import View
 
+PROTOCOL: Final = 1
+"""The number of the protocol between driver and workers. Raise it when a release changes what a message means.
+
+A release works together with the releases of the same and of the neighbouring numbers. 0: releases whose messages name
+no number.
+"""
+
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of every message between a driver and a worker."""
@@ -34,6 +41,9 @@ class Hello(Message, frozen=True):
         current: the view it is in, or None before its first.
         phase: state of the worker (a ``WorkerPhase`` value: joining, warm, member, finished).
         num_rounds: number of rounds whose result it has.
+        node: the nonce of its node, as in `Member`.
+        term: the highest term of a driver that it has seen; 0: none, or the worker runs an earlier release.
+        protocol: `PROTOCOL` of its release.
     """
 
     worker: int
@@ -42,6 +52,9 @@ class Hello(Message, frozen=True):
     current: View | None
     phase: str
     num_rounds: int
+    node: str = ""
+    term: int = 0
+    protocol: int = 0
 
 
 class Warm(Message, frozen=True):
@@ -112,6 +125,7 @@ class Progress(Message, frozen=True):
         phase: ``train`` or ``evaluate``.
         differed_step: the step after which the workers were first found to hold different states; None: never.
         losses: of steps that this worker has committed, in order. The driver may have some of them already.
+        sent_bytes: that this worker sent to workers of other nodes for the gradients of all these steps.
     """
 
     first_step: int
@@ -125,6 +139,7 @@ class Progress(Message, frozen=True):
     resumed: bool = False
     differed_step: int | None = None
     losses: tuple[StepLoss, ...] = ()
+    sent_bytes: int = 0
 
 
 class Metrics(Message, frozen=True):
@@ -246,6 +261,8 @@ class Welcome(Message, frozen=True):
         checkpoint_every: ``100steps``, ``2epochs``, ``60s`` or None for the final one only.
         keep: how many checkpoints to keep.
         resume: start from the newest checkpoint in ``checkpoint_dir`` if there is one.
+        term: of the driver. A worker that has seen a higher one ignores this driver; 0: a driver of an earlier release.
+        protocol: `PROTOCOL` of the driver's release.
     """
 
     heartbeat_interval_s: float
@@ -255,6 +272,8 @@ class Welcome(Message, frozen=True):
     keep: int
     resume: bool
     collective_limit_s: float = 1800.0
+    term: int = 0
+    protocol: int = 0
 
 
 class Prepare(Message, frozen=True):
@@ -284,9 +303,14 @@ class Stop(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """This worker may not take part; it exits without touching anything."""
+    """This worker may not take part; it exits without touching anything.
+
+    Args:
+        term: of the driver, because a Welcome may not have come before; a worker that has seen a higher one ignores it.
+    """
 
     reason: str
+    term: int = 0
 
 
 WorkerMessage = (
@@ -332,12 +356,13 @@ class AssignRequest(Request, frozen=True):
     """Set all slots of the job from now on. A repeated request with the same slots changes nothing.
 
     Args:
-        slots: at least ``min_workers``, at most ``max_workers``.
+        slots: at least ``min_workers``, at most ``max_workers``. Numbers: of the driver's machine, because a server or
+            a driver of an earlier release knows no names.
         min_workers: new minimum; None: as before.
         max_workers: new maximum; None: as before.
     """
 
-    slots: tuple[int, ...]
+    slots: tuple[int | str, ...]
     reason: str
     min_workers: int | None = None
     max_workers: int | None = None
@@ -372,6 +397,24 @@ _worker_decoder: Final[msgspec.msgpack.Decoder[WorkerMessage]] = msgspec.msgpack
 _driver_decoder: Final[msgspec.msgpack.Decoder[DriverMessage]] = msgspec.msgpack.Decoder(DriverMessage)
 _request_decoder: Final[msgspec.msgpack.Decoder[ClientRequest]] = msgspec.msgpack.Decoder(ClientRequest)
 _reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def describe_misfit(whose: str, protocol: int) -> str | None:
+    """Describe why this release cannot work with a release of another protocol number; None: it can.
+
+    Args:
+        whose: the other side, such as ``worker 3``.
+        protocol: its number.
+
+    >>> describe_misfit("worker 3", PROTOCOL - 1), describe_misfit("worker 3", PROTOCOL + 1)
+    (None, None)
+    """
+    if abs(protocol - PROTOCOL) <= 1:
+        return None
+    return (
+        f"{whose} runs a release of Legato whose protocol has number {protocol}; this one has number {PROTOCOL}, and "
+        "only neighbouring numbers work together. Install the same release of Legato on all machines of the job"
+    )
 
 
 def sendable(message: _M) -> _M:

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import http
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from legato.core import wire
-from legato.core.errors import UsageError
 from legato.driver import tokens
+from legato.system.door import Door
 
 _log = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1000  # messages to one worker; with more the connection counts as lost
 _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
 _BEARER: Final = "Bearer "
+_PATHS: Final = ("/worker", "/client")
 
 
 class _WorkerConnection:
@@ -73,48 +73,23 @@ class Connections:
         self._answer = answer
         self._lines: dict[int, _WorkerConnection] = {}
         self._clients: set[ServerConnection] = set()
-        self._server: Server | None = None
+        self._door: Door | None = None
 
-    async def listen(self, host: str, port: int) -> str:
-        """Start listening, and return the URL for workers.
+    def open(self, door: Door) -> str:
+        """Accept workers and clients at a door, and return the URL for workers."""
+        self._door = door
+        door.mount(_PATHS, self._admit, self._serve)
+        return door.url("/worker")
 
-        Args:
-            host: address to listen on.
-            port: 0 for any free one.
-
-        Raises:
-            UsageError: the port is in use.
-        """
-        try:
-            self._server = await serve(
-                self._serve,
-                host,
-                port,
-                process_request=self._admit,
-                max_size=wire.MAX_FRAME_BYTES,
-                compression=None,
-                ping_interval=None,  # heartbeats are messages of our own
-                server_header=None,
-            )
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise UsageError(
-                f"Cannot listen on {host}:{port}: the port is in use. Choose another port, or 0 for any free one."
-            ) from error
-        bound = next(iter(self._server.sockets)).getsockname()[1]
-        return f"ws://{host}:{bound}/worker"
-
-    async def close(self) -> None:
-        """Stop listening, and close every connection."""
-        if self._server is not None:
-            self._server.close(close_connections=False)
-            for line in self._lines.values():
-                line.cut()
-            # Clients that watch the job may keep their connections open without end, so they are not waited for.
-            for client in self._clients:
-                client.transport.abort()
-            await self._server.wait_closed()
+    def close(self) -> None:
+        """Accept no further connections, and close the present ones."""
+        if self._door is not None:
+            self._door.unmount(_PATHS)
+        for line in self._lines.values():
+            line.cut()
+        # Clients that watch the job may keep their connections open without end, so they are not waited for.
+        for client in self._clients:
+            client.transport.abort()
 
     def send(self, worker: int, message: wire.DriverMessage) -> None:
         """Send a message to a worker, in order; without a connection to it, drop the message."""
@@ -146,8 +121,6 @@ class Connections:
         is_client, worker = tokens.is_same(self._secret, shown), tokens.find_worker(self._secret, shown)
         if not is_client and worker is None:
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
-        if request.path not in ("/worker", "/client"):
-            return connection.respond(http.HTTPStatus.NOT_FOUND, "The paths are /worker and /client.\n")
         if request.path == "/client" and not is_client:
             return connection.respond(http.HTTPStatus.FORBIDDEN, "The token of a worker cannot command the job.\n")
         if request.path == "/worker" and worker is None and not self._admits_old_workers:

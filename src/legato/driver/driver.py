@@ -14,35 +14,42 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from legato.core import wire
 from legato.core.clock import Clock
-from legato.core.errors import JobNotFound, UsageError
+from legato.core.errors import JobNotFound, LegatoError, Superseded, UsageError
 from legato.core.exits import EXIT_UNSTARTED
 from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
+from legato.core.slots import join_by, list_slots, name_slot
 from legato.core.spec import JobSpec
+from legato.core.terms import next_term
 from legato.driver import events
+from legato.driver.arrivals import Arrivals
 from legato.driver.connections import Connections
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
 from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
+from legato.driver.numbered_slots import number_status
 from legato.driver.plugin import PluginHost
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
 from legato.driver.tokens import make_worker_token
 from legato.engines.base import Engine, Exited, Launch
+from legato.system.door import LOOPBACK, Door
+from legato.system.hosts import name_this_machine
 
 _log = logging.getLogger(__name__)
 
-_LOOPBACK: Final = "127.0.0.1"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
 _MIN_TICK_S: Final = 0.01  # deadlines that are closer together are handled together
 
@@ -65,11 +72,18 @@ class Driver:
         engine: where its workers run.
         directory: the job's files.
         observer: receives events and the status; None: no observer.
-        slots: the job's first slots, if the platform assigns them; None: slots are numbered from 0, and the job scales
-            freely.
+        slots: the job's first slots, if the platform assigns them; None: the job scales freely.
+        available: the slots from which a new job takes those that it wants, in this order; an adopted job keeps those
+            of its journal. Not used if the platform assigns its slots. A function returns them when the engine is open.
+            None: as many slots of ``node`` as the job's maximum of workers needs.
+        node: the name of this machine, to which slots belong that an earlier release knew only by their numbers. None:
+            its host name.
+        numbers_slots: a server of an earlier release has ordered this attempt, and may still run: statuses and the
+            journal have numbers of slots.
         attempt: number of the job's attempt, for the journal.
-        host: address to listen on.
-        port: to listen on; 0 for any free one.
+        term: below that of this driver, from the server that started it; 0: no server did.
+        port: to listen on, on the loopback address; 0 for any free one.
+        door: where workers, clients and agents connect. None: a door of its own, on ``port``.
         clock: monotonic seconds.
         wall_clock: seconds since 1970, for records.
     """
@@ -81,10 +95,14 @@ class Driver:
         directory: JobDirectory,
         *,
         observer: Observer | None = None,
-        slots: Collection[int] | None = None,
+        slots: Collection[str] | None = None,
+        available: Sequence[str] | Callable[[], Sequence[str]] | None = None,
+        node: str | None = None,
+        numbers_slots: bool = False,
         attempt: int = 1,
-        host: str = _LOOPBACK,
+        term: int = 0,
         port: int = 0,
+        door: Door | None = None,
         clock: Clock = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -93,12 +111,18 @@ class Driver:
         self._directory = directory
         self._observer = observer
         self._slots = slots
+        self._available = available
+        self._node = node or name_this_machine()
+        self._numbers_slots = numbers_slots
         self._attempt = attempt
-        self._address = (host, port)
+        self._term = term
+        self._has_begun = self._is_superseded = False
+        self._door = door if door is not None else Door(port=port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
+        self._arrivals = Arrivals(engine, self._feed_safely, self._warn)
         self._num_steps: int | None = None
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
@@ -123,36 +147,59 @@ class Driver:
 
         Raises:
             UsageError: the job cannot run here, because it runs already or the port is in use.
+            Superseded: another driver leads the job; the workers train on.
+            LegatoError: the journal cannot be written, so this driver cannot lead.
         """
         await asyncio.to_thread(self._directory.lock)
         try:
-            journal = await asyncio.to_thread(self._directory.read_journal)
-            await self._engine.open()
-            self._enqueue(await self._take_over_or_begin(journal))
-            self._plugin = PluginHost(
-                self._spec, self._directory.guest, self._feed, self._record_event, self._directory.user
-            )
-            self._connections = Connections(
-                self._token,
-                hear=self._on_message,
-                lose=self._on_lost,
-                answer=self._answer,
-                admits_old_workers=not self._has_worker_tokens,
-            )
-            try:
-                await self._plugin.open(self._membership.job)
-                url = await self._connections.listen(*self._address)
-                driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
-                await asyncio.to_thread(self._directory.write_driver_file, driver_file)
-                outcome = await self._work()
-            finally:
-                await self._connections.close()
-                await self._plugin.close()
-            await self._engine.close()
-            await asyncio.to_thread(self._write_end, outcome)
-            return outcome
+            await self._door.open()
+            return await self._lead()
         finally:
+            await self._door.close()
             self._directory.unlock()
+
+    async def _lead(self) -> Outcome:
+        journal = await asyncio.to_thread(self._directory.read_journal, self._node)
+        if journal is None and self._asked is None:
+            raise self._nothing_left()
+        self._term = next_term(journal.term if journal is not None else 0, self._term)
+        await asyncio.to_thread(self._claim_term, journal)
+        try:
+            return await self._lead_from(journal)
+        except BaseException:
+            if journal is None and not self._has_begun:
+                # There is no job to take over.
+                await asyncio.to_thread(self._directory.journal_file.unlink, missing_ok=True)
+            raise
+
+    async def _lead_from(self, journal: JobJournal | None) -> Outcome:
+        # A worker may connect, and be heard, before `_work` waits for this.
+        self._broken = asyncio.get_running_loop().create_future()
+        await self._engine.open(self._term)
+        self._enqueue(await self._take_over_or_begin(journal))
+        self._plugin = PluginHost(
+            self._spec, self._directory.guest, self._feed, self._record_event, self._directory.user
+        )
+        self._connections = Connections(
+            self._token,
+            hear=self._on_message,
+            lose=self._on_lost,
+            answer=self._answer,
+            admits_old_workers=not self._has_worker_tokens,
+        )
+        try:
+            await self._plugin.open(self._membership.job)
+            url = self._connections.open(self._door)
+            driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
+            await asyncio.to_thread(self._directory.write_driver_file, driver_file)
+            self._has_begun = True
+            outcome = await self._work()
+        finally:
+            self._connections.close()
+            await self._plugin.close()
+        await self._engine.close()
+        await asyncio.to_thread(self._write_end, outcome)
+        return outcome
 
     def scale(self, num_workers: int, reason: str) -> None:
         """Ask for another number of workers. Raises UsageError if the job may not have that many."""
@@ -176,7 +223,7 @@ class Driver:
         left = journal if journal is not None and journal.outcome is None and journal.snapshot is not None else None
         running = await self._engine.running() if left is not None else {}
         if self._asked is None and left is None:
-            raise JobNotFound(f"Cannot take over job '{name}': this machine has no unfinished job of this name.")
+            raise self._nothing_left()
         if self._asked is not None and running and left is not None and not self._asked.is_same_job(left.spec):
             raise UsageError(
                 f"Cannot run job '{name}': {len(running)} workers of an earlier job of this name, with other settings, "
@@ -196,7 +243,7 @@ class Driver:
         if left is not None and adopting:
             assert left.snapshot is not None
             self._membership = Membership.adopt(
-                spec, rendezvous, left.snapshot, running, checkpoint_dir=checkpoint_dir, now=now
+                spec, rendezvous, left.snapshot, running, checkpoint_dir=checkpoint_dir, now=now, term=self._term
             )
         else:
             if not spec.resume:
@@ -204,15 +251,26 @@ class Driver:
                 await asyncio.to_thread(directory.set_aside_records)
             await asyncio.to_thread(self._keep_program, spec)
             after = left.snapshot if left is not None else None
+            each = spec.gpus_per_worker
+            available = self._available() if callable(self._available) else self._available
+            if available is None:
+                available = list_slots(self._node, spec.max_workers * each)
             self._membership = Membership(
-                spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after, slots=self._slots
+                spec,
+                rendezvous,
+                checkpoint_dir=checkpoint_dir,
+                now=now,
+                after=after,
+                available=join_by(available, each) if each > 1 else available,
+                slots=self._slots,
+                term=self._term,
             )
         await asyncio.to_thread(self._records.load)
         return self._membership.begin(now)
 
     async def _work(self) -> Outcome:
         """Run all tasks of the driver until the job ends or one of them fails."""
-        self._broken = asyncio.get_running_loop().create_future()
+        assert self._broken is not None
         ended = asyncio.create_task(self._carry_out())
         tasks = [ended] + [
             asyncio.create_task(work)
@@ -233,11 +291,16 @@ class Driver:
             if outcome is None:
                 raise RuntimeError("the engine's stream of events ended before the job")
             return outcome
+        except Superseded:
+            self._is_superseded = True
+            self._records.drop()
+            raise
         finally:
             for task in [*tasks, *self._engine_calls.values()]:
                 task.cancel()
             await asyncio.gather(*tasks, *self._engine_calls.values(), return_exceptions=True)
             self._broken.cancel()
+            await self._arrivals.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._records.flush()
 
@@ -254,6 +317,8 @@ class Driver:
     # ------------------------------------------------------------ events in
 
     def _feed(self, event: events.Event) -> None:
+        if self._is_superseded:
+            return
         self._enqueue(self._membership.handle(event, self._clock()))
         self._plugin.note(self._membership.job)
         self._woken.set()
@@ -268,19 +333,39 @@ class Driver:
 
     def _enqueue(self, instructions: list[events.Instruction]) -> None:
         for instruction in instructions:
+            if isinstance(instruction, events.StepDown):
+                self._step_down(instruction.reason)
+                return
             self._instructions.put_nowait(instruction)
 
+    def _step_down(self, reason: str) -> None:
+        """Stop leading at once: another driver may write the job's files and send views to its workers now."""
+        self._is_superseded = True
+        while not self._instructions.empty():
+            self._instructions.get_nowait()
+        self._connections.close()
+        self._records.drop()
+        if self._broken is not None and not self._broken.done():
+            name = self._directory.path.name
+            self._broken.set_exception(Superseded(f"This driver stops leading job '{name}': {reason}."))
+
     def _on_message(self, number: int, message: wire.WorkerMessage) -> None:
+        if self._is_superseded:
+            return
         worker = self._membership.job.workers.get(number)
         if worker is not None and worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
             self._note_reports(number, message)
-        self._feed_safely(events.Heard(number, message))
+        if isinstance(message, wire.Saved) and self._engine.is_away(number):
+            self._arrivals.await_checkpoint(number, message)
+        else:
+            self._arrivals.pass_on(number, events.Heard(number, message))
 
     def _note_reports(self, number: int, message: wire.WorkerMessage) -> None:
         if isinstance(message, wire.Progress):
             num_new, complaint = self._records.note_progress(number, message)
             job = self._membership.job
             is_planned = job.current is not None and job.current.number == message.view and job.recovering is None
+            self._meter.note_sent(number, message)
             self._meter.note(message, num_new, self._clock(), is_planned=is_planned)
             if complaint is not None:
                 self._record_event(events.Record(kind="note", reason=complaint, level="error", worker=number))
@@ -299,18 +384,21 @@ class Driver:
             if isinstance(request, wire.ScaleRequest):
                 self.scale(request.num_workers, request.reason)
             elif isinstance(request, wire.AssignRequest):
-                self.assign(
-                    events.SlotsAssigned(request.slots, request.reason, request.min_workers, request.max_workers)
-                )
+                slots = tuple(name_slot(slot, self._node) for slot in request.slots)
+                self.assign(events.SlotsAssigned(slots, request.reason, request.min_workers, request.max_workers))
             elif isinstance(request, wire.StopRequest):
                 self.stop(request.reason, now=request.now)
         except UsageError as refusal:
             error = str(refusal)
-        return wire.Reply(error=error, status=self.status())
+        status = self.status()
+        return wire.Reply(error=error, status=number_status(status) if self._numbers_slots else status)
 
     async def _watch_engine(self) -> None:
         async for event in self._engine.events():
-            self._feed(event)
+            if isinstance(event, Exited):
+                self._arrivals.pass_on(event.worker, event)
+            else:
+                self._feed(event)
 
     async def _keep_time(self) -> None:
         interval_s = self._spec.heartbeat_interval_s
@@ -371,6 +459,8 @@ class Driver:
         return self._outcome
 
     def _record_event(self, record: events.Record) -> None:
+        if self._is_superseded:
+            return
         event = self._records.note_event(record)
         self._events.append(event)
         self._notify(lambda observer: observer.on_event(event))
@@ -394,11 +484,38 @@ class Driver:
             outcome=outcome,
             has_worker_tokens=self._has_worker_tokens,
             num_steps=self._num_steps,
+            term=self._term,
         )
 
-    def _write_journal(self, journal: JobJournal) -> None:
+    def _nothing_left(self) -> JobNotFound:
+        name = self._directory.path.name
+        return JobNotFound(f"Cannot take over job '{name}': this machine has no unfinished job of this name.")
+
+    def _claim_term(self, journal: JobJournal | None) -> None:
+        """Write the term to the journal before anything is sent with it, so that no later driver takes the same."""
+        if journal is None:
+            assert self._asked is not None
+            # Of no attempt: a job of this attempt has not begun.
+            journal = JobJournal(spec=self._asked, token="", attempt=0)
         try:
-            self._directory.write_journal(journal)
+            self._directory.write_journal(msgspec.structs.replace(journal, term=self._term))
+        except OSError as error:
+            raise LegatoError(
+                f"Cannot write the journal {self._directory.journal_file}: {error.strerror or error}. A driver leads a "
+                "job only after it has written its term there. Make room on the disk, or make the directory writable."
+            ) from error
+
+    def _write_journal(self, journal: JobJournal) -> None:
+        if self._is_superseded:
+            return
+        try:
+            newest = self._directory.read_term()
+            if newest > self._term:
+                raise Superseded(
+                    f"This driver stops leading job '{self._directory.path.name}': its journal has a driver of term "
+                    f"{newest}; this driver has term {self._term}."
+                )
+            self._directory.write_journal(journal, numbers_slots=self._numbers_slots)
         except OSError as error:
             # Only a new driver needs the journal, so this job continues.
             _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
@@ -451,7 +568,7 @@ class Driver:
         file = self._directory.program_file
         return {PROGRAM_VARIABLE: str(file)} if file.is_file() else {}
 
-    async def _start_worker(self, number: int, slot: int) -> None:
+    async def _start_worker(self, number: int, slot: str) -> None:
         try:
             device = await self._engine.device_of(slot)
             await self._engine.start(
@@ -465,7 +582,7 @@ class Driver:
                         **self._identify(number),
                         **self._point_to_program(),
                         "LEGATO_WORKER": str(number),
-                        "LEGATO_HOST": _LOOPBACK,
+                        "LEGATO_HOST": LOOPBACK,
                         "LEGATO_DEVICE": device,
                         "LEGATO_THREADS": str(self._spec.num_threads),
                     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.slots import node_of, slot_key
 from legato.core.wire import Failed, Stop
 from legato.driver.events import End, StopWorker
 from legato.driver.job import JobFacts, Worker
@@ -85,14 +86,15 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
         )
 
 
-def _find_spare(job: JobFacts) -> int | None:
+def _find_spare(job: JobFacts) -> str | None:
     """Return an unused slot of the job in which another worker would help; None: there is none."""
     if job.is_assigned:
         # The slot was surplus while a step had too few micro-batches; with one worker less it is useful.
-        return min(job.surplus, default=None)
+        return min(job.surplus, key=slot_key, default=None)
     if len(job.wanted) >= job.spec.min_workers:
         return None
-    return min(set(range(job.spec.max_workers)) - job.wanted - job.given_up, default=None)
+    unused = [slot for slot in job.available if slot not in job.wanted | job.given_up]
+    return min(unused, key=lambda slot: node_of(slot) in job.lost_nodes, default=None)
 
 
 def fail(
@@ -184,7 +186,9 @@ def _start_tail(job: JobFacts) -> None:
     """Start one worker to repeat what rank 0 did not finish. It starts from the final checkpoint."""
     for worker in job.present():
         closing = worker.phase is WorkerPhase.FINISHED and worker.finished_in and worker.finished_in[1] == 0
-        if worker.active or worker.coming or closing:
+        # A worker that was given up may still run the end of the program.
+        is_unconfirmed = worker.phase is WorkerPhase.FENCED and worker.view > 0
+        if worker.active or worker.coming or closing or is_unconfirmed:
             return
     free = job.startable()
     if free:

@@ -45,7 +45,7 @@ class ScaleAsked(msgspec.Struct, frozen=True):
 class SlotsAssigned(msgspec.Struct, frozen=True):
     """The platform assigns all slots of the job, and its bounds; None: as before."""
 
-    slots: tuple[int, ...]
+    slots: tuple[str, ...]
     reason: str
     min_workers: int | None = None
     max_workers: int | None = None
@@ -101,7 +101,7 @@ class StartWorker(msgspec.Struct, frozen=True):
     """Start a worker through the engine."""
 
     worker: int
-    slot: int
+    slot: str
 
 
 class StopWorker(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         kind: one word: started, joining, warm, proposed, joined, left, died, fenced, broken, recovered, held, saved,
-            differed, scaled, refused, failed, stopped, finished, adopted, resumed, note.
+            differed, scaled, refused, failed, stopped, finished, adopted, resumed, lost, returned, note.
         level: ``info``, ``warning`` or ``error``.
         reason: one line.
         detail: further lines to show once, such as a traceback.
@@ -146,13 +146,19 @@ class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         next_worker: the next free worker number.
         slots: worker → slot of all workers that may run.
         wanted: the slots that the job is to use.
+        available: the slots from which a job takes those that it wants, in this order; empty if the platform assigns
+            them.
         given_up: slots of the job in which no worker is started again.
         surplus: slots without a worker, because a step has too few micro-batches for more workers.
         num_micro_batches: per step; None: unknown, or no limit.
         shares_freely: each step is divided among any number of workers, up to that number.
+        num_asked: number of workers that the user has asked for; 0: an earlier release wrote this.
         is_assigned: the platform decides which slots the job has.
         current: the view in force.
         pending: the open proposal.
+        open_views: the views in which a worker may complete a round; empty if an earlier release wrote this.
+        fenced: the workers that are given up and may still run; they stay given up.
+        lost_nodes: the nodes whose agents could not be reached; the engine reports those that can be reached now.
         resume: whether workers start from the newest checkpoint.
         reference: the fingerprint that every worker must have; None before the first view.
         saved_step: of the newest checkpoint, None for none.
@@ -165,15 +171,20 @@ class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     last_view: int
     next_worker: int
-    slots: dict[int, int]
-    wanted: tuple[int, ...]
-    given_up: tuple[int, ...] = ()
-    surplus: tuple[int, ...] = ()
+    slots: dict[int, str]
+    wanted: tuple[str, ...]
+    available: tuple[str, ...] = ()
+    num_asked: int = 0
+    given_up: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
     num_micro_batches: int | None = None
     shares_freely: bool = False
     is_assigned: bool = False
     current: View | None = None
     pending: View | None = None
+    open_views: tuple[View, ...] = ()
+    fenced: tuple[int, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
     resume: bool = False
     reference: dict[str, str] | None = None
     saved_step: int | None = None
@@ -203,4 +214,14 @@ class End(msgspec.Struct, frozen=True):
     reason: str
 
 
-Instruction = StartWorker | StopWorker | Send | Record | Journal | End
+class StepDown(msgspec.Struct, frozen=True):
+    """Stop leading at once: send and write nothing more, also of earlier instructions, and leave the workers alone.
+
+    Args:
+        reason: a sentence without its period.
+    """
+
+    reason: str
+
+
+Instruction = StartWorker | StopWorker | Send | Record | Journal | End | StepDown

@@ -7,7 +7,7 @@ from typing import Final
 
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
-from legato.core.wire import Failed, Refused
+from legato.core.wire import Failed
 from legato.driver.ending import fail, give_up_slot, note_failed
 from legato.driver.job import AWAY, JobFacts, Worker
 
@@ -46,6 +46,10 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
             job.record("left", f"worker {worker.number} exited after finishing", worker)
         case WorkerPhase.FINISHED:
             note_death(job, worker, f"{describe_exit(exit_code, reason)} during its exit, after its program finished")
+        case _ if worker.is_cut_off:
+            # Not its slot's fault: without its driver it ended itself, or its agent ended it.
+            told = f"worker {worker.number}, whose node was lost, has ended: {describe_exit(exit_code, reason)}"
+            job.record("left", told, worker, "warning")
         case _:
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
             note_death(job, worker, how, is_explained=bool(reason))
@@ -77,7 +81,7 @@ def refuse(job: JobFacts, worker: Worker, reason: str) -> None:
     """Exclude a worker whose fingerprint differs from the others'."""
     job.leave_within(worker, job.spec.grace_s, reason)
     worker.farewell = "refused"
-    job.send(worker, Refused(reason=reason))
+    job.send_refusal(worker.number, reason)
     give_up_slot(job, worker, "refused", reason)
 
 

@@ -9,7 +9,10 @@ overloaded. So the engine examines its process, and the result decides:
   warned of as long as its heartbeats come and no worker is ready to join, because no other worker waits for it;
 - its heartbeats do not say whether it waits for others, because it is of an earlier release: fenced when no worker of
   its view has made progress or computed for twice that time. After once that time such workers give up by themselves;
-- the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
+- the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``;
+- its machine does not answer: given up after ``collective_limit_s``. The engine reports the loss of the machine, or its
+  answers come again, long before that;
+- its node is lost: not judged here, see `nodes`.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ def suspects(job: JobFacts, now: float) -> list[int]:
     limit_s = job.spec.heartbeat_limit_s
     found = []
     for worker in job.present():
-        if _is_heard(worker):
+        if _is_heard(job, worker):
             is_silent = now - worker.last_heard >= limit_s / 2
             is_due = now - worker.evidence.taken_at >= limit_s / 4
             if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.progressed_at >= limit_s):
                 found.append(worker.number)
+        elif job.is_lost(worker):
+            continue
         elif worker.phase is WorkerPhase.STARTING and worker.deadline is not None and now >= worker.deadline - limit_s:
             found.append(worker.number)
     return found
@@ -45,11 +50,13 @@ def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
     lapses = []
     for worker in job.present():
         reason = None
+        if job.is_lost(worker):
+            continue
         if worker.deadline is not None and job.now >= worker.deadline:
             # A start may take long where the machine is busy.
             if not (worker.phase is WorkerPhase.STARTING and _is_busy(job, worker)):
                 reason = worker.deadline_reason
-        elif _is_heard(worker):
+        elif _is_heard(job, worker):
             reason = _judge_silence(job, worker) if is_silent(job, worker) else _judge_idleness(job, worker)
         if reason is not None:
             lapses.append((worker, reason))
@@ -58,7 +65,7 @@ def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
 
 def is_silent(job: JobFacts, worker: Worker) -> bool:
     """Whether no message of a worker has come within the limit."""
-    return _is_heard(worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s
+    return _is_heard(job, worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s
 
 
 def describe_spared(job: JobFacts, worker: Worker) -> str:
@@ -71,6 +78,10 @@ def describe_spared(job: JobFacts, worker: Worker) -> str:
             "calls holds Python's lock (the GIL) that long"
         )
     limit_s = job.spec.collective_limit_s
+    if worker.evidence.unreachable_at > worker.evidence.taken_at:
+        return (
+            f"worker {worker.number} is silent for {job.now - worker.last_heard:.1f} s, and its machine does not answer"
+        )
     return f"{told} is alive and waits for something; it is given up if it makes no progress within {limit_s:g} s"
 
 
@@ -108,6 +119,9 @@ def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     spec, evidence = job.spec, worker.evidence
     how = "is not connected and is" if worker.away else "is"
     told = f"{how} silent for {job.now - worker.last_heard:.1f} s"
+    if job.now - evidence.unreachable_at <= spec.heartbeat_limit_s / 2:
+        is_late = job.now - worker.last_heard >= spec.collective_limit_s
+        return f"{told}, and its machine does not answer" if is_late else None
     if job.now - evidence.taken_at > spec.heartbeat_limit_s / 2:
         return told
     if evidence.state == "gone" and worker.phase is WorkerPhase.FINISHED:
@@ -197,16 +211,20 @@ def next_deadline(job: JobFacts) -> float | None:
     return min((moment for moment in _moments(job) if moment > job.now), default=None)
 
 
-def _is_heard(worker: Worker) -> bool:
+def _is_heard(job: JobFacts, worker: Worker) -> bool:
+    if job.is_lost(worker):
+        return False  # its silence says nothing; the engine reports its end
     return worker.phase not in _UNHEARD or (worker.is_adopted and worker.phase is WorkerPhase.STARTING)
 
 
 def _moments(job: JobFacts) -> Iterator[float]:
     spec = job.spec
     for worker in job.present():
+        if job.is_lost(worker):
+            continue
         if worker.deadline is not None:
             yield worker.deadline
-        if _is_heard(worker):
+        if _is_heard(job, worker):
             yield worker.last_heard + spec.heartbeat_limit_s
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)

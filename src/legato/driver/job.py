@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from legato.core.lifecycle import ENDED, JOB_MOVES, WORKER_MOVES, JobState, WorkerPhase, check_move
+from legato.core.slots import node_of, slot_key
 from legato.core.spec import JobSpec
 from legato.core.view import Member, View
-from legato.core.wire import DriverMessage, Welcome
+from legato.core.wire import PROTOCOL, DriverMessage, Refused, Welcome
 from legato.driver.events import Instruction, MembershipSnapshot, Record, Send, StartWorker, StopWorker
 from legato.driver.liveness import Evidence
 
@@ -43,17 +44,20 @@ class Worker:
             round or another ``is_waiting``.
         evidence: samples of its process.
         is_spared: it has been silent for longer than the limit, but is not fenced because its process is healthy.
+        is_cut_off: its node was lost, and it has not been heard since.
+        ends_with_connection: the engine cannot confirm its end any more; the end of its connection does.
         idle_warned_at: the ``progressed_at`` of the last warning that it only waits; None: no warning.
     """
 
     number: int
-    slot: int
+    slot: str
     last_heard: float
     phase: WorkerPhase = WorkerPhase.STARTING
     since: float = 0.0
     deadline: float | None = None
     deadline_reason: str = ""
     host: str = ""
+    node: str = ""
     pid: int | None = None
     away: bool = False
     view: int = 0
@@ -71,6 +75,8 @@ class Worker:
     progressed_at: float = -math.inf
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False
+    is_cut_off: bool = False
+    ends_with_connection: bool = False
     idle_warned_at: float | None = None
     history: list[str] = field(default_factory=list)
 
@@ -104,7 +110,7 @@ class Worker:
 
     @property
     def member(self) -> Member:
-        return Member(self.number, self.host)
+        return Member(self.number, self.host, self.node)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +118,12 @@ class JobFacts:
     """All facts of one job, and the instructions from the present event so far.
 
     Args:
+        term: of its driver.
+        superseded: why this driver does not lead the job any more; None: it leads.
         wanted: the slots that it is to use.
+        available: the slots from which it takes those that it wants, in this order; they may change while it runs.
+            Empty if the platform assigns its slots.
+        num_asked: number of workers that its user has asked for; fewer are wanted while fewer slots are available.
         given_up: slots of the job in which no worker is started again.
         surplus: assigned slots that cannot help, because a step has too few micro-batches.
         num_micro_batches: per step, as its workers report; None: not known yet, or any number of workers helps.
@@ -125,6 +136,9 @@ class JobFacts:
         proposed_at: when ``pending`` was proposed.
         unbuilt: the report of a worker that could not connect ``pending``; None: no such report.
         num_unbuilt: number of proposals in a row that a worker could not connect.
+        open_views: the views in which a worker may complete a round; see `nodes`.
+        lost_nodes: nodes whose agents cannot be reached → since when.
+        awaited: the workers for whose certain end the job waits, as last reported.
         views: the newest views by number, including void proposals, to which a worker may have switched.
         prepared: view → the workers that are connected in it, for the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
@@ -151,9 +165,13 @@ class JobFacts:
     rendezvous: str
     checkpoint_dir: str
     now: float
-    wanted: set[int]
-    given_up: set[int] = field(default_factory=set)
-    surplus: set[int] = field(default_factory=set)
+    wanted: set[str]
+    term: int = 0
+    superseded: str | None = None
+    available: tuple[str, ...] = ()
+    num_asked: int = 0
+    given_up: set[str] = field(default_factory=set)
+    surplus: set[str] = field(default_factory=set)
     num_micro_batches: int | None = None
     shares_freely: bool = False
     is_assigned: bool = False
@@ -168,14 +186,17 @@ class JobFacts:
     proposed_at: float = 0.0
     unbuilt: str | None = None
     num_unbuilt: int = 0
+    open_views: tuple[View, ...] = ()
+    lost_nodes: dict[str, float] = field(default_factory=dict)
+    awaited: frozenset[int] = frozenset()
     views: dict[int, View] = field(default_factory=dict)
     prepared: dict[int, set[int]] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
-    deaths: dict[int, int] = field(default_factory=dict)
-    retry_at: dict[int, float] = field(default_factory=dict)
+    deaths: dict[str, int] = field(default_factory=dict)
+    retry_at: dict[str, float] = field(default_factory=dict)
     best_step: int = 0
     best_round: int = 0
     step: int = 0
@@ -207,16 +228,26 @@ class JobFacts:
         """Return the workers that have not ended and pass the test, ordered by number."""
         return [worker for worker in self.present() if test(worker)]
 
-    def occupant(self, slot: int) -> Worker | None:
+    def occupant(self, slot: str) -> Worker | None:
         """Return the worker whose process may still hold the slot."""
         return next((worker for worker in self.present() if worker.slot == slot), None)
 
-    def startable(self) -> list[int]:
-        """Return the wanted slots that no worker holds and in which a start may be tried now."""
-        retryable = (slot for slot in sorted(self.wanted) if self.now >= self.retry_at.get(slot, self.now))
-        return [slot for slot in retryable if self.occupant(slot) is None]
+    def in_order(self, slots: Collection[str]) -> list[str]:
+        """Return slots in the order of ``available``; others follow, ordered by name."""
+        place = {slot: index for index, slot in enumerate(self.available)} if len(slots) > 1 else {}
+        return sorted(slots, key=lambda slot: (place.get(slot, len(place)), slot_key(slot)))
 
-    def has_lost_worker(self, slot: int) -> bool:
+    def startable(self) -> list[str]:
+        """Return the wanted slots that no worker holds and in which a start may be tried now."""
+        usable = (slot for slot in self.wanted if node_of(slot) not in self.lost_nodes)
+        retryable = (slot for slot in usable if self.now >= self.retry_at.get(slot, self.now))
+        return self.in_order([slot for slot in retryable if self.occupant(slot) is None])
+
+    def is_lost(self, worker: Worker) -> bool:
+        """Whether the node of a worker is lost."""
+        return node_of(worker.slot) in self.lost_nodes
+
+    def has_lost_worker(self, slot: str) -> bool:
         """Whether the last worker of a slot died before its program ended, without being asked to end."""
         last = max((worker.number for worker in self.workers.values() if worker.slot == slot), default=None)
         return last is not None and self.workers[last].farewell is None
@@ -255,14 +286,19 @@ class JobFacts:
             last_view=self.last_view,
             next_worker=self.next_worker,
             slots={worker.number: worker.slot for worker in self.present()},
-            wanted=tuple(sorted(self.wanted)),
-            given_up=tuple(sorted(self.given_up)),
-            surplus=tuple(sorted(self.surplus)),
+            wanted=tuple(sorted(self.wanted, key=slot_key)),
+            available=self.available,
+            num_asked=self.num_asked,
+            given_up=tuple(sorted(self.given_up, key=slot_key)),
+            surplus=tuple(sorted(self.surplus, key=slot_key)),
             num_micro_batches=self.num_micro_batches,
             shares_freely=self.shares_freely,
             is_assigned=self.is_assigned,
             current=self.current,
             pending=self.pending,
+            open_views=self.open_views,
+            fenced=tuple(worker.number for worker in self.present() if worker.phase is WorkerPhase.FENCED),
+            lost_nodes=tuple(sorted(self.lost_nodes)),
             resume=self.resume,
             reference=self.reference,
             saved_step=self.saved_step,
@@ -301,7 +337,7 @@ class JobFacts:
             )
         )
 
-    def start(self, slot: int, why: str) -> None:
+    def start(self, slot: str, why: str) -> None:
         """Start a new worker in a free slot."""
         worker = Worker(number=self.next_worker, slot=slot, last_heard=self.now, since=self.now)
         worker.deadline = self.now + self.spec.start_limit_s
@@ -324,8 +360,14 @@ class JobFacts:
                 keep=spec.keep,
                 collective_limit_s=spec.collective_limit_s,
                 resume=self.resume,
+                term=self.term,
+                protocol=PROTOCOL,
             ),
         )
+
+    def send_refusal(self, number: int, reason: str) -> None:
+        """Send a worker, which need not be one of this job, that it may not take part."""
+        self.out.append(Send(number, Refused(reason=reason, term=self.term)))
 
     def leave_within(self, worker: Worker, limit_s: float, why: str) -> None:
         """Exclude a worker from all further views; it is killed unless it ends in time."""
@@ -359,11 +401,12 @@ class JobFacts:
         self.views[view.number] = view
         self.last_view = max(self.last_view, view.number)
         for number in set(view.workers) - set(self.workers):
-            self.workers[number] = Worker(number=number, slot=-1, last_heard=self.now, phase=WorkerPhase.GONE)
+            self.workers[number] = Worker(number=number, slot="", last_heard=self.now, phase=WorkerPhase.GONE)
 
     def propose(self, view: View) -> None:
         """Make a view the open proposal."""
         self.pending = view
+        self.open_views = (*(one for one in self.open_views if one.number != view.number), view)
         self.proposed_at = self.now
         self.num_unbuilt += self.unbuilt is not None
         self.unbuilt = None
@@ -371,6 +414,9 @@ class JobFacts:
     def put_in_force(self, view: View, recovering: str | None) -> None:
         """Make a view the current one, by a Recover or because a worker switched to a proposal."""
         self.current = view
+        # All ranks of the old view have agreed to leave it, or `plan` has found that none can train on.
+        self.open_views = (view, *(other for other in self.open_views if other.number > view.number))
+        self.awaited = frozenset()
         self.in_force_since = self.now
         self.recovering = recovering
         self.torn = None

@@ -27,8 +27,10 @@ from legato.core.places import move_paths
 from legato.core.program import ProgramSnapshot
 from legato.core.spec import JobSpec, check_name
 from legato.driver.events import MembershipSnapshot
+from legato.driver.numbered_slots import name_slots, number_journal
 from legato.driver.tokens import name_attempt
 from legato.system.decoding import convert, decode
+from legato.system.hosts import name_this_machine
 from legato.system.plain_files import make_folder_for, open_to
 
 T = TypeVar("T")
@@ -92,6 +94,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
         has_worker_tokens: False: an earlier release started this attempt, and its workers use the token of clients.
         places: the folders that paths of the spec may be in, with their locations when this was written.
         num_steps: all steps of the job. None: not known.
+        term: of the newest driver; 0: an earlier release wrote this.
     """
 
     spec: JobSpec
@@ -102,6 +105,13 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     has_worker_tokens: bool = False
     places: dict[str, str] = {}
     num_steps: int | None = None
+    term: int = 0
+
+
+class _Term(msgspec.Struct, frozen=True):
+    """The field that is read of a journal before it is replaced."""
+
+    term: int = 0
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -230,14 +240,19 @@ class JobDirectory:
 
     # ------------------------------------------------------------ files
 
-    def read_journal(self) -> JobJournal | None:
+    def read_journal(self, node: str | None = None) -> JobJournal | None:
         """Return the journal, None if there is none. Paths are adapted if the home was moved.
+
+        Args:
+            node: the name of the machine whose slots an earlier release wrote as numbers. None: of this machine.
 
         Raises:
             UsageError: the journal cannot be read.
         """
         try:
-            journal = decode(self.journal_file.read_bytes(), JobJournal)
+            content = msgspec.json.decode(self.journal_file.read_bytes())
+            content = name_slots(content, name_this_machine if node is None else lambda: node)
+            journal = decode(msgspec.json.encode(content), JobJournal)
             moves = find_moves(journal.spec, journal.places, self.path)
             return msgspec.structs.replace(journal, spec=move_record(journal.spec, moves))
         except FileNotFoundError:
@@ -248,10 +263,22 @@ class JobDirectory:
                 "move the job's directory away to start from scratch."
             ) from error
 
-    def write_journal(self, journal: JobJournal) -> None:
-        """Replace the journal atomically: a crash leaves the old or the new one, complete."""
+    def read_term(self) -> int:
+        """Return the term in the journal; 0 if there is none, or if it cannot be read as a journal."""
+        try:
+            return decode(self.journal_file.read_bytes(), _Term).term
+        except (FileNotFoundError, msgspec.DecodeError):
+            return 0
+
+    def write_journal(self, journal: JobJournal, *, numbers_slots: bool = False) -> None:
+        """Replace the journal atomically: a crash leaves the old or the new one, complete.
+
+        Args:
+            journal: the new one.
+            numbers_slots: write numbers of slots, for a server of an earlier release.
+        """
         journal = msgspec.structs.replace(journal, places=find_places(self.path))
-        replace_file(self.journal_file, msgspec.json.encode(journal))
+        replace_file(self.journal_file, msgspec.json.encode(number_journal(journal) if numbers_slots else journal))
 
     def read_driver_file(self) -> DriverFile | None:
         """Return the driver's address and secret, None if there is no driver."""

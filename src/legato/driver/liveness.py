@@ -30,11 +30,13 @@ class Evidence:
         state: in the last sample; None before the first.
         taken_at: when the last sample was taken.
         busy_at: when the process was last known to be busy.
+        unreachable_at: when its machine last did not answer.
     """
 
     state: ProcessState | None = None
     taken_at: float = -math.inf
     busy_at: float = -math.inf
+    unreachable_at: float = -math.inf
     _begun_at: float = 0.0
     _begun_cpu_s: float = 0.0
     _num_samples: int = 0
@@ -49,6 +51,9 @@ class Evidence:
             window_s: window in seconds over which a process is judged; between samples further apart than twice this,
                 nothing is known.
         """
+        if vital.state == "unreachable":
+            self.unreachable_at = now
+            return
         is_first = now - self.taken_at > 2 * window_s
         self.state, self.taken_at = vital.state, now
         if is_first:

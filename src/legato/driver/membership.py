@@ -7,10 +7,10 @@ the end of the job. This module defines their order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from legato.core.errors import TransitionError
+from legato.core.errors import TransitionError, UsageError
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.spec import JobSpec
 from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
@@ -36,8 +36,9 @@ from legato.driver.events import (
 from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
 from legato.driver.job import JobFacts, Worker
 from legato.driver.message_handlers import handle_message
+from legato.driver.nodes import await_end, fence_lost, lose_node, note_loose_end, take_back_node
 from legato.driver.slots import assign, scale
-from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.system.processes import Vital
 
 # A worker that starts in the same slot later does not replace these.
@@ -53,8 +54,13 @@ class Membership:
         checkpoint_dir: the directory of the workers' checkpoints.
         now: monotonic seconds, as in every call.
         after: the snapshot of an earlier run of this name that did not end; its numbers are not used again.
-        slots: the job's first slots, if the platform assigns them; None: slots are numbered from 0, and the job scales
-            freely.
+        available: the slots from which the job takes those that it wants, in this order. Not used if the platform
+            assigns its slots.
+        slots: the job's first slots, if the platform assigns them; None: the job scales freely.
+        term: of the driver, above those of all earlier drivers of the job.
+
+    Raises:
+        UsageError: fewer slots are available than the job's minimum of workers.
     """
 
     def __init__(
@@ -65,14 +71,24 @@ class Membership:
         checkpoint_dir: str,
         now: float,
         after: MembershipSnapshot | None = None,
-        slots: Collection[int] | None = None,
+        available: Sequence[str] = (),
+        slots: Collection[str] | None = None,
+        term: int = 0,
     ) -> None:
+        if slots is None and len(available) < spec.min_workers:
+            raise UsageError(
+                f"Cannot start job '{spec.name}': its only slots are {', '.join(available) or 'none'}, fewer than its "
+                f"minimum of {spec.min_workers}. Give it more slots, or a lower minimum."
+            )
         self.job = JobFacts(
             spec=spec,
             rendezvous=rendezvous,
             checkpoint_dir=checkpoint_dir,
             now=now,
-            wanted=set(range(spec.num_workers) if slots is None else slots),
+            wanted=set(available[: spec.num_workers] if slots is None else slots),
+            available=tuple(available) if slots is None else (),
+            num_asked=spec.num_workers,
+            term=term,
             is_assigned=slots is not None,
             resume=spec.resume,
             last_view=after.last_view if after else 0,
@@ -92,15 +108,18 @@ class Membership:
         *,
         checkpoint_dir: str,
         now: float,
+        term: int = 0,
     ) -> Membership:
         """Adopt the job of a driver that died.
 
         ``snapshot`` is from the driver's last journal; ``running`` has the process ids of the workers that run now.
         """
-        membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now)
+        membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, slots=snapshot.wanted, term=term)
         job = membership.job
         job.state = JobState.ADOPTING
         job.wanted, job.given_up, job.is_assigned = set(snapshot.wanted), set(snapshot.given_up), snapshot.is_assigned
+        job.available = snapshot.available
+        job.num_asked = snapshot.num_asked or len(snapshot.wanted)
         job.surplus, job.num_micro_batches = set(snapshot.surplus), snapshot.num_micro_batches
         job.shares_freely = snapshot.shares_freely
         job.next_worker = max([snapshot.next_worker, *(number + 1 for number in running)])
@@ -111,16 +130,23 @@ class Membership:
         for number, slot in sorted(snapshot.slots.items()):
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker
-            if number in running:
+            if number in running and number in snapshot.fenced:
+                worker.move(WorkerPhase.FENCED, now, "an earlier driver gave it up")
+                job.out.append(StopWorker(number, force=True))
+            elif number in running:
                 worker.known_step = -1 if snapshot.saved_step is None else snapshot.saved_step
                 worker.is_adopted = True
             else:
                 worker.move(WorkerPhase.GONE, now, "it was not running when the new driver started")
         for number in sorted(set(running) - set(snapshot.slots)):
             job.out.append(StopWorker(number, force=True))
-        for view in (snapshot.current, snapshot.pending):
-            if view is not None:
-                job.learn(view)
+        known = {view.number: view for view in (*snapshot.open_views, snapshot.current, snapshot.pending) if view}
+        for view in known.values():
+            job.learn(view)
+        job.open_views = tuple(known.values())
+        job.lost_nodes = dict.fromkeys(snapshot.lost_nodes, now)
+        for worker in job.where(job.is_lost):
+            worker.is_cut_off = True
         membership._adopted = snapshot
         return membership
 
@@ -139,20 +165,27 @@ class Membership:
             UsageError: a request cannot be carried out; nothing has changed.
         """
         job = self.job
-        if job.ended:
+        if self._is_over:
             return []
         job.now = now
         self._take(event)
+        if job.superseded is not None:
+            out, job.out = job.out, []
+            return out
         self._advance()
         return self._drain()
 
     def suspects(self, now: float) -> list[int]:
         """Return the workers whose processes the engine must examine for the next tick; see `Tick`."""
-        return [] if self.job.ended else health.suspects(self.job, now)
+        return [] if self._is_over else health.suspects(self.job, now)
 
     def next_deadline(self) -> float | None:
         """Return the latest time of the next tick; None if there is no deadline."""
-        return None if self.job.ended else health.next_deadline(self.job)
+        return None if self._is_over else health.next_deadline(self.job)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.job.ended or self.job.superseded is not None
 
     # ------------------------------------------------------------ events
 
@@ -162,11 +195,10 @@ class Membership:
                 self._hear(number, message)
             case Tick(vitals=vitals):
                 self._tick(vitals)
-            case Started() | Exited() | StoreMoved() | Noted():
+            case Started() | Exited() | StoreMoved() | Noted() | NodeLost() | NodeBack():
                 self._take_from_engine(event)
             case Lost(worker=number):
-                if number in self.job.workers:
-                    self.job.workers[number].away = True
+                self._lose_connection(number)
             case ScaleAsked(num_workers=num_workers, reason=reason):
                 scale(self.job, num_workers, reason)
             case SlotsAssigned():
@@ -185,8 +217,12 @@ class Membership:
         match event:
             case Exited(worker=number, exit_code=exit_code, reason=reason):
                 worker = job.workers.get(number)
-                if worker is not None and worker.phase is not WorkerPhase.GONE:
+                if worker is not None and worker.phase is not WorkerPhase.GONE and not note_loose_end(job, worker):
                     note_exited(job, worker, exit_code, reason)
+            case NodeLost(node=node, reason=reason):
+                lose_node(job, node, reason)
+            case NodeBack(node=node, slots=slots):
+                take_back_node(job, node, slots)
             case Noted(told=told):
                 job.record("note", told, level="warning")
             case Started(worker=number, pid=pid):
@@ -194,6 +230,14 @@ class Membership:
                     job.workers[number].pid = pid
             case StoreMoved(rendezvous=rendezvous):
                 self._follow_store(rendezvous)
+
+    def _lose_connection(self, number: int) -> None:
+        worker = self.job.workers.get(number)
+        if worker is None:
+            return
+        worker.away = True
+        if worker.ends_with_connection and worker.phase is not WorkerPhase.GONE:
+            note_exited(self.job, worker, -9, "its agent had died, and the driver has refused it")
 
     def _hear(self, number: int, message: WorkerMessage) -> None:
         try:
@@ -250,6 +294,7 @@ class Membership:
         """Make changes until the facts need no more changes."""
         if self.job.state is JobState.ADOPTING:
             self._conclude_adoption()
+        fence_lost(self.job)
         self._dismiss_unwanted()
         while (change := plan.decide_change(self.job)) is not None:
             self._apply(change)
@@ -287,6 +332,8 @@ class Membership:
                 self._start_over(lost, reason)
             case plan.Refuse(worker=number, reason=reason):
                 refuse(job, job.workers[number], reason)
+            case plan.Await(workers=numbers):
+                await_end(job, numbers)
             case plan.GiveUp(reason=reason):
                 fail(job, reason)
 
@@ -316,7 +363,7 @@ class Membership:
         job = self.job
         job.move(JobState.FORMING, reason)
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
-        job.held = frozenset()
+        job.held = job.awaited = frozenset()
         # The program may have changed by now, with other steps.
         job.num_micro_batches = None
         job.step = 0
@@ -364,7 +411,7 @@ class Membership:
         for slot in job.startable():
             job.start(slot, self._why_start(slot))
 
-    def _why_start(self, slot: int) -> str:
+    def _why_start(self, slot: str) -> str:
         job = self.job
         last = max((worker.number for worker in job.workers.values() if worker.slot == slot), default=None)
         if last is not None and job.workers[last].farewell not in _LEFT_ON_REQUEST:
@@ -377,7 +424,9 @@ class Membership:
         """Continue after every running worker has reported or was fenced because it did not."""
         job, snapshot = self.job, self._adopted
         assert snapshot is not None
-        if job.where(lambda worker: worker.phase is WorkerPhase.STARTING):
+        if job.where(lambda worker: worker.phase is WorkerPhase.STARTING and not job.is_lost(worker)):
+            return
+        if self._awaits_lost(snapshot):
             return
         present = len(job.where(lambda worker: worker.phase is not WorkerPhase.FENCED))
         number = job.current.number if job.current else 0
@@ -403,3 +452,17 @@ class Membership:
             self._send_proposal(Prepare(proposed=job.pending))
         if job.stopping is not None:
             stop(job, at_once=False, reason=job.stopping)
+
+    def _awaits_lost(self, snapshot: MembershipSnapshot) -> bool:
+        """Whether only workers of lost nodes can have the state of the newest view that is known."""
+        job = self.job
+        silent = job.where(lambda worker: worker.phase is WorkerPhase.STARTING)
+        newest = max(filter(None, (job.current, snapshot.current)), key=lambda view: view.number, default=None)
+        if not silent or newest is None:
+            return False
+        if any(worker.has_state and worker.number in newest.workers for worker in job.present()):
+            return False
+        numbers = frozenset(worker.number for worker in silent)
+        if numbers != job.awaited:
+            await_end(job, numbers)
+        return True

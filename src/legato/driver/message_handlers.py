@@ -8,7 +8,7 @@ from typing import Any, Final
 from legato.core import wire
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.ending import note_failed, note_finished
-from legato.driver.events import Send
+from legato.driver.events import StepDown
 from legato.driver.failures import note_commit, refuse
 from legato.driver.job import JobFacts, Worker
 from legato.driver.plan import describe_difference, describe_refusal
@@ -25,16 +25,20 @@ _COURSE: Final = (
 
 def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     """Handle a message. Raises TransitionError if the worker cannot send it in its phase."""
+    if isinstance(message, wire.Hello) and message.term > job.term:
+        # Also if this driver does not know the worker: the later driver may have started it.
+        step_down(job, f"worker {number} has seen a driver of term {message.term}; this driver has term {job.term}")
+        return
     worker = job.workers.get(number)
     if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
         if isinstance(message, wire.Hello):
             what = f"worker {number} is {worker.phase}" if worker else f"there is no worker {number} in this job"
-            job.out.append(Send(number, wire.Refused(reason=f"{what}: the driver refuses it")))
+            job.send_refusal(number, f"{what}: the driver refuses it")
         return
     if worker.is_spared:
         job.record("note", f"worker {number} answers again after {job.now - worker.last_heard:.1f} s", worker)
     worker.last_heard = job.now
-    worker.away = worker.is_spared = False
+    worker.away = worker.is_spared = worker.is_cut_off = False
     if not isinstance(message, wire.Heartbeat):
         worker.progressed_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):
@@ -45,10 +49,16 @@ def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> N
     _HANDLERS[type(message)](job, worker, message)
 
 
+def step_down(job: JobFacts, reason: str) -> None:
+    """Stop leading the job; another driver leads it, or will. The workers train on."""
+    job.superseded = reason
+    job.out = [StepDown(reason)]
+
+
 def brief(job: JobFacts, worker: Worker) -> None:
     """Send a worker that has just connected the messages that it may have missed. It may get a message twice."""
     if worker.phase is WorkerPhase.LEAVING and worker.farewell == "refused":
-        job.send(worker, wire.Refused(reason="refused before"))
+        job.send_refusal(worker.number, "refused before")
         return
     job.welcome(worker)
     view = job.current
@@ -72,8 +82,12 @@ def _follow_switch(job: JobFacts, view_number: int) -> None:
 
 
 def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
+    misfit = wire.describe_misfit(f"worker {worker.number}", hello.protocol)
+    if misfit is not None:
+        _refuse_misfit(job, worker, misfit)
+        return
     fresh = worker.phase is WorkerPhase.STARTING
-    worker.host, worker.pid = hello.host, hello.pid
+    worker.host, worker.node, worker.pid = hello.host, hello.node, hello.pid
     worker.repeats = worker.saved
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
@@ -85,6 +99,21 @@ def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
     brief(job, worker)
     if fresh and worker.phase is WorkerPhase.JOINING:
         job.record("joining", f"worker {worker.number} has started on {worker.host}", worker)
+
+
+def _refuse_misfit(job: JobFacts, worker: Worker, misfit: str) -> None:
+    """Refuse a worker of a release that is too far from this one."""
+    if job.state is JobState.ADOPTING:
+        # It trains, and would end without a checkpoint if it was refused. Without a driver it writes one and ends.
+        step_down(
+            job,
+            f"{misfit}. The workers train on for {job.spec.away_limit_s:g} s, then they write a checkpoint and end. "
+            "Continue from that checkpoint, or let the release that started them adopt them before that",
+        )
+    elif worker.farewell != "refused":
+        refuse(job, worker, misfit)
+    else:
+        brief(job, worker)
 
 
 def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:

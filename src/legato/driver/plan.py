@@ -8,6 +8,7 @@ from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.program import OF_FILE
 from legato.core.view import Member, next_members
 from legato.driver.job import JobFacts, Worker
+from legato.driver.nodes import find_out_of_reach, list_unconfirmed
 
 
 class Recover(msgspec.Struct, frozen=True):
@@ -47,13 +48,19 @@ class Refuse(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Await(msgspec.Struct, frozen=True):
+    """Wait for the certain end of workers that may still train out of reach."""
+
+    workers: frozenset[int]
+
+
 class GiveUp(msgspec.Struct, frozen=True):
     """The job cannot continue."""
 
     reason: str
 
 
-Change = Recover | Propose | HoldAll | StartOver | Refuse | GiveUp
+Change = Recover | Propose | HoldAll | StartOver | Await | Refuse | GiveUp
 
 _MAX_DOUBLINGS = 10
 _OF_PROCESSOR = ("CPU capability", "oneDNN", "BLAS")  # parts of a fingerprint that --cpu-capability makes equal
@@ -62,6 +69,28 @@ _DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FIN
 
 def decide_change(job: JobFacts) -> Change | None:
     """Return the next change of membership with its reason, or None if there is none now."""
+    change = _decide_change(job)
+    if not isinstance(change, Recover | StartOver):
+        return change
+    # Workers without a view will be in the next one.
+    members = change.members if isinstance(change, Recover) else [worker.member for worker in _reachable(job)]
+    views = find_out_of_reach(job, [member.worker for member in members])
+    if views and isinstance(change, Recover):
+        # Joiners that are connected in these views cannot train in them if they enter the new one.
+        joining = [worker for worker in _reachable(job) if any(worker.number in view.workers for view in views)]
+        change = Recover((*change.members, *(worker.member for worker in joining)), change.reason, change.again)
+        views = find_out_of_reach(job, [member.worker for member in change.members])
+    if not views:
+        return change
+    waiting = frozenset(worker.number for worker in list_unconfirmed(job, views))
+    return Await(waiting) if waiting != job.awaited else None
+
+
+def _reachable(job: JobFacts) -> list[Worker]:
+    return job.where(lambda worker: worker.active and not job.is_lost(worker))
+
+
+def _decide_change(job: JobFacts) -> Change | None:
     if job.state not in _DECIDING or (job.current is None and job.ending and not job.tail):
         return None
     if job.current is None:

@@ -96,6 +96,7 @@ class Records:
         self._ready = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
         self._num_lost = 0
+        self._is_closed = False
         self._seq = 0
         self._steps = Numbers()
         self._indices = Numbers()
@@ -232,7 +233,14 @@ class Records:
             await asyncio.shield(self._writing)
         self.num_metrics, self.losses_to_step = num_metrics, losses_to_step
 
+    def drop(self) -> None:
+        """Write nothing more, also not the lines that wait: another driver writes these files."""
+        self._is_closed = True
+        self._waiting.clear()
+
     def _write(self, path: Path, line: Any) -> None:
+        if self._is_closed:
+            return
         if len(self._waiting) >= _MAX_WAITING_LINES:
             self._count_lost(1, "the disk is too slow")
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import WorkerPhase
+from legato.core.slots import node_of, slot_key
 from legato.driver.events import SlotsAssigned
 from legato.driver.job import JobFacts
 
@@ -19,6 +22,7 @@ def scale(job: JobFacts, num_workers: int, reason: str) -> None:
     job.spec.check_num_workers(num_workers)
     before = len(job.wanted)
     if num_workers == before:
+        job.num_asked = num_workers
         return
     if job.num_micro_batches is not None and num_workers > job.num_micro_batches:
         raise UsageError(
@@ -30,12 +34,19 @@ def scale(job: JobFacts, num_workers: int, reason: str) -> None:
             f"Cannot scale job '{job.spec.name}' here: the platform decides how many slots it has. Change its "
             "number of workers or its priority with 'legato set'."
         )
-    for slot in range(job.spec.max_workers):
-        if len(job.wanted) < num_workers:
-            job.wanted.add(slot)
-    for slot in sorted(job.wanted, key=lambda slot: _worth(job, slot))[: max(len(job.wanted) - num_workers, 0)]:
-        job.wanted.discard(slot)
-    _want(job, job.wanted, f"{before} -> {num_workers} workers: {reason}")
+    wanted = set(job.wanted)
+    unused = [slot for slot in job.available if slot not in wanted]
+    unused.sort(key=lambda slot: node_of(slot) in job.lost_nodes)
+    missing = num_workers - before
+    if missing > len(unused):
+        raise UsageError(
+            f"Cannot scale job '{job.spec.name}' to {num_workers} workers: its only slots are "
+            f"{_list_slots(wanted.union(unused))}. Ask for {_count(before + len(unused))} or fewer."
+        )
+    wanted.update(unused[: max(missing, 0)])
+    wanted.difference_update(_by_worth(job, wanted)[: max(-missing, 0)])
+    job.num_asked = num_workers
+    _want(job, wanted, f"{before} -> {num_workers} workers: {reason}")
 
 
 def assign(job: JobFacts, said: SlotsAssigned) -> None:
@@ -57,8 +68,9 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
     useless = job.given_up & slots
     if len(slots - useless) < spec.min_workers:
         raise LayoutError(
-            f"Cannot give job '{spec.name}' the slots {sorted(slots)}: no worker can train in {sorted(useless)}, "
-            f"which leaves fewer than its minimum of {spec.min_workers}. Give it others as well, or stop it."
+            f"Cannot give job '{spec.name}' the slots {_list_slots(slots)}: no worker can train in "
+            f"{_list_slots(useless)}, which leaves fewer than its minimum of {spec.min_workers}. Give it others as "
+            "well, or stop it."
         )
     if changes:
         job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
@@ -92,12 +104,12 @@ def leave_out_surplus(job: JobFacts) -> None:
     _want(job, wanted, f"{before} -> {len(wanted)} workers: {_explain_limit(most)}, so more cannot help")
 
 
-def _find_surplus(job: JobFacts, slots: set[int]) -> set[int]:
+def _find_surplus(job: JobFacts, slots: set[str]) -> set[str]:
     """Return the slots beyond the number of micro-batches, those whose loss costs least."""
     most = job.num_micro_batches
     if most is None or len(slots) <= most:
         return set()
-    return set(sorted(slots, key=lambda slot: _worth(job, slot))[: len(slots) - most])
+    return set(_by_worth(job, slots)[: len(slots) - most])
 
 
 def _explain_limit(num_micro_batches: int) -> str:
@@ -108,7 +120,7 @@ def _count(num_workers: int) -> str:
     return "1 worker" if num_workers == 1 else f"{num_workers} workers"
 
 
-def _want(job: JobFacts, slots: set[int], told: str) -> None:
+def _want(job: JobFacts, slots: set[str], told: str) -> None:
     job.wanted = slots
     if not job.is_assigned:
         job.given_up -= slots
@@ -116,13 +128,24 @@ def _want(job: JobFacts, slots: set[int], told: str) -> None:
     job.record("scaled", told)
 
 
-def _worth(job: JobFacts, slot: int) -> tuple[int, int]:
+def _list_slots(slots: Collection[str]) -> str:
+    return ", ".join(sorted(slots, key=slot_key))
+
+
+def _by_worth(job: JobFacts, slots: Collection[str]) -> list[str]:
+    """Return slots ordered by the cost of their loss. Of those that cost the same, the last of the job comes first."""
+    ordered = job.in_order(slots)
+    ordered.reverse()
+    return sorted(ordered, key=lambda slot: _worth(job, slot))
+
+
+def _worth(job: JobFacts, slot: str) -> tuple[int, int]:
     """Rank a slot by the cost of its loss: members cost most, low ranks first, then workers close to joining."""
     worker = job.occupant(slot)
     if worker is None or not (worker.active or worker.coming):
-        return (0, -slot)
+        return (0, 0)
     rank = job.current.rank_of(worker.number) if job.current else None
     if rank is not None:
         return (4, -rank)
     course = (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM)
-    return (1 + course.index(worker.phase) if worker.phase in course else 0, -slot)
+    return (1 + course.index(worker.phase) if worker.phase in course else 0, 0)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.core.lifecycle import JobState
+from legato.core.slots import node_of, slot_key
 from legato.core.wire import Metrics, Progress
 from legato.driver.delays import Delays
 from legato.driver.job import JobFacts
@@ -30,12 +31,18 @@ class Meter:
         self.metrics: Metrics | None = None
         self.logged_loss: float | None = None
         self.delays = Delays()
+        self.sent_bytes: dict[int, int] = {}
         self._measured_at: float | None = None
 
     def note_metrics(self, metrics: Metrics) -> None:
         """Keep the newest logged metrics."""
         self.metrics = metrics
         self.logged_loss = metrics.values.get("loss", self.logged_loss)
+
+    def note_sent(self, worker: int, progress: Progress) -> None:
+        """Keep how many bytes per step a worker sent to other nodes in its last steps."""
+        if progress.num_samples:
+            self.sent_bytes[worker] = progress.sent_bytes // (progress.last_step - progress.first_step + 1)
 
     def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
         """Handle a report with ``num_new`` new steps.
@@ -83,15 +90,17 @@ def build_status(
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,
         "resize_s": meter.delays.last_s,
+        "sent_bytes": _sum_by_node(job, meter),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state)
         + len(job.where(lambda worker: worker.only_works)),
         "num_wanted": len(job.wanted),
         "slots": {
-            "wanted": sorted(job.wanted),
-            "in_use": sorted({worker.slot for worker in job.present()}),
-            "given_up": sorted(job.given_up),
-            "surplus": sorted(job.surplus),
+            "wanted": sorted(job.wanted, key=slot_key),
+            "in_use": sorted({worker.slot for worker in job.present()}, key=slot_key),
+            "given_up": sorted(job.given_up, key=slot_key),
+            "surplus": sorted(job.surplus, key=slot_key),
+            "available": list(job.available),
         },
         "num_micro_batches": job.num_micro_batches,
         "shares_freely": job.shares_freely,
@@ -116,6 +125,15 @@ def build_status(
         "events": [msgspec.to_builtins(event) for event in events],
         "outcome": msgspec.to_builtins(outcome) if outcome else None,
     }
+
+
+def _sum_by_node(job: JobFacts, meter: Meter) -> dict[str, int]:
+    """Return how many bytes per step each node sends to other nodes; empty if nothing is known to pass."""
+    sums: dict[str, int] = {}
+    for member in job.members():
+        node = node_of(member.slot)
+        sums[node] = sums.get(node, 0) + meter.sent_bytes.get(member.number, 0)
+    return sums if any(sums.values()) else {}
 
 
 def _describe_state(job: JobFacts) -> str:

@@ -15,7 +15,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         worker: its number, which the job never uses again.
-        slot: the slot it occupies, from 0.
+        slot: the slot it occupies, as ``NODE/i``; ``NODE/i+j`` for a worker with several GPUs, which sees all of them.
         program: the user's script and its arguments, as in ``sys.argv``.
         environment: variables that are added to the engine's environment. Variables that are read only when a process
             starts must be given to the engine itself. The engine sets the GPUs that the worker sees.
@@ -24,7 +24,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     worker: int
-    slot: int
+    slot: str
     program: tuple[str, ...]
     environment: dict[str, str]
     directory: str
@@ -61,14 +61,45 @@ class Noted(msgspec.Struct, frozen=True, tag=True):
     told: str
 
 
-EngineEvent = Started | Exited | StoreMoved | Noted
+class NodeLost(msgspec.Struct, frozen=True, tag=True):
+    """A machine cannot be used: its agent is silent, or refuses the job. Its workers may have ended, or still run.
+
+    An engine over several machines reports this when it has heard nothing of a machine for a time below the job's
+    ``heartbeat_limit_s``, because the driver gives up workers of which nothing is known after that limit. If the store
+    was on the machine, it reports `StoreMoved` before. The engine reports `Exited` of its workers when the agent does,
+    or when the agent's lease and a margin are over, because the agent has killed them by then.
+
+    Args:
+        node: its name, as in the names of its slots.
+        reason: a sentence without its period.
+    """
+
+    node: str
+    reason: str
+
+
+class NodeBack(msgspec.Struct, frozen=True, tag=True):
+    """A machine can be used again, or for the first time; it has these slots.
+
+    What its agent reports of its workers follows as further events.
+    """
+
+    node: str
+    slots: tuple[str, ...] = ()
+
+
+EngineEvent = NodeLost | NodeBack | Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):
     """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again."""
 
-    async def open(self) -> None:
-        """Start the engine's processes on its nodes, or find them again after a driver's death."""
+    async def open(self, term: int = 0) -> None:
+        """Start the engine's processes on its nodes, or find them again after a driver's death.
+
+        Args:
+            term: of the driver. It is in the journal already; an engine over several machines shows it to them.
+        """
         ...
 
     async def rendezvous(self) -> str:
@@ -79,12 +110,16 @@ class Engine(Protocol):
         """
         ...
 
-    async def device_of(self, slot: int) -> str:
-        """Return torch's name of a slot's device in its worker, which sees no other: ``cpu`` or ``cuda:0``."""
+    async def device_of(self, slot: str) -> str:
+        """Return torch's name of a slot's first device in its worker, which sees only its own: ``cpu``, ``cuda:0``."""
         ...
 
     async def start(self, launch: Launch) -> None:
-        """Start a worker. `Started` and, in the end, `Exited` follow as events."""
+        """Start a worker. `Started` and, in the end, `Exited` follow as events.
+
+        An error says that there is certainly no process. If that is unknown, because a node does not answer, there is
+        no error, and an event follows.
+        """
         ...
 
     async def stop(self, worker: int, *, force: bool) -> None:
@@ -92,11 +127,29 @@ class Engine(Protocol):
         ...
 
     async def running(self) -> dict[int, int]:
-        """Return worker → pid of all workers that run now; after `open`, those to adopt."""
+        """Return worker → pid of all workers that run now, or may run; after `open`, those to adopt.
+
+        Workers of machines that do not answer may run. `NodeLost`, and in the end `Exited`, follow as events.
+        """
         ...
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        """Return samples of the processes of workers; without those that the system does not show."""
+        """Return samples of the processes of workers; without those that the system does not show.
+
+        A worker whose machine does not answer at once is ``unreachable``.
+        """
+        ...
+
+    def is_away(self, worker: int) -> bool:
+        """Return whether the checkpoints of a worker must be brought to this machine."""
+        ...
+
+    async def bring(self, worker: int, path: str) -> str:
+        """Return where a checkpoint of a worker is on this machine; wait until all of it has come from its machine.
+
+        Raises:
+            LegatoError: it cannot come.
+        """
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:

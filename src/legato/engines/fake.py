@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
+from legato.core.slots import index_of
 from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
 from legato.system.processes import Vital
 
@@ -113,10 +114,12 @@ class FakeEngine:
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
+        self.term = 0
         self._error: LegatoError | None = None
 
-    async def open(self) -> None:
+    async def open(self, term: int = 0) -> None:
         """Become the machine's engine; the previous one learns that it was replaced."""
+        self.term = term
         if self.machine.engine is not None:
             self.machine.engine.replace()
         self.machine.engine = self
@@ -127,9 +130,9 @@ class FakeEngine:
         """Return the simulated address of the store."""
         return self.machine.rendezvous
 
-    async def device_of(self, slot: int) -> str:
+    async def device_of(self, slot: str) -> str:
         """Return ``cpu`` for every existing slot."""
-        if slot < 0 or (self.machine.slots is not None and slot >= self.machine.slots):
+        if self.machine.slots is not None and index_of(slot) >= self.machine.slots:
             raise UsageError(f"Cannot use slot {slot}: the machine has {self.machine.slots} slots. Ask for fewer.")
         return "cpu"
 
@@ -154,6 +157,14 @@ class FakeEngine:
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
         """Return samples: workers wait, are stopped if they hang, or have ended."""
         return {worker: self.machine.examine(worker) for worker in workers}
+
+    def is_away(self, _worker: int) -> bool:
+        """Return False: the workers are on this machine."""
+        return False
+
+    async def bring(self, _worker: int, path: str) -> str:
+        """Return the path itself: the workers are on this machine."""
+        return path
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events. An event counts as received when the driver asks for the next one."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.core.warm import (
+    NODE_VARIABLE,
     AcknowledgeExited,
     AcknowledgeStarted,
     EndAll,
@@ -119,6 +121,8 @@ class LocalEngine:
             workers.
         devices: the device of each slot, as in `legato.engines.gpus`; empty: any number of slots on the CPU. None: the
             devices of this machine. Adopted workers keep their devices.
+        node: the name of this machine; slots of other nodes are refused. None: slots of any node are slots of this
+            machine, because a host name may change between two drivers of a job.
         environment: the job's variables, set before Python starts. A launch adds the worker's variables.
         directory: base of relative paths in the job's ``PYTHONPATH``; None: the current directory.
         start: ``fork`` workers from a process that has imported torch (milliseconds), or start each ``fresh`` (slow).
@@ -129,6 +133,7 @@ class LocalEngine:
         limits: limits of the job on this machine.
         python: the interpreter of the warm parent and the workers. None: that of this process.
         cpu_capability: the instruction set that the job asks for, which another interpreter's torch must have.
+        address: of this machine, at which its store listens and workers of other machines reach it.
         user: the system user of the warm parent and the workers. They write into a separate folder, whose content is
             not trusted. None: the user of this process.
     """
@@ -138,6 +143,7 @@ class LocalEngine:
         job_directory: str | os.PathLike[str],
         devices: Sequence[str] | None = None,
         *,
+        node: str | None = None,
         environment: Mapping[str, str] | None = None,
         directory: str | os.PathLike[str] | None = None,
         start: Literal["fork", "fresh"] = "fork",
@@ -148,6 +154,7 @@ class LocalEngine:
         limits: Limits | None = None,
         python: str | None = None,
         cpu_capability: str | None = None,
+        address: str = "127.0.0.1",
         user: JobUser | None = None,
     ) -> None:
         self._limits = limits or Limits()
@@ -156,12 +163,13 @@ class LocalEngine:
         self._directory = Path(job_directory).absolute()
         self._user = user
         self._uid = None if user is None else user.uid
-        self._slots = Slots(devices if devices is not None else find_devices())
+        self._slots = Slots(devices if devices is not None else find_devices(), node)
         self._here = str(Path.cwd())
         own = {**os.environ, **({} if user is None else user.variables())}
         self._variables = variables_of_parent(own, environment or {}, self._here, str(directory or self._here))
         self._python = None if python is None else Path(python)
         self._capability = cpu_capability
+        self._address = address
         if self._python is not None:
             self._variables = variables_of_python(self._python, self._variables)
         # Only Linux can fork safely after frameworks are loaded; on other systems, libraries fail after a fork.
@@ -176,6 +184,7 @@ class LocalEngine:
         self._known = asyncio.Event()
         self._ready = asyncio.Event()
         self._rendezvous = ""
+        self._node_nonce = ""
         self._running: dict[int, int] = {}
         self._launches: dict[int, StartWorker] = {}
         self._forced: dict[int, bool] = {}
@@ -197,15 +206,25 @@ class LocalEngine:
         """Worker → pid of the workers that ran by the last message or the record; also valid after an error."""
         return dict(self._running)
 
+    @property
+    def known_workers(self) -> tuple[int, ...]:
+        """The workers that run, or whose end was not acknowledged."""
+        record = self._read_record()
+        return () if record is None else tuple(record.workers)
+
     # ------------------------------------------------------------ the contract
 
-    async def open(self) -> None:
+    async def open(self, term: int = 0) -> None:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`.
+
+        Args:
+            term: of the driver; the lock of the job's directory keeps two drivers of one machine apart.
 
         Raises:
             UsageError: the job needs CPU instructions that this machine does not have, or workers cannot run with its
                 interpreter.
         """
+        del term
         check_supported(self._variables, read_processor().flags)
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -224,7 +243,7 @@ class LocalEngine:
             self._process = _detached.pop(record.pid, None)
             self._running = {worker: e.pid for worker, e in record.workers.items() if e.exit_code is None}
             if self._running and self._user is None:
-                self._slots = Slots(record.devices)
+                self._slots = Slots(record.devices, self._slots.node)
             if not self._running and record.pid and not self._is_like(record):
                 # An attempt with other settings has left it. It has no workers, so it can be ended.
                 await end_process(record.pid, record.start_time, self._uid)
@@ -240,13 +259,13 @@ class LocalEngine:
             raise self._error
         return self._rendezvous
 
-    async def device_of(self, slot: int) -> str:
+    async def device_of(self, slot: str) -> str:
         """Return torch's name of a slot's device in its worker, which sees no other: ``cpu`` or ``cuda:0``.
 
         Raises:
             UsageError: there is no such slot.
         """
-        return torch_name(self._slots.device_in(slot))
+        return torch_name(self._slots.devices_in(slot)[0])
 
     async def start(self, launch: Launch) -> None:
         """Ask the warm parent to start a worker. The request waits until the imports are done.
@@ -254,7 +273,8 @@ class LocalEngine:
         Raises:
             UsageError: there is no such slot.
         """
-        environment = launch.environment | show_only(self._slots.device_in(launch.slot), os.environ)
+        environment = launch.environment | show_only(self._slots.devices_in(launch.slot), os.environ)
+        environment[NODE_VARIABLE] = self._node_nonce
         if "PYTHONPATH" in environment:
             environment |= search_path(os.environ, environment, self._here, launch.directory)
         message = StartWorker(
@@ -301,6 +321,14 @@ class LocalEngine:
             # Then no worker can be judged; the driver has a rule for that.
             _log.warning("Cannot examine the workers of %s: %s", self._directory, error)
             return {}
+
+    def is_away(self, _worker: int) -> bool:
+        """Return False: the workers are on this machine."""
+        return False
+
+    async def bring(self, _worker: int, path: str) -> str:
+        """Return the path itself: the workers are on this machine."""
+        return path
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
@@ -412,8 +440,15 @@ class LocalEngine:
 
     def _is_like(self, record: Record) -> bool:
         """Return whether a warm parent was started for this job with this engine's settings."""
-        theirs = (record.start, record.entry, record.preload, record.variables, record.python)
-        return theirs == (self._start, self._entry, self._preload, digest(self._variables), str(self._python or ""))
+        theirs = (record.start, record.entry, record.preload, record.variables, record.python, record.address)
+        return theirs == (
+            self._start,
+            self._entry,
+            self._preload,
+            digest(self._variables),
+            str(self._python or ""),
+            self._address,
+        )
 
     async def _start_parent(self, previous: Record | None) -> None:
         """Start a warm parent that adopts the previous one's workers."""
@@ -423,6 +458,9 @@ class LocalEngine:
         if self._user is not None:
             await asyncio.to_thread(make_folder_for, self._record_path.parent, self._user)
         workers = previous.workers if previous is not None else {}
+        has_running = any(entry.exit_code is None for entry in workers.values())
+        # Workers keep theirs. If none runs, the directory may have been another machine's.
+        node_nonce = previous.node_nonce if previous is not None and has_running else secrets.token_hex(16)
         record = Record(
             socket=str(path),
             start=self._start,
@@ -434,7 +472,9 @@ class LocalEngine:
             variables=digest(self._variables),
             boot=boot_id(),
             python=str(self._python or ""),
+            address=self._address,
             workers=workers,
+            node_nonce=node_nonce,
         )
         self._process = await asyncio.to_thread(
             start_parent, record, self._variables, self._record_path, self._log_path, self._user
@@ -445,7 +485,7 @@ class LocalEngine:
             self._groups.add_parent(self._process.pid)
         connected = await self._connect(record)
         assert connected, f"{path} does not listen although it was just opened"
-        if not any(entry.exit_code is None for entry in workers.values()):
+        if not has_running:
             self._known.set()
 
     async def _connect(self, record: Record) -> bool:
@@ -454,6 +494,7 @@ class LocalEngine:
                 reader, self._writer = await asyncio.open_unix_connection(short)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
+        self._node_nonce = record.node_nonce
         self._reading = asyncio.create_task(self._read(reader), name="legato-local-engine")
         # Requests from before the warm parent's death are repeated to the next one; both sides ignore duplicates.
         for launch in self._launches.values():

@@ -90,7 +90,7 @@ def start_parent(
         python = record.python or sys.executable
         command = [python, "-m", "legato.train.process.warm_parent", str(record_path), str(listener.fileno())]
         if user is None:
-            _write_private(record_path, msgspec.json.encode(record))
+            write_private(record_path, msgspec.json.encode(record))
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -244,7 +244,8 @@ def make_socket_directory() -> Path:
     return Path(path)
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that only its user may read; a crash leaves the old or the new one, complete."""
     scratch = path.with_name(path.name + ".new")
     scratch.touch(mode=0o600)
     scratch.write_bytes(content)

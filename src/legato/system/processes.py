@@ -22,7 +22,7 @@ _PROC: Final = Path("/proc")
 _LISTENING: Final = "0A"
 
 
-ProcessState = Literal["running", "waiting", "stopped", "gone"]
+ProcessState = Literal["running", "waiting", "stopped", "gone", "unreachable"]
 
 
 class Stat(NamedTuple):
@@ -54,6 +54,7 @@ class Vital(NamedTuple):
     Args:
         state: ``stopped`` by a signal or a debugger; ``gone``; else ``running`` if a thread of its session computes or
             waits for a CPU, or ``waiting`` if all of them wait for something else, a disk included.
+            ``unreachable``: its machine does not answer now, so nothing is known.
         cpu_s: CPU time of its session, in seconds.
     """
 

@@ -318,6 +318,23 @@ def test_run_refuses_a_gpu_that_is_not_there(
     assert "LEGATO_DEVICE=cuda:2: this machine offers 2 GPUs, from cuda:0 on" in err
 
 
+def test_several_gpus_per_worker_are_checked_before_anything_starts(
+    script: str, driven: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = call("run", "--gpus-per-worker", "2", script)
+    assert (code, driven) == (2, {})
+    assert "a worker with several GPUs needs a machine with GPUs, and here workers train on the CPU" in err
+    pretend_gpus(monkeypatch)
+    monkeypatch.delenv("LEGATO_DEVICE", raising=False)
+    assert call("run", "--gpus-per-worker", "2", script)[0] == 7
+    assert (driven["spec"].num_workers, driven["spec"].gpus_per_worker) == (1, 2)
+    assert (
+        "on 2 workers with 2 GPUs each: this machine offers 2 GPUs. Ask for 1 or fewer"
+        in call("run", "-w", "2", "--gpus-per-worker", "2", script)[2]
+    )
+    assert "with 3 GPUs per worker: this machine offers 2." in call("run", "--gpus-per-worker", "3", script)[2]
+
+
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Catch the arguments with which engines would be made."""

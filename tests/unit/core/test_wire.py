@@ -94,6 +94,50 @@ def test_what_a_worker_says_is_not_taken_for_an_order() -> None:
         wire.decode_driver_message(wire.encode(wire.Leaving(num_rounds=1, reason="shrunk")))
 
 
+def test_messages_of_the_release_before_terms_are_read() -> None:
+    """Its workers and drivers name neither a term nor a protocol."""
+    hello = wire.Hello(worker=3, pid=7, host="h", current=None, phase="joining", num_rounds=0, term=5, protocol=1)
+    welcome = wire.Welcome(
+        heartbeat_interval_s=0.25,
+        away_limit_s=60.0,
+        checkpoint_dir=None,
+        checkpoint_every=None,
+        keep=3,
+        resume=False,
+        term=5,
+        protocol=1,
+    )
+    decoders: list[tuple[wire.Message, Decoder]] = [
+        (hello, wire.decode_worker_message),
+        (welcome, wire.decode_driver_message),
+        (wire.Refused(reason="r", term=5), wire.decode_driver_message),
+    ]
+    for message, decode in decoders:
+        fields = msgspec.msgpack.decode(wire.encode(message))
+        assert fields.pop("term") == 5
+        fields.pop("protocol", None)
+        old = decode(msgspec.msgpack.encode(fields))
+        assert old.term == 0
+        assert getattr(old, "protocol", 0) == 0
+        # And the other way: a release that does not know the fields ignores them.
+        later = {**msgspec.msgpack.decode(wire.encode(message)), "field_of_a_later_release": 1}
+        assert decode(msgspec.msgpack.encode(later)) == message
+
+
+def test_only_neighbouring_protocols_work_together() -> None:
+    assert [wire.describe_misfit("w", wire.PROTOCOL + step) is None for step in (-2, -1, 0, 1, 2)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    told = wire.describe_misfit("worker 3", wire.PROTOCOL + 2)
+    assert told is not None
+    assert told.startswith("worker 3 runs a release of Legato whose protocol has number 3; this one has number 1")
+    assert told.endswith("Install the same release of Legato on all machines of the job")
+
+
 def test_workers_of_an_earlier_release_can_read_what_they_are_welcomed_with() -> None:
     welcome = wire.Welcome(
         heartbeat_interval_s=0.25,

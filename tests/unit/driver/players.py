@@ -101,6 +101,8 @@ class Player:
         self.num_connections = 0
         self.num_metrics_told = 0
         self.alive = True
+        self.term = 0  # the highest that it has seen
+        self.protocol = wire.PROTOCOL
         self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @property
@@ -170,6 +172,8 @@ class Player:
             current=self.view,
             phase=self.phase,
             num_rounds=0,
+            term=self.term,
+            protocol=self.protocol,
         )
         await self.say(hello)
         async for frame in connection:
@@ -183,6 +187,8 @@ class Player:
             await self._hear(message)
 
     async def _hear(self, message: wire.DriverMessage) -> None:
+        if isinstance(message, wire.Welcome):
+            self.term = max(self.term, message.term)
         match message:
             case wire.Welcome() if self.phase == "joining":
                 self.phase = "warm"

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
+from legato.core.slots import make_slot
 from legato.core.spec import JobSpec
 from legato.driver import client
 from legato.driver.driver import Driver
@@ -26,6 +27,7 @@ from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.driver.record import Event
 from legato.engines.fake import FakeEngine, FakeMachine
+from legato.system.hosts import name_this_machine
 
 
 class Stage:
@@ -91,9 +93,10 @@ async def raise_stage(home: Path, behave: Any = None, **changes: Any) -> AsyncIt
     finally:
         stage.running.cancel()
         await asyncio.gather(stage.running, return_exceptions=True)
+        lives = list(stage.machine._lives.values())
         for worker in stage.machine.running:
             stage.machine.end(worker, -9)
-        await asyncio.sleep(0)
+        await asyncio.gather(*lives, return_exceptions=True)
 
 
 def test_runs_a_job_to_its_end(tmp_path: Path) -> None:
@@ -113,6 +116,25 @@ def test_runs_a_job_to_its_end(tmp_path: Path) -> None:
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
             assert all(event["reason"] for event in events)
             assert [event["level"] for event in events if event["level"] != "info"] == []
+
+    asyncio.run(play())
+
+
+def test_each_worker_may_have_several_gpus(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, gpus_per_worker=2) as stage:
+            await stage.until_training(2)
+            wanted = stage.driver.status()["slots"]["wanted"]
+            assert [slot.rpartition("/")[2] for slot in wanted] == ["0+1", "2+3"]
+            reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=4), tmp_path)
+            assert [slot.rpartition("/")[2] for slot in reply.status["slots"]["wanted"]] == ["0+1", "2+3", "4+5", "6+7"]
+            await stage.until_training(4)
+            # The next driver keeps the slots of every worker.
+            await stage.drop_driver()
+            stage.raise_curtain(adopting=True)
+            await stage.until_training(4)
+            assert stage.driver.status()["slots"]["wanted"] == reply.status["slots"]["wanted"]
+            await stage.finish()
 
     asyncio.run(play())
 
@@ -217,10 +239,15 @@ def test_a_start_that_the_engine_refuses_is_not_tried_again_at_once(tmp_path: Pa
             stage.driver.scale(2, "to have a start refused")
             await stage.orchestra.until(lambda: "died" in stage.kinds())
             told = [event.reason for event in stage.events if event.kind in ("note", "died")]
-            assert "the engine could not start or stop worker 1: Cannot use slot 1" in told[0]
+            assert (
+                f"the engine could not start or stop worker 1: Cannot use slot {make_slot(name_this_machine(), 1)}"
+                in told[0]
+            )
             assert told[1] == "worker 1 died: exit code 71: no process could be started for it"
             status = stage.driver.status()
-            assert status["slots"]["in_use"] == [0], "no worker is started in its place yet"
+            assert status["slots"]["in_use"] == [make_slot(name_this_machine(), 0)], (
+                "no worker is started in its place yet"
+            )
             stage.machine.slots = 2
             await stage.until_training(2)
             assert sorted(stage.machine.running) == [0, 2], "it was tried again once"
@@ -432,6 +459,67 @@ def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
             assert (await stage.finish()).outcome == "succeeded"
             ledger = [json.loads(line)["step"] for line in stage.directory.ledger_file.read_text().splitlines()]
             assert ledger == [1, 2]
+
+    asyncio.run(play())
+
+
+def test_an_adopted_job_keeps_its_slots_after_the_host_was_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        monkeypatch.setattr("legato.driver.driver.name_this_machine", lambda: "laptop")
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await stage.drop_driver()
+            monkeypatch.setattr("legato.driver.driver.name_this_machine", lambda: "at-home")
+            stage.raise_curtain(adopting=True)
+            await stage.until_training(2)
+            stage.driver.scale(3, "to see where the third one starts")
+            await stage.until_training(3)
+            assert stage.driver.status()["slots"]["in_use"] == ["laptop/0", "laptop/1", "laptop/2"]
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def give_slots(stage: Stage, **options: Any) -> None:
+    """Start a driver with slots of two machines; the job has not begun yet."""
+    stage.directory = JobDirectory.of(stage.spec.name, stage.home)
+    stage.driver = Driver(stage.spec, FakeEngine(stage.machine), stage.directory, node="b", **options)
+    stage.running = asyncio.create_task(stage.driver.run())
+
+
+def test_a_job_uses_available_slots_in_their_order(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.drop_driver()
+            give_slots(stage, available=("b/1", "a/0", "b/0"))
+            await stage.until_training(2)
+            assert stage.driver.status()["slots"]["in_use"] == ["a/0", "b/1"]
+            stage.driver.scale(3, "test")
+            await stage.until_training(3)
+            assert stage.driver.status()["slots"]["available"] == ["b/1", "a/0", "b/0"]
+            assert stage.driver.status()["slots"]["in_use"] == ["a/0", "b/0", "b/1"]
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_request_may_have_numbers_which_are_slots_of_the_driver_s_machine(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.drop_driver()
+            give_slots(stage, slots=("b/1", "a/0"))
+            await stage.until_training(2)
+            request = wire.AssignRequest(slots=(1, 3), reason="test")
+            reply = await asyncio.to_thread(client.request, "job-1", request, tmp_path)
+            assert reply.error is None
+            assert reply.status["slots"]["wanted"] == ["b/1", "b/3"]
+            request = wire.AssignRequest(slots=("gpu-1",), reason="test")
+            reply = await asyncio.to_thread(client.request, "job-1", request, tmp_path)
+            assert reply.error is not None and "Cannot use 'gpu-1' as a slot" in reply.error
+            await stage.until_training(2)
+            await stage.finish()
 
     asyncio.run(play())
 

@@ -89,7 +89,7 @@ def test_a_driver_that_finds_another_one_writes_no_outcome(
     other.lock()
     (directory.path / "p.py").touch()
     (directory.path / ORDER_FILE).write_bytes(
-        msgspec.json.encode(LocalOrder(order=order, slots=(0,), devices=("cpu",)))
+        msgspec.json.encode(LocalOrder(order=order, slots=("n/0",), devices=("cpu",)))
     )
     monkeypatch.setattr(journal, "_LOCK_LIMIT_S", 0.0)
 

@@ -12,6 +12,7 @@ from tests.unit.driver.world import TICK_S, World, make_world_spec, progress
 from legato.core import wire
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import JobState
+from legato.core.slots import list_slots
 from legato.driver import events
 from legato.driver.job import JobFacts
 from legato.engines.base import Exited, Noted
@@ -96,7 +97,7 @@ def test_a_death_brings_a_view_of_the_survivors_at_once() -> None:
     job = job_of(world)
     assert job.current.workers == (1, 2)  # type: ignore[union-attr]
     assert "worker 0 died" in kinds(world, "recovered")[0].reason
-    assert job.occupant(0).number == 3  # type: ignore[union-attr]
+    assert job.occupant("n/0").number == 3  # type: ignore[union-attr]
 
 
 def test_a_joiner_that_dies_is_left_out_of_a_new_proposal() -> None:
@@ -464,7 +465,7 @@ def test_a_mismatched_joiner_is_refused_and_its_slot_given_up() -> None:
     assert "'other'" in refused[0].reason
     assert "'m'" in refused[0].reason
     world.calm(5)
-    assert job_of(world).wanted == {0, 1}
+    assert job_of(world).wanted == {"n/0", "n/1"}
     world.check_at_peace()
 
 
@@ -491,7 +492,7 @@ def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
     world.feed(events.Heard(2, failed))
     world.die(2, 1)
     world.calm(3)
-    assert job_of(world).wanted == {0, 1}
+    assert job_of(world).wanted == {"n/0", "n/1"}
     world.check_at_peace()
 
 
@@ -504,7 +505,7 @@ def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -
     world.calm(5)
     world.check_at_peace()
     assert told in kinds(world, "died")[0].reason
-    assert slots_in_use(world) == {0, 1}
+    assert slots_in_use(world) == {"n/0", "n/1"}
 
 
 def test_the_engines_cause_of_a_death_is_reported() -> None:
@@ -547,7 +548,7 @@ def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often()
     world.deliver_engine()
     starts = []
     begun = world.now
-    while not world.ends and job_of(world).wanted == {0, 1} and world.now < begun + 60:
+    while not world.ends and job_of(world).wanted == {"n/0", "n/1"} and world.now < begun + 60:
         newest = max(world.bodies)
         if newest > 1:
             starts.append(world.now - begun)
@@ -557,7 +558,7 @@ def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often()
             world.calm(TICK_S)
     pauses = [later - earlier for earlier, later in itertools.pairwise([0.0, *starts])]
     assert [round(pause) for pause in pauses] == [1, 2, 4, 8, 16]
-    assert job_of(world).wanted == {0}, "given up; the other one trains on"
+    assert job_of(world).wanted == {"n/0"}, "given up; the other one trains on"
 
 
 @pytest.mark.parametrize(("exit_code", "told"), [(-11, "SIGSEGV"), (-9, "SIGKILL")])
@@ -854,7 +855,7 @@ def test_scaling_out_of_bounds_is_refused_and_changes_nothing() -> None:
     for number, told in ((9, "to 9 workers: its maximum is 4"), (1, "to 1 worker: its minimum is 2")):
         with pytest.raises(LayoutError, match=told):
             world.membership.handle(events.ScaleAsked(number, "test"), world.now)  # type: ignore[union-attr]
-    assert job_of(world).wanted == {0, 1}
+    assert job_of(world).wanted == {"n/0", "n/1"}
 
 
 def test_a_new_driver_adopts_without_disturbing() -> None:
@@ -905,11 +906,11 @@ def test_a_start_says_why() -> None:
     world.die(0, -9)
     world.deliver_engine()
     assert [record.reason for record in kinds(world, "started")] == [
-        "worker 0 starts in slot 0: the job begins",
-        "worker 1 starts in slot 1: the job begins",
-        "worker 2 starts in slot 1: the job grows",
-        "worker 3 starts in slot 2: the job grows",
-        "worker 4 starts in slot 0: in place of worker 0, which died",
+        "worker 0 starts in slot n/0: the job begins",
+        "worker 1 starts in slot n/1: the job begins",
+        "worker 2 starts in slot n/1: the job grows",
+        "worker 3 starts in slot n/2: the job grows",
+        "worker 4 starts in slot n/0: in place of worker 0, which died",
     ]
 
 
@@ -919,69 +920,71 @@ def test_scaling_to_what_is_there_changes_nothing() -> None:
     assert kinds(world, "scaled") == []
 
 
-def make_world_with_slots(*slots: int, **changes: Any) -> World:
+def make_world_with_slots(*slots: str, **changes: Any) -> World:
     spec = make_world_spec(**{"max_deaths": 5, "max_breaks": 3, "num_workers": len(slots), **changes})
     return World(spec, slots=slots)
 
 
-def make_assigned(*slots: int, **changes: Any) -> World:
+def make_assigned(*slots: str, **changes: Any) -> World:
     world = make_world_with_slots(*slots, **changes)
     world.calm(2)
     world.check_at_peace()
     return world
 
 
-def slots_in_use(world: World) -> set[int]:
+def slots_in_use(world: World) -> set[str]:
     return {worker.slot for worker in job_of(world).present()}
 
 
 def test_an_assigned_job_begins_in_its_slots_and_moves_to_others() -> None:
-    world = make_assigned(3, 7)
-    assert slots_in_use(world) == {3, 7}
-    world.feed(events.SlotsAssigned((7, 1, 4), "the pool grew"))
+    world = make_assigned("n/3", "n/7")
+    assert slots_in_use(world) == {"n/3", "n/7"}
+    world.feed(events.SlotsAssigned(("n/7", "n/1", "n/4"), "the pool grew"))
     world.calm(3)
     world.check_at_peace()
-    assert slots_in_use(world) == {1, 4, 7}
-    assert job_of(world).members()[0].slot == 7
+    assert slots_in_use(world) == {"n/1", "n/4", "n/7"}
+    assert job_of(world).members()[0].slot == "n/7"
     assert kinds(world, "scaled")[0].reason == "2 -> 3 workers: the pool grew"
 
 
 def test_an_assigned_job_cannot_be_scaled_past_who_assigns() -> None:
-    world = make_assigned(3, 7)
+    world = make_assigned("n/3", "n/7")
     with pytest.raises(UsageError, match="the platform decides how many slots it has"):
         world.feed(events.ScaleAsked(1, "test"))
     with pytest.raises(LayoutError, match=r"num_workers=9 is outside 1\.\.4"):
-        world.feed(events.SlotsAssigned(tuple(range(9)), "test"))
+        world.feed(events.SlotsAssigned(list_slots("n", 9), "test"))
 
 
 def test_the_bounds_of_an_assigned_job_may_change_while_it_trains() -> None:
-    world = make_assigned(3, 7)
-    world.feed(events.SlotsAssigned((3, 7, 8, 9, 10), "its owner asked", max_workers=6, min_workers=2))
+    world = make_assigned("n/3", "n/7")
+    world.feed(
+        events.SlotsAssigned(("n/3", "n/7", "n/8", "n/9", "n/10"), "its owner asked", max_workers=6, min_workers=2)
+    )
     world.calm(3)
     world.check_at_peace()
     assert len(job_of(world).members()) == 5
     with pytest.raises(LayoutError, match=r"num_workers=1 is outside 2\.\.6"):
-        world.feed(events.SlotsAssigned((3,), "test"))
+        world.feed(events.SlotsAssigned(("n/3",), "test"))
 
 
 def test_the_same_slots_once_more_change_nothing() -> None:
-    world = make_assigned(0, 1)
-    world.feed(events.SlotsAssigned((1, 0), "again"))
+    world = make_assigned("n/0", "n/1")
+    world.feed(events.SlotsAssigned(("n/1", "n/0"), "again"))
     assert not kinds(world, "scaled")
 
 
 def test_a_slot_that_was_given_up_is_not_used_until_it_is_taken_away() -> None:
-    world = make_assigned(0)
-    world.feed(events.SlotsAssigned((0, 1), "grow"))
+    world = make_assigned("n/0")
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "grow"))
     number = max(world.bodies)
     meet(world, number, fingerprint="another")
     world.feed(events.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
-    assert job_of(world).given_up == {1}
-    world.feed(events.SlotsAssigned((0, 1), "said again"))
-    assert job_of(world).wanted == {0}
-    world.feed(events.SlotsAssigned((0,), "taken away"))
-    world.feed(events.SlotsAssigned((0, 1), "given again"))
-    assert job_of(world).wanted == {0, 1}
+    assert job_of(world).given_up == {"n/1"}
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "said again"))
+    assert job_of(world).wanted == {"n/0"}
+    world.feed(events.SlotsAssigned(("n/0",), "taken away"))
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "given again"))
+    assert job_of(world).wanted == {"n/0", "n/1"}
 
 
 def give_up_a_slot(world: World) -> None:
@@ -992,49 +995,99 @@ def give_up_a_slot(world: World) -> None:
 
 
 def test_a_job_is_not_given_fewer_usable_slots_than_its_minimum() -> None:
-    world = make_assigned(0, 1, min_workers=2)
-    world.feed(events.SlotsAssigned((0, 1, 2), "grow"))
+    world = make_assigned("n/0", "n/1", min_workers=2)
+    world.feed(events.SlotsAssigned(("n/0", "n/1", "n/2"), "grow"))
     give_up_a_slot(world)
-    assert job_of(world).given_up == {2}
-    told = r"the slots \[1, 2\]: no worker can train in \[2\], which leaves fewer than its minimum of 2\."
+    assert job_of(world).given_up == {"n/2"}
+    told = r"the slots n/1, n/2: no worker can train in n/2, which leaves fewer than its minimum of 2\."
     with pytest.raises(LayoutError, match=told):
-        world.feed(events.SlotsAssigned((1, 2), "others need slot 0", max_workers=3))
-    assert (job_of(world).wanted, job_of(world).given_up, job_of(world).spec.max_workers) == ({0, 1}, {2}, 4)
-    world.feed(events.SlotsAssigned((1, 2, 3), "others need slot 0"))
+        world.feed(events.SlotsAssigned(("n/1", "n/2"), "others need slot 0", max_workers=3))
+    assert (job_of(world).wanted, job_of(world).given_up, job_of(world).spec.max_workers) == (
+        {"n/0", "n/1"},
+        {"n/2"},
+        4,
+    )
+    world.feed(events.SlotsAssigned(("n/1", "n/2", "n/3"), "others need slot 0"))
     world.calm(3)
     world.check_at_peace()
-    assert slots_in_use(world) == {1, 3}
+    assert slots_in_use(world) == {"n/1", "n/3"}
 
 
 def test_a_leaver_that_fails_does_not_cost_its_slot() -> None:
-    world = make_assigned(0)
-    world.feed(events.SlotsAssigned((0, 1), "grow"))
+    world = make_assigned("n/0")
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "grow"))
     number = max(world.bodies)
     world.connect(world.bodies[number])
     world.deliver(world.bodies[number])
-    world.feed(events.SlotsAssigned((0,), "taken away"))
+    world.feed(events.SlotsAssigned(("n/0",), "taken away"))
     world.feed(events.Heard(number, wire.Failed(error="ImportError: no", traceback="", exit_code=1, mismatch=True)))
     world.die(number, 1)
     world.calm(2)
     assert job_of(world).given_up == set()
-    world.feed(events.SlotsAssigned((0, 1), "given again"))
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "given again"))
     world.calm(3)
     world.check_at_peace()
-    assert slots_in_use(world) == {0, 1}
+    assert slots_in_use(world) == {"n/0", "n/1"}
 
 
 def test_what_a_new_driver_must_know_is_journaled_even_if_there_is_nothing_to_do() -> None:
-    world = make_assigned(0)
-    world.feed(events.SlotsAssigned((0, 1), "grow"))
+    world = make_assigned("n/0")
+    world.feed(events.SlotsAssigned(("n/0", "n/1"), "grow"))
     give_up_a_slot(world)
     world.calm(3)
     assert world.snapshot is not None
-    assert world.snapshot.given_up == (1,)
-    world.feed(events.SlotsAssigned((0,), "taken away"))
+    assert world.snapshot.given_up == ("n/1",)
+    world.feed(events.SlotsAssigned(("n/0",), "taken away"))
     assert world.snapshot.given_up == ()
     assert world.membership is not None
-    instructions = world.membership.handle(events.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
+    instructions = world.membership.handle(events.SlotsAssigned(("n/0",), "its owner asked", max_workers=3), world.now)
     assert isinstance(instructions[0], events.Journal), "the bounds stand beside the snapshot"
+
+
+# ---------------------------------------------------------------- slots of several machines
+
+
+def make_world_on(*available: str, **changes: Any) -> World:
+    spec = make_world_spec(**{"max_deaths": 5, "max_breaks": 3, **changes})
+    return World(spec, available=available)
+
+
+def test_a_job_takes_available_slots_in_their_order_and_gives_back_the_last_ones_first() -> None:
+    world = make_world_on("b/0", "b/1", "a/10", "a/2", num_workers=1)
+    job = job_of(world)
+    assert job.wanted == {"b/0"}
+    world.feed(events.ScaleAsked(3, "test"))
+    assert [job.workers[number].slot for number in (0, 1, 2)] == ["b/0", "b/1", "a/10"]
+    assert world.snapshot is not None
+    assert world.snapshot.wanted == ("a/10", "b/0", "b/1")
+    assert world.snapshot.available == ("b/0", "b/1", "a/10", "a/2")
+    world.feed(events.ScaleAsked(2, "test"))
+    assert job.wanted == {"b/0", "b/1"}
+
+
+def test_available_slots_may_change_while_a_job_runs() -> None:
+    world = make_world_on("a/0", num_workers=1)
+    told = r"to 2 workers: its only slots are a/0\. Ask for 1 worker or fewer\."
+    with pytest.raises(UsageError, match=told):
+        world.feed(events.ScaleAsked(2, "test"))
+    job_of(world).available = ("a/0", "b/0")
+    world.feed(events.ScaleAsked(2, "test"))
+    assert job_of(world).wanted == {"a/0", "b/0"}
+
+
+def test_a_job_does_not_start_with_fewer_slots_than_its_minimum() -> None:
+    with pytest.raises(UsageError, match="its only slots are a/0, fewer than its minimum of 2"):
+        make_world_on("a/0", num_workers=2, min_workers=2)
+
+
+def test_an_adopted_job_keeps_its_available_slots() -> None:
+    world = make_world_on("b/0", "a/0", num_workers=1)
+    world.calm(2)
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(2)
+    world.feed(events.ScaleAsked(2, "test"))
+    assert job_of(world).wanted == {"b/0", "a/0"}
 
 
 # ---------------------------------------------------------------- workers that cannot help
@@ -1052,7 +1105,7 @@ def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
     )
     world.calm(10)
     world.check_at_peace()
-    assert slots_in_use(world) == {0, 1}
+    assert slots_in_use(world) == {"n/0", "n/1"}
     with pytest.raises(UsageError, match=r"its step has only 2 micro-batches, so more than 2 workers cannot help"):
         world.feed(events.ScaleAsked(3, "test"))
     world.feed(events.ScaleAsked(1, "test"))
@@ -1080,41 +1133,41 @@ def test_a_minimum_above_the_micro_batches_is_lowered_with_a_warning() -> None:
 
 
 def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_not_used() -> None:
-    world = make_world_with_slots(3, 5, 7, min_workers=3)
+    world = make_world_with_slots("n/3", "n/5", "n/7", min_workers=3)
     meet(world, 2, num_micro_batches=2)
-    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    assert (job_of(world).wanted, job_of(world).surplus) == ({"n/7", "n/3"}, {"n/5"})
     # The platform has not yet decided again, and says again what it said.
-    world.feed(events.SlotsAssigned((3, 5, 7), "again", min_workers=3))
-    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    world.feed(events.SlotsAssigned(("n/3", "n/5", "n/7"), "again", min_workers=3))
+    assert (job_of(world).wanted, job_of(world).surplus) == ({"n/7", "n/3"}, {"n/5"})
     world.num_micro_batches = 2
-    world.feed(events.SlotsAssigned((3, 7), "its step has only 2 micro-batches", min_workers=2))
+    world.feed(events.SlotsAssigned(("n/3", "n/7"), "its step has only 2 micro-batches", min_workers=2))
     world.calm(10)
     world.check_at_peace()
     assert job_of(world).surplus == set()
-    assert slots_in_use(world) == {3, 7}
+    assert slots_in_use(world) == {"n/3", "n/7"}
 
 
 def test_a_slot_that_is_given_up_is_replaced_by_one_that_could_not_help_before() -> None:
-    world = make_world_with_slots(3, 5, 7, min_workers=3)
+    world = make_world_with_slots("n/3", "n/5", "n/7", min_workers=3)
     meet(world, 2, num_micro_batches=2)
-    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    assert (job_of(world).wanted, job_of(world).surplus) == ({"n/7", "n/3"}, {"n/5"})
     world.num_micro_batches = 2
     world.feed(events.Heard(0, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
-    assert (job_of(world).wanted, job_of(world).surplus, job_of(world).given_up) == ({7, 5}, set(), {3})
-    assert "slot 3 is given up, and slot 5 is used in its place" in kinds(world, "refused")[0].reason
+    assert (job_of(world).wanted, job_of(world).surplus, job_of(world).given_up) == ({"n/7", "n/5"}, set(), {"n/3"})
+    assert "slot n/3 is given up, and slot n/5 is used in its place" in kinds(world, "refused")[0].reason
     assert not kinds(world, "failed")
-    assert world.snapshot is not None and (world.snapshot.wanted, world.snapshot.surplus) == ((5, 7), ())
+    assert world.snapshot is not None and (world.snapshot.wanted, world.snapshot.surplus) == (("n/5", "n/7"), ())
 
 
 def test_a_job_below_its_minimum_uses_another_slot_of_its_own_before_it_fails() -> None:
     world = make_world(num_workers=2, min_workers=2, max_workers=3)
-    for number, slot in ((1, 1), (2, 2)):
+    for number, slot in ((1, "n/1"), (2, "n/2")):
         meet(world, number, fingerprint="another")
         assert job_of(world).workers[number].slot == slot
         world.feed(events.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
     assert [record.reason.rpartition("; ")[2] for record in kinds(world, "refused")] == [
-        "slot 1 is given up, and slot 2 is used in its place",
-        "slot 2 is given up",
+        "slot n/1 is given up, and slot n/2 is used in its place",
+        "slot n/2 is given up",
     ]
     assert "fewer than its minimum of 2" in kinds(world, "failed")[0].reason, "there is no other slot left"
 

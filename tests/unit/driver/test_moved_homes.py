@@ -40,7 +40,7 @@ def test_the_journal_and_the_order_of_a_moved_home_name_the_new_places(tmp_path:
     spec = spec_in(old)
     JobDirectory(old / "jobs/j-1").write_journal(JobJournal(spec=spec, token="t"))
     order = DriverOrder(job="j-1", attempt=1, spec=spec, slots=("n/0",), code=f"{old}/code/1", script=f"{old}/a.py")
-    write_order(old / "jobs/j-1", LocalOrder(order=order, slots=(0,), devices=("cpu",)))
+    write_order(old / "jobs/j-1", LocalOrder(order=order, slots=("n/0",), devices=("cpu",)))
     old.rename(new)
     journal = JobDirectory(new / "jobs/j-1").read_journal()
     found = read_order(new / "jobs/j-1")
@@ -108,7 +108,7 @@ def test_a_folder_of_the_user_that_looks_like_that_of_a_job_is_no_home(tmp_path:
 
 def test_journals_keep_the_name_of_their_snapshot(tmp_path: Path) -> None:
     """Drivers of earlier releases wrote it as ``book``, and one of these may run while Legato is upgraded."""
-    snapshot = MembershipSnapshot(last_view=3, next_worker=2, slots={1: 0}, wanted=(0,))
+    snapshot = MembershipSnapshot(last_view=3, next_worker=2, slots={1: "n/0"}, wanted=("n/0",))
     journal = JobJournal(spec=spec_in(tmp_path), token="t", snapshot=snapshot)
     written = msgspec.json.encode(journal)
     assert msgspec.json.decode(written)["book"]["last_view"] == 3

@@ -14,6 +14,7 @@ from tests.unit.driver.test_driver import raise_stage
 from legato.core import wire
 from legato.core.errors import UsageError
 from legato.core.lifecycle import JobState
+from legato.core.slots import list_slots
 from legato.core.spec import GuestSpec
 from legato.driver import events
 from legato.driver.membership import Membership
@@ -164,7 +165,9 @@ def test_a_job_whose_guest_cannot_come_does_not_start(tmp_path: Path, guest: Gue
 
 
 def make_membership(**changes: Any) -> Membership:
-    membership = Membership(make_spec(**changes), "h:1", checkpoint_dir="/c", now=0.0)
+    spec = make_spec(**changes)
+    available = list_slots("n", spec.max_workers)
+    membership = Membership(spec, "h:1", checkpoint_dir="/c", now=0.0, available=available)
     membership.begin(0.0)
     for number in (0, 1):
         membership.handle(Started(worker=number, pid=number + 10), 0.0)
@@ -188,7 +191,7 @@ def test_who_dies_when_others_have_finished_is_replaced_if_work_is_left(is_left:
     finish(membership, 0, 1.0)
     instructions = membership.handle(Exited(worker=1, exit_code=-9), 2.0)
     started = [instruction for instruction in instructions if isinstance(instruction, events.StartWorker)]
-    assert started == ([events.StartWorker(2, 1)] if is_left else [])
+    assert started == ([events.StartWorker(2, "n/1")] if is_left else [])
     if is_left:
         # It may come and end as any other; no worker replaces one that has finished.
         membership.handle(events.Heard(2, make_hello(2)), 3.0)

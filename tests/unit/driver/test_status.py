@@ -7,8 +7,9 @@ from collections import deque
 import msgspec
 
 from legato.core.spec import JobSpec
+from legato.core.view import Member, View
 from legato.core.wire import Metrics, Progress
-from legato.driver.job import JobFacts
+from legato.driver.job import JobFacts, Worker
 from legato.driver.status import Meter, build_status
 
 SPEC = JobSpec(name="digits", program=("train.py",), directory="/", max_workers=1, num_workers=1)
@@ -18,6 +19,20 @@ def progress(view: int, step: int) -> Progress:
     return Progress(
         view=view, first_step=step, last_step=step, epoch=0, loss=None, num_samples=8, num_steps=9, num_epochs=1
     )
+
+
+def test_bytes_between_nodes_are_those_of_a_step_of_each_node() -> None:
+    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set()), Meter()
+    members = {1: "a/0", 2: "a/1", 3: "b/0"}
+    for number, slot in members.items():
+        job.workers[number] = Worker(number=number, slot=slot, last_heard=0.0)
+    job.current = View(1, tuple(Member(number, "host") for number in members), "")
+    assert build_status(job, meter, deque(), None, 0.0)["sent_bytes"] == {}
+    for number, sent_bytes in ((1, 300), (2, 60), (3, 90)):
+        told = msgspec.structs.replace(progress(1, 4), last_step=6, num_samples=24, sent_bytes=sent_bytes)
+        meter.note_sent(number, told)
+    meter.note_sent(1, msgspec.structs.replace(progress(1, 6), num_samples=0))
+    assert build_status(job, meter, deque(), None, 0.0)["sent_bytes"] == {"a": 120, "b": 30}
 
 
 def test_a_laggard_does_not_set_the_job_back() -> None:
@@ -55,7 +70,7 @@ def test_the_last_metrics_are_kept() -> None:
 
 
 def test_the_loss_is_that_of_the_step_or_else_the_one_that_the_program_logs() -> None:
-    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={0}), Meter()
+    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={"n/0"}), Meter()
 
     def read_loss() -> float | None:
         loss: float | None = build_status(job, meter, deque(), None, 0.0)["loss"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from legato.core import wire
 from legato.core.lifecycle import JobState
+from legato.core.slots import list_slots
 from legato.core.spec import JobSpec
 from legato.core.view import View, agreed_view
 from legato.driver import events
@@ -39,7 +40,7 @@ class Body:
     """One worker process. ``at`` is the view whose collective it is in; ``doing`` says what it does there."""
 
     number: int
-    slot: int
+    slot: str
     doing: str = "joining"  # joining, warm, settling, training, waiting
     at: View | None = None
     has_state: bool = False
@@ -85,7 +86,9 @@ class Body:
 class World:
     """Everything outside the state machine."""
 
-    def __init__(self, spec: JobSpec, slots: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, spec: JobSpec, slots: tuple[str, ...] | None = None, available: tuple[str, ...] | None = None
+    ) -> None:
         self.spec = spec
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
@@ -101,7 +104,12 @@ class World:
         self.num_micro_batches: int | None = None
         self.store = "store:1"
         self.membership: Membership | None = Membership(
-            spec, self.store, checkpoint_dir="/c", now=self.now, slots=slots
+            spec,
+            self.store,
+            checkpoint_dir="/c",
+            now=self.now,
+            available=list_slots("n", spec.max_workers) if available is None else available,
+            slots=slots,
         )
         self.obey(self.membership.begin(self.now))
 

@@ -19,7 +19,7 @@ import msgspec
 from legato.cli.local.resuming import find_resume_command
 from legato.cli.terminal.display import WAITS_AT_START, LogFollower, Screen, main_worker
 from legato.cli.terminal.job_view import Ending
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, Superseded
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
@@ -100,6 +100,11 @@ class Foreground:
             reading = asyncio.create_task(self._read_logs())
             try:
                 outcome = await running
+            except Superseded:
+                # Another driver uses the engine's processes.
+                self.left_running = True
+                await engine.detach()
+                raise
             except BaseException:
                 await self._end_processes(engine)
                 raise

@@ -65,6 +65,7 @@ def make_resume_command(spec: JobSpec) -> tuple[str, ...]:
         ("--checkpoint-every", "checkpoint_every"),
         ("--checkpoint-dir", "checkpoint_dir"),
         ("--keep", "keep"),
+        ("--gpus-per-worker", "gpus_per_worker"),
         ("--threads", "num_threads"),
         ("--cpu-capability", "cpu_capability"),
         ("--python", "python"),

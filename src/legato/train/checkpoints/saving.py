@@ -13,6 +13,7 @@ from legato.core import wire
 from legato.core.errors import CheckpointError
 from legato.train.checkpoints.checkpoint import Checkpoint, Store
 from legato.train.checkpoints.checkpoint_interval import CheckpointInterval
+from legato.train.checkpoints.fetching import fetch_newest
 from legato.train.checkpoints.writer import BackgroundWriter, copy_to_cpu
 from legato.train.process import faults
 from legato.train.state.numeric_environment import differences
@@ -58,6 +59,7 @@ class Saver:
         Raises:
             CheckpointError: the checkpoint belongs to another program, or there are checkpoints, but none can be read.
         """
+        fetch_newest(self._store.directory)
         found = self._store.newest()
         if found is None:
             if there := self._store.paths():

@@ -14,7 +14,7 @@ from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.session import Session
 from legato.train.loop.stepping import keys, micro_batches_of
 from legato.train.membership.groups import Group
-from legato.train.reduction.exchange import assign
+from legato.train.reduction.exchange import Division
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 from legato.train.state.agreement import NO_WORD
 
@@ -57,13 +57,14 @@ def evaluate(
     while step < order.num_steps:
         session.at_evaluation_boundary()
         group, number = session.group_with_state(), membership.connection.view.number
+        division = Division((0,) * group.size, order.num_micro_batches_of(0))
         if step == 0 or followed != number:
-            loader.follow(keys(order, 0, step, group))
+            loader.follow(keys(order, 0, step, division, group.rank))
             followed = number
-        assignment = assign(order.num_micro_batches_of(step), group.size)
+        assignment = division.assign(order.num_micro_batches_of(step))
         span = assignment.spans[group.rank]
         local, numel = VectorSum(), 0
-        for micro_batch in micro_batches_of(order, step, group):
+        for micro_batch in micro_batches_of(order, step, division, group.rank):
             _, batch = loader.take()
             seed_micro_batch(session.seed, step, micro_batch)
             names, vector = measure(model, batch, metric, session.device)

@@ -33,6 +33,7 @@ from legato.train.membership.peer_memory import UnreadableLoan
 from legato.train.process import job
 from legato.train.process.determinism import find_doubts
 from legato.train.process.program_sources import describe_program
+from legato.train.reduction.buckets import layout_of
 from legato.train.reduction.exchange import Exchange
 from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
@@ -352,7 +353,7 @@ class Session:
                 # further: in the next pass, before which the program has frozen or unfrozen parameters.
                 if not is_before_step:
                     return None
-                exchange = self.membership.ensure_exchange(self.reducer.layout)
+                exchange = self.membership.ensure_exchange(self.reducer.layouts)
                 self.agreement.at_boundary(self.cursor.step, self.membership.size)
             except BrokenView as error:
                 self.recover(error, None)
@@ -597,10 +598,21 @@ class Session:
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
         # Read once: the training thread may replace it meanwhile, when the program unfreezes a layer.
         reducer = self.reducer
-        exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
+        exchange = make_exchange(
+            group,
+            reducer.buckets,
+            self.layout.num_micro_batches,
+            exact=self.is_exact,
+            between_nodes=reducer.buckets_between_nodes,
+        )
         group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
         if group.obstacle and group.obstacle not in self._known_obstacles and group.rank == 0:
             self._known_obstacles.add(group.obstacle)
             text = f"Gradients are summed in the memory of the host, not between the GPUs: {group.obstacle}."
             self.reporter.say(wire.Note(level="warning", text=text))
-        return exchange, reducer.layout
+        if group.refusal and group.refusal not in self._known_obstacles:
+            self._known_obstacles.add(group.refusal)
+            text = f"Worker {self.membership.worker} shares no memory with the others of its node: {group.refusal}."
+            text += " They exchange gradients over the network, with the same result, but more slowly."
+            self.reporter.say(wire.Note(level="warning", text=text))
+        return exchange, "" if exchange is None else layout_of(exchange.buckets)

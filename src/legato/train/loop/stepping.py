@@ -20,9 +20,8 @@ from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
-from legato.train.membership.groups import Group
 from legato.train.process import faults
-from legato.train.reduction.exchange import Exchange, assign
+from legato.train.reduction.exchange import Division, Exchange
 from legato.train.state.agreement import NO_WORD
 
 _ENDLESS: Final = 10**9
@@ -73,7 +72,7 @@ class Stepper:
         session = self._session
         pass_index = session.cursor.pass_index
         session.reducer.buffers.rebase()
-        followed: tuple[int, int] | None = None
+        followed: tuple[int, Division, int] | None = None
         try:
             while True:
                 self._steps, self._num_steps = order, order.num_steps
@@ -83,12 +82,13 @@ class Stepper:
                 if step >= order.num_steps:
                     break
                 number = session.membership.connection.view.number
-                if followed != (number, step):
-                    loader.follow(keys(order, pass_index, step, session.membership.group))
                 assert exchange is not None
+                division = exchange.division
+                if followed != (number, division, step):
+                    loader.follow(keys(order, pass_index, step, division, session.membership.rank))
                 yield from self._turns(order, step, loader, exchange)
                 # If the step broke, the loader receives the coming keys again.
-                followed = (number, step + 1)
+                followed = (number, division, step + 1)
         finally:
             # Also if the program leaves the loop: it may change the state now.
             session.finish_sending()
@@ -136,7 +136,7 @@ class Stepper:
         faults.at_step(job_step + 1)
         began, cost_s, num_turns = perf_counter(), 0.0, 0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
-        for micro_batch in micro_batches_of(order, step, group):
+        for micro_batch in micro_batches_of(order, step, exchange.division, group.rank):
             key, batch = loader.take()
             assert (key.step, key.index) == (step, micro_batch), (key, step, micro_batch)
             loaded = perf_counter()
@@ -165,8 +165,9 @@ class Stepper:
         session = self._session
         reducer, membership = session.reducer, session.membership
         try:
-            word = [*membership.word(may_join=True), *session.agreement.word(session.cursor.differed_step)]
-            words = reducer.run_round(word)
+            ours, costs = membership.word(may_join=True), reducer.word()
+            agreement = session.agreement.word(session.cursor.differed_step)
+            words = reducer.run_round([*ours, *costs, *agreement])
         except BrokenView as error:
             try:
                 completed = session.recover(error, reducer)
@@ -177,6 +178,7 @@ class Stepper:
         else:
             completed = True
             membership.hear(words)
+            reducer.hear([word[len(ours) : len(ours) + len(costs)] for word in words])
             session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
             # Joiners that received state have taken part in this round, so the whole state has arrived.
             session.finish_sending()
@@ -196,7 +198,7 @@ class Stepper:
         seed_micro_batch(session.seed, cursor.step, _AFTER_STEP)
         faults.strike("commit")
         if session.place.link is not None:
-            session.place.link.report(self._progress())
+            session.place.link.report(msgspec.structs.replace(self._progress(), sent_bytes=reducer.take_sent_bytes()))
         if loss is not None and not math.isfinite(loss):
             self._on_not_finite(loss)
 
@@ -249,14 +251,14 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
-def micro_batches_of(order: Steps, step: int, group: Group) -> list[int]:
+def micro_batches_of(order: Steps, step: int, division: Division, rank: int) -> list[int]:
     """Return the micro-batches that a rank runs. A rank without any runs the first one; its result is not used."""
-    span = assign(order.num_micro_batches_of(step), group.size).spans[group.rank]
+    span = division.assign(order.num_micro_batches_of(step)).spans[rank]
     return list(range(span.start, span.stop)) or [0]
 
 
-def keys(order: Steps, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
+def keys(order: Steps, pass_index: int, first_step: int, division: Division, rank: int) -> Iterator[Key]:
     """Yield the micro-batches that a rank runs in a pass, from a step on."""
     for step in range(first_step, order.num_steps):
-        for micro_batch in micro_batches_of(order, step, group):
+        for micro_batch in micro_batches_of(order, step, division, rank):
             yield Key(pass_index, step, micro_batch)

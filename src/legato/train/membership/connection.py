@@ -5,19 +5,23 @@ The exchange is the fastest one that all ranks can use; all ranks choose the sam
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from legato.core.span import max_pending
-from legato.core.view import View
+from legato.core.view import View, knows_nodes
 from legato.train.membership.groups import Group
 from legato.train.membership.peer_memory import can_read_each_other
 from legato.train.reduction.buckets import Bucket, layout_of
-from legato.train.reduction.device_exchange import DeviceExchange, HostExchange
+from legato.train.reduction.device_exchange import (
+    DeviceExchange,
+    FastDeviceExchange,
+    HostExchange,
+    NodeDeviceExchange,
+)
 from legato.train.reduction.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
+from legato.train.reduction.node_exchange import NodeExchange
 
 
 class Leave(SystemExit):
@@ -43,7 +47,7 @@ class Connection(NamedTuple):
         view: of the connected members.
         group: their connections.
         exchange: for gradients; None if the members' layouts differed when it was built.
-        layout: of the gradients that the exchange was built for.
+        layout: of the buckets that the exchange was built for; "" if there is no exchange.
     """
 
     view: View
@@ -70,12 +74,25 @@ class Entry(NamedTuple):
 
 
 _TEXT_BYTES: Final = 128
+_NO_MEMORY: Final = "no memory"
 
 
 def make_exchange(
-    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True
+    group: Group,
+    buckets: Sequence[Bucket],
+    num_micro_batches: int,
+    *,
+    exact: bool = True,
+    between_nodes: Sequence[Bucket] | None = None,
 ) -> Exchange | None:
     """Choose the fastest exchange that all ranks of a view can use, and connect it. All ranks call this together.
+
+    Args:
+        group: connects the ranks.
+        buckets: all buckets of the layout.
+        num_micro_batches: of a full step.
+        exact: False: sums may differ from the exact ones within rounding errors.
+        between_nodes: the buckets of the layout that is better between nodes; None: the same.
 
     Returns:
         The exchange, or None on all ranks if the layouts of their gradients differ at present: a joiner may not know
@@ -86,30 +103,47 @@ def make_exchange(
     """
     if group.size > 1 and len(set(_swap_texts(group, layout_of(buckets)))) > 1:
         return None
+    if len(set(group.nodes)) > 1 and between_nodes is not None and knows_nodes(group.view.members):
+        buckets = between_nodes
+        # Two layouts that are equal on one node may be cut at other places here.
+        if len(set(_swap_texts(group, layout_of(buckets)))) > 1:
+            return None
     if group.size > 1 and group.device_group is not None:
-        return DeviceExchange(group, buckets, num_micro_batches)
+        if not exact:
+            return FastDeviceExchange(group, buckets, num_micro_batches)
+        # Workers of an earlier release know no nodes, and take part in this exchange only.
+        is_on_nodes = len(set(group.nodes)) > 1 and knows_nodes(group.view.members)
+        return (NodeDeviceExchange if is_on_nodes else DeviceExchange)(group, buckets, num_micro_batches)
     if group.size > 1 and any(bucket.device.type != "cpu" for bucket in buckets):
         inner = _make_host_exchange(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact)
-        return HostExchange(buckets, max_pending(num_micro_batches, group.size, group.rank), inner)
+        return HostExchange(buckets, inner.division.max_pending(group.rank), inner)
     return _make_host_exchange(group, buckets, num_micro_batches, exact=exact)
 
 
 def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
     private = PrivateExchange if exact else FastExchange
-    hosts = {member.host for member in group.view.members}
-    if group.size == 1 or len(hosts) > 1 or not buckets:
+    if group.size == 1 or not buckets:
         return private(group, buckets, num_micro_batches)
+    if len(set(group.nodes)) > 1:
+        # Workers of an earlier release know no nodes, and take part in this exchange only.
+        if not knows_nodes(group.view.members):
+            return private(group, buckets, num_micro_batches)
+        return _make_node_exchange(group, buckets, num_micro_batches, exact=exact)
     # Where peers read each other's memory, the canonical tree is also the fastest way.
     shared: SharedExchange | None = None
     try:
-        with contextlib.suppress(OSError):
+        try:
             shared = SharedExchange(group, buckets, num_micro_batches)
-        paths = _swap_texts(group, shared.path if shared else "")
+        except OSError as error:
+            group.refusal = str(error)
+        addresses = _swap_texts(group, shared.address if shared else "")
         connected = False
-        if shared is not None and all(paths):
-            with contextlib.suppress(OSError):
-                shared.connect(paths)
+        if shared is not None and all(addresses):
+            try:
+                shared.connect(addresses)
                 connected = True
+            except OSError as error:
+                group.refusal = str(error)
         if all(_swap_texts(group, "yes" if connected else "")):
             assert shared is not None
             return shared
@@ -119,6 +153,35 @@ def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batch
             shared.hide()
 
 
+def _make_node_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
+    """Connect the ranks of several nodes. The ranks of a node that cannot share memory count as nodes of their own."""
+    nodes = group.nodes
+    while True:
+        found: NodeExchange | None = None
+        try:
+            try:
+                found = NodeExchange(group, buckets, num_micro_batches, nodes, exact=exact)
+            except OSError as error:
+                group.refusal = str(error)
+            addresses = _swap_texts(group, _NO_MEMORY if found is None else found.address)
+            is_connected = False
+            if found is not None and not any(addresses[mate] == _NO_MEMORY for mate in found.mates):
+                try:
+                    found.connect(addresses)
+                    is_connected = True
+                except OSError as error:
+                    group.refusal = str(error)
+            texts = _swap_texts(group, "yes" if is_connected else "")
+            torn = {node for node, text in zip(nodes, texts, strict=True) if not text}
+            if not torn:
+                assert found is not None
+                return found
+            nodes = tuple(len(nodes) + rank if node in torn else node for rank, node in enumerate(nodes))
+        finally:
+            if found is not None:
+                found.hide()
+
+
 def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
     """Find out whether all ranks can read each other's memory. All ranks call this together.
 
@@ -126,8 +189,7 @@ def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
         group: of the view.
         may_try: False: this rank has found before that it cannot read its peers.
     """
-    hosts = {member.host for member in group.view.members}
-    if group.size == 1 or len(hosts) > 1:
+    if group.size == 1 or len(set(group.nodes)) > 1:
         return False
     return can_read_each_other(lambda text: _swap_texts(group, text), group.rank, may_try=may_try)
 

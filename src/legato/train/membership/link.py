@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
@@ -29,12 +30,17 @@ from legato.core.view import View
 from legato.train.membership.outbox import Outbox
 
 _RETRY_S: Final = 0.2
+_STALE_RETRY_S: Final = 1.0  # before the next try, after a driver that this worker refuses
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
+
+
+class StaleDriver(Exception):
+    """A driver answers that does not lead the job any more, or whose release is too far from this one."""
 
 
 class Link:
@@ -45,15 +51,19 @@ class Link:
         worker: number of this worker.
         host: the address at which peers reach it.
         token: of this worker. None: the token is in the file, written by a driver of an earlier release.
+        node: the nonce of its node, see `legato.core.view.Member`.
     """
 
-    def __init__(self, driver_file: Path, worker: int, host: str, token: str | None = None) -> None:
+    def __init__(self, driver_file: Path, worker: int, host: str, token: str | None = None, node: str = "") -> None:
         self._driver_file = driver_file
         self._token = token
         self.worker = worker
         self.host = host
+        self.node = node
         self.changed = threading.Condition()
         self.settings: wire.Welcome | None = None
+        self.checkpoint_dir: str | None = None
+        """This machine's own directory for checkpoints. None: the workers share the job's."""
         self.proposed: View | None = None
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
@@ -63,6 +73,7 @@ class Link:
         self.phase = "joining"
         self.view: View | None = None
         self.num_rounds = 0
+        self.term = 0  # the highest of a driver that has answered
         # The message for whose answer the training thread waits; the next driver must receive it too.
         self.broken: wire.Broken | None = None
         self.on_proposed: Callable[[View], None] = _ignore
@@ -74,6 +85,8 @@ class Link:
         self._last_heard = self._last_checked = time.monotonic()
         self._rounds_when_orphaned: int | None = None
         self._closing = False
+        self._term_here = 0  # of the driver of the present connection; 0: it has not said Welcome
+        self._complaint = ""
         self._threads = [
             threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
             for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
@@ -143,6 +156,7 @@ class Link:
 
     def _run(self) -> None:
         while not self._closing:
+            refused = False
             with contextlib.ExitStack() as stack:
                 connection = self._connect(stack)
                 if connection is not None:
@@ -150,10 +164,15 @@ class Link:
                         self._serve(connection)
                     except (ConnectionClosed, OSError):
                         pass
+                    except StaleDriver as why:
+                        refused = True
+                        self._complain(str(why))
                     finally:
                         self._outbox.disconnect()
             self._check_away()
-            if connection is None:
+            if refused:
+                time.sleep(_STALE_RETRY_S)
+            elif connection is None:
                 time.sleep(_RETRY_S)
 
     def _connect(self, stack: contextlib.ExitStack) -> ClientConnection | None:
@@ -183,7 +202,11 @@ class Link:
             current=self.view,
             phase=self.phase,
             num_rounds=self.num_rounds,
+            node=self.node,
+            term=self.term,
+            protocol=wire.PROTOCOL,
         )
+        self._term_here = 0
         connection.send(wire.encode(hello))
         interval = _FLUSH_S
         next_heartbeat = time.monotonic()
@@ -208,11 +231,15 @@ class Link:
             self._check_away()
 
     def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
+        if isinstance(message, wire.Welcome | wire.Refused):
+            self._check_term(message)
+        if self._term_here < self.term:
+            return  # no message counts before the driver has shown its term; it repeats them after its Welcome
         self._last_heard = time.monotonic()
         with self.changed:
             match message:
                 case wire.Welcome():
-                    self.settings = message
+                    self.settings = self._place_checkpoints(message)
                     self._outbox.connect(connection, self.broken)
                 case wire.Prepare():
                     if self._is_newest(message.proposed):
@@ -236,6 +263,41 @@ class Link:
                     self._outbox.forget_metrics(message.num_metrics)
                     self._outbox.forget_losses(message.losses_to_step)
             self.changed.notify_all()
+
+    def _check_term(self, message: wire.Welcome | wire.Refused) -> None:
+        """Note the term of a driver, unless this worker has seen a higher one.
+
+        A driver that does not lead any more may not stop, refuse or move this worker, and this worker does not count it
+        as a driver that listens.
+
+        Raises:
+            StaleDriver: the driver is refused.
+        """
+        if message.term < self.term:
+            raise StaleDriver(
+                f"a driver of term {message.term} is refused, because this worker has seen one of term {self.term}"
+            )
+        if isinstance(message, wire.Welcome):
+            misfit = wire.describe_misfit("the driver", message.protocol)
+            if misfit is not None and self.settings is None:
+                sys.stderr.write(f"legato: worker {self.worker} cannot take part: {misfit}.\n")
+                sys.stderr.flush()
+                os._exit(EXIT_REFUSED)
+            if misfit is not None:
+                raise StaleDriver(f"{misfit}. Without another driver the job ends with a checkpoint")
+        self.term = self._term_here = message.term
+
+    def _complain(self, told: str) -> None:
+        """Say once in the worker's log why it does not listen to a driver."""
+        if told != self._complaint:
+            self._complaint = told
+            sys.stderr.write(f"legato: worker {self.worker}: {told}.\n")
+            sys.stderr.flush()
+
+    def _place_checkpoints(self, settings: wire.Welcome) -> wire.Welcome:
+        if self.checkpoint_dir is None or settings.checkpoint_dir is None:
+            return settings
+        return msgspec.structs.replace(settings, checkpoint_dir=self.checkpoint_dir)
 
     def _is_newest(self, view: View) -> bool:
         known = [seen.number for seen in (self.proposed, self.view) if seen is not None]

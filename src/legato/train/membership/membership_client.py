@@ -9,7 +9,7 @@ nothing of gradients or data: a round is an object with `send` and `receive` for
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -232,8 +232,8 @@ class MembershipClient:
             except BrokenView as again:
                 error = again
 
-    def ensure_exchange(self, layout: str) -> Exchange:
-        """Return the exchange of this view; rebuild it if the gradients' layout has changed since it was built.
+    def ensure_exchange(self, layouts: Collection[str]) -> Exchange:
+        """Return the exchange of this view; rebuild it if it was built for none of the gradients' present layouts.
 
         All ranks call this at the same boundary, where their layouts are equal, so they make the same decision.
 
@@ -242,7 +242,7 @@ class MembershipClient:
         """
         connection = self.connection
         exchange = connection.exchange
-        if exchange is None or connection.layout != layout:
+        if exchange is None or connection.layout not in layouts:
             if exchange is not None:
                 exchange.close()
             exchange, layout = self._make_exchange(connection.group)

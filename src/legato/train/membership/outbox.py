@@ -171,5 +171,8 @@ def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
     if known is None:
         return later
     return msgspec.structs.replace(
-        later, first_step=known.first_step, num_samples=known.num_samples + later.num_samples
+        later,
+        first_step=known.first_step,
+        num_samples=known.num_samples + later.num_samples,
+        sent_bytes=known.sent_bytes + later.sent_bytes,
     )

@@ -51,10 +51,11 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
         os._exit(exit_code)
 
 
-def serve_store(lifeline: int, report: int) -> NoReturn:
-    """Serve the store on the loopback interface and end with the warm parent; never returns.
+def serve_store(address: str, lifeline: int, report: int) -> NoReturn:
+    """Serve the store and end with the warm parent; never returns.
 
     Args:
+        address: of this machine, at which it listens.
         lifeline: a pipe whose other end only the warm parent holds: it closes whenever that process ends.
         report: a pipe to which ``host:port`` is written.
     """
@@ -63,11 +64,12 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
         _set_title("legato-store")
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-        # By default the store would listen on all interfaces; only this machine's workers need it.
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        # By default the store would listen on all interfaces.
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.create_server((address, 0), family=family, backlog=1024)
         port = listener.getsockname()[1]
-        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-        os.write(report, f"127.0.0.1:{store.port}".encode())
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+        os.write(report, f"{address}:{store.port}".encode())
         os.close(report)
         os.read(lifeline, 1)
     except BaseException:  # noqa: BLE001 -- logged whole, and the process ends

@@ -356,7 +356,7 @@ class WarmParent:
         self._store_report, report = os.pipe()
         pid = self._fork()
         if pid == 0:
-            serve_store(lifeline, report)
+            serve_store(self._record.address, lifeline, report)
         os.close(lifeline)
         os.close(report)
         self._store_pid = pid

@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from legato.core import wire
+from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.errors import LegatoError, MismatchError
 from legato.core.exits import EXIT_LOST_LINK
+from legato.core.warm import NODE_VARIABLE
 from legato.train.membership.connection import Leave
 from legato.train.membership.link import Link
 from legato.train.process import faults, job
@@ -36,7 +38,9 @@ def main(program: list[str]) -> NoReturn:
     faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
     # The program does not need the variable, and programs may print their environment.
     token = os.environ.pop("LEGATO_WORKER_TOKEN", None)
-    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"), token)
+    host, node = os.environ.get("LEGATO_HOST", "127.0.0.1"), os.environ.get(NODE_VARIABLE, "")
+    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, host, token, node)
+    link.checkpoint_dir = os.environ.get(DIRECTORY_VARIABLE)
     try:
         settings = link.open()
     except LegatoError as error:

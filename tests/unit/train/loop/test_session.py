@@ -928,7 +928,7 @@ def test_gradients_that_go_through_the_host_are_reported_once_by_one_rank(monkey
     monkeypatch.setattr(sessions, "make_exchange", lambda *_args, **_named: None)
     monkeypatch.setattr(sessions, "can_read_peers", lambda *_args, **_named: False)
     session: Any = SimpleNamespace(
-        reducer=SimpleNamespace(buckets=[], layout=""),
+        reducer=SimpleNamespace(buckets=[], buckets_between_nodes=[]),
         layout=SimpleNamespace(num_micro_batches=4),
         is_exact=True,
         _may_read_peers=True,

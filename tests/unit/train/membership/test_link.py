@@ -17,9 +17,10 @@ from websockets.sync.server import ServerConnection, serve
 
 from legato.core import wire
 from legato.core.errors import ProgramError
+from legato.core.view import View
 from legato.train.membership import link as link_module
 from legato.train.membership import outbox as outbox_module
-from legato.train.membership.link import Link
+from legato.train.membership.link import Link, StaleDriver
 
 HOST = "127.0.0.1"
 LIMIT_S = 20.0
@@ -120,11 +121,12 @@ def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
 def test_steps_of_one_epoch_are_distinguished_from_those_of_the_next(link: Link) -> None:
     line = connect(link)
     for step, epoch in ((1, 0), (2, 0), (3, 1), (4, 1)):
-        link.report(msgspec.structs.replace(progress(step, step), epoch=epoch))
+        link.report(msgspec.structs.replace(progress(step, step), epoch=epoch, sent_bytes=10 * step))
     link.flush()
     settle(link)
-    told = [(said.first_step, said.last_step, said.epoch) for said in line.said if isinstance(said, wire.Progress)]
-    assert told == [(1, 2, 0), (3, 4, 1)]
+    told = [said for said in line.said if isinstance(said, wire.Progress)]
+    assert [(said.first_step, said.last_step, said.epoch) for said in told] == [(1, 2, 0), (3, 4, 1)]
+    assert [said.sent_bytes for said in told] == [30, 70]
 
 
 def test_losses_are_sent_once_and_those_that_are_not_recorded_again_to_the_next_driver(link: Link) -> None:
@@ -232,6 +234,62 @@ def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(lin
     assert line.indices() == [1]
 
 
+# ---------------------------------------------------------------- drivers that do not lead any more
+
+
+def of_term(term: int) -> wire.Welcome:
+    return msgspec.structs.replace(WELCOME, term=term, away_limit_s=float(term))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wire.Stop(reason="stale"),
+        wire.Hold(save=True, reason="stale"),
+        wire.Recover(proposed=View(9, (), "s:1"), reason="stale"),
+        wire.Prepare(proposed=View(9, (), "s:1")),
+        wire.Heartbeat(num_metrics=9),
+    ],
+)
+def test_a_driver_of_a_lower_term_has_no_effect(link: Link, message: wire.DriverMessage) -> None:
+    link._hear(of_term(5), Line())  # type: ignore[arg-type]
+    log(link, 0)
+    heard_at = link._last_heard
+    link._term_here = 0  # another connection, over which this driver has not said Welcome
+    line: Any = Line()
+    link._hear(message, line)
+    with pytest.raises(StaleDriver, match="a driver of term 4 is refused, because this worker has seen one of term 5"):
+        link._hear(of_term(4), line)
+    link._hear(message, line)
+    with pytest.raises(StaleDriver):
+        link._hear(wire.Refused(reason="fenced", term=4), line)
+    assert link.settings is not None
+    assert link.settings.away_limit_s == 5.0
+    assert (link.stop_reason, link.hold, link.recovery, link.proposed, link.num_metrics) == (None, None, None, None, 0)
+    assert link._last_heard == heard_at, "it does not count as a driver that listens"
+    assert line.said == []
+
+
+def test_a_driver_of_a_higher_term_counts_and_is_shown_to_the_next(link: Link) -> None:
+    for term in (0, 1, 1, 7):
+        line: Any = Line()
+        link._term_here = 0
+        link._hear(of_term(term), line)
+        link._hear(wire.Stop(reason=str(term)), line)
+        assert link.stop_reason == str(term)
+    assert link.term == 7
+
+
+def test_a_driver_whose_protocol_is_too_far_away_is_not_followed(link: Link) -> None:
+    line: Any = Line()
+    link._hear(WELCOME, line)
+    later = msgspec.structs.replace(WELCOME, protocol=wire.PROTOCOL + 2, term=9)
+    with pytest.raises(StaleDriver, match=r"the driver runs a release .* protocol has number 3"):
+        link._hear(later, line)
+    assert link.settings == WELCOME
+    assert link.term == 0
+
+
 # ---------------------------------------------------------------- with a real driver's door
 
 
@@ -241,12 +299,13 @@ class Door:
     Args:
         driver_file: says where this one is.
         away_limit_s: that it tells.
+        term: of this driver.
     """
 
-    def __init__(self, driver_file: Path, away_limit_s: float) -> None:
+    def __init__(self, driver_file: Path, away_limit_s: float, term: int = 0) -> None:
         self.heard: list[Any] = []
         self.reads = threading.Event()
-        self._welcome = wire.encode(msgspec.structs.replace(WELCOME, away_limit_s=away_limit_s))
+        self._welcome = wire.encode(msgspec.structs.replace(WELCOME, away_limit_s=away_limit_s, term=term))
         self._news = threading.Condition()
         self._server = serve(self._meet, HOST, 0, compression=None, max_size=None)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -285,8 +344,8 @@ class Door:
 def open_door(tmp_path: Path) -> Iterator[Callable[..., Door]]:
     doors: list[Door] = []
 
-    def open_another(away_limit_s: float = 60.0) -> Door:
-        doors.append(Door(tmp_path / "driver.json", away_limit_s))
+    def open_another(away_limit_s: float = 60.0, term: int = 0) -> Door:
+        doors.append(Door(tmp_path / "driver.json", away_limit_s, term))
         return doors[-1]
 
     yield open_another
@@ -325,6 +384,26 @@ def test_a_stopped_driver_delays_no_worker_counts_as_away_and_misses_nothing(
     assert [note.text[:4] for note in notes] == [f"{index:04}" for index in range(50)]
     assert door.await_heard(wire.Saved) == [wire.Saved(step=50, path="step")]
     assert door.await_heard(wire.Progress)[-1].last_step == 50
+    in_time(link.close)
+
+
+def test_a_worker_keeps_looking_for_its_driver_while_only_an_earlier_one_answers(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_STALE_RETRY_S", 0.01)
+    lead = open_door(term=5)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    assert lead.await_heard(wire.Hello)[0].term == 0
+    stale = open_door(term=4)
+    lead.shut()
+    link.send(wire.Saved(step=3, path="step-3"))
+    assert {hello.term for hello in stale.await_heard(wire.Hello, 3)} == {5}
+    last = open_door(term=6)
+    last.reads.set()
+    assert last.await_heard(wire.Hello)[0].term == 5
+    assert last.await_heard(wire.Saved) == [wire.Saved(step=3, path="step-3")]
+    assert not any(isinstance(message, wire.Saved) for message in stale.heard)
     in_time(link.close)
 
 

@@ -1,0 +1,455 @@
+"""The agent of one machine for one job: holds the machine's engine, and connects to the job's driver.
+
+It dials out, so that only the driver's door must be reachable. It decides nothing: it starts and ends the workers that
+the driver names, reports their ends, sends their logs, and kills its workers when its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from legato.agent.checkpoints import CheckpointRelay
+from legato.agent.logs import LogSender
+from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_state
+from legato.core import agent_messages as messages
+from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
+from legato.core.clock import Clock
+from legato.core.errors import LegatoError
+from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
+from legato.driver.journal import Address, JobDirectory, replace_file
+from legato.driver.log_caps import LogCaps
+from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
+from legato.engines.gpus import find_devices
+from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
+from legato.system.decoding import decode
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.3
+_OPEN_LIMIT_S: Final = 5.0
+_MAX_FRAME_BYTES: Final = 64 * 2**20
+_FLUSH_LIMIT_S: Final = 5.0
+_CODE: Final = "code"
+
+
+class Agent:
+    """Serves one job on this machine until the job has ended, or no driver has come back.
+
+    Args:
+        directory: of the agent: its order, state, logs and the processes of the job.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, directory: Path, *, clock: Clock = time.monotonic) -> None:
+        self._directory = directory
+        self._files = JobDirectory(directory)
+        self._clock = clock
+        self._state = read_state(directory)
+        self._engine: LocalEngine | None = None
+        self._job: messages.OpenJob | None = None
+        self._code: Path | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._outgoing: asyncio.Queue[messages.AgentMessage] | None = None
+        self._rendezvous = ""
+        self._num_events = 0
+        self._unacknowledged: messages.WorkerEvent | messages.Remark | None = None
+        self._acknowledged = asyncio.Event()
+        self._logs = LogSender(self._files.logs, self._say)
+        self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
+        self._shares_checkpoints = True
+        self._lease_s: float | None = None
+        self._answered_at = clock()
+        self._url = ""
+        self._order: AgentOrder | None = None
+        self._has_moved = False
+        self._previous: ClientConnection | None = None
+        self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
+        self._reporting: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._over: str | None = None
+
+    async def run(self) -> str:
+        """Serve until the end; returns the reason of the end, as a sentence."""
+        write_state(self._directory, self._state)
+        self._tasks += [asyncio.create_task(self._logs.send_forever()), asyncio.create_task(self._keep_lease())]
+        self._tasks.append(asyncio.create_task(self._checkpoints.watch_forever()))
+        try:
+            while (reason := self._over) is None:
+                connection = await self._connect()
+                if connection is not None:
+                    await self._serve_safely(connection)
+                    if self._previous is not connection:
+                        await connection.close()
+                if self._previous is None:
+                    await asyncio.sleep(_RETRY_S)
+            return reason
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._checkpoints.begin_again()
+            if self._engine is not None:
+                await self._engine.close()
+
+    # ------------------------------------------------------------ the connection
+
+    async def _connect(self) -> ClientConnection | None:
+        order = read_agent_order(self._directory)
+        self._order, self._has_moved = order, False
+        for url in order.urls:
+            with contextlib.suppress(OSError, WebSocketException, TimeoutError):
+                connection = await connect(
+                    url,
+                    additional_headers={"Authorization": f"Bearer {order.token}"},
+                    open_timeout=_OPEN_LIMIT_S,
+                    close_timeout=1,
+                    compression=None,
+                    ping_interval=None,
+                    max_size=_MAX_FRAME_BYTES,
+                    proxy=None,
+                )
+                self._url = urlunsplit(urlsplit(url)._replace(path="/worker"))
+                return connection
+        return None
+
+    async def _serve_safely(self, connection: ClientConnection) -> None:
+        try:
+            await self._serve(connection, read_agent_order(self._directory))
+        except (ConnectionClosed, OSError):
+            pass  # the agent connects again
+        except (msgspec.DecodeError, UnicodeError) as error:
+            _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
+
+    async def _serve(self, connection: ClientConnection, order: AgentOrder) -> None:
+        devices = _choose_devices(order.num_slots)
+        hello = messages.AgentHello(
+            node=order.node,
+            identity=self._state.identity,
+            devices=devices,
+            address=order.address,
+            term=self._state.term,
+        )
+        said_at = self._clock()
+        await connection.send(messages.encode_agent_frame(hello))
+        first = messages.decode_agent_request(_as_bytes(await connection.recv()))
+        if isinstance(first, messages.AgentRefused):
+            await self._give_up(f"The driver does not use this agent: {first.reason}.")
+            return
+        if not isinstance(first, messages.AgentWelcome):
+            return
+        if first.term < self._state.term:
+            await connection.send(messages.encode_agent_frame(messages.Outranked(term=self._state.term)))
+            return
+        await self._leave_previous(first.term)
+        self._state.term = first.term
+        write_state(self._directory, self._state)
+        self._lease_s, self._answered_at = first.lease_s, max(self._answered_at, said_at)
+        self._write_address()
+        self._outgoing = asyncio.Queue()
+        self._logs.begin_again()
+        self._checkpoints.begin_again()
+        parts = [
+            asyncio.create_task(self._send_forever(connection, self._outgoing)),
+            asyncio.create_task(self._beat_forever(first.beat_every_s)),
+        ]
+        try:
+            while self._over is None and not self._has_moved:
+                with contextlib.suppress(TimeoutError):
+                    frame = await asyncio.wait_for(connection.recv(), _RETRY_S)
+                    await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
+            if self._has_moved:
+                self._previous = connection
+        finally:
+            self._outgoing = None
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _leave_previous(self, term: int) -> None:
+        """Close the connection to the driver that had the previous address, and say so if it leads no more."""
+        previous, self._previous = self._previous, None
+        if previous is None:
+            return
+        with contextlib.suppress(ConnectionClosed):
+            if term > self._state.term:
+                await previous.send(messages.encode_agent_frame(messages.Outranked(term=term)))
+            await previous.close()
+
+    async def _send_forever(self, connection: ClientConnection, outgoing: asyncio.Queue[messages.AgentMessage]) -> None:
+        while True:
+            message = await outgoing.get()
+            await connection.send(messages.encode_agent_frame(message))
+            outgoing.task_done()
+
+    async def _beat_forever(self, every_s: float) -> None:
+        while True:
+            self._say(messages.Beat(sent_s=self._clock()))
+            await asyncio.sleep(every_s)
+
+    def _say(self, message: messages.AgentMessage) -> bool:
+        """Send a message; returns False without a connection."""
+        if self._outgoing is None:
+            return False
+        self._outgoing.put_nowait(message)
+        return True
+
+    # ------------------------------------------------------------ the driver's requests
+
+    async def _hear(  # noqa: C901, PLR0912 -- one case per message
+        self, message: messages.AgentRequest, order: AgentOrder, devices: tuple[str, ...]
+    ) -> None:
+        match message:
+            case messages.Beat(sent_s=sent_s):
+                self._answered_at = max(self._answered_at, min(sent_s, self._clock()))
+            case messages.OpenJob():
+                self._open(message, order, devices)
+            case messages.Program(content=content):
+                await asyncio.to_thread(self._keep_program, content)
+            case messages.StartOne():
+                await self._start(message, order)
+            case messages.StopOne(worker=worker, force=force):
+                if self._engine is not None:
+                    await self._engine.stop(worker, force=force)
+            case messages.Examine(question=question, workers=workers):
+                found = {} if self._engine is None else await self._engine.examine(workers)
+                self._say(
+                    messages.Vitals(question=question, found={each: (it.state, it.cpu_s) for each, it in found.items()})
+                )
+            case messages.Acknowledge(number=number):
+                if self._unacknowledged is not None and number >= self._unacknowledged.number:
+                    self._unacknowledged = None
+                    self._acknowledged.set()
+            case messages.TookLog(worker=worker, num_bytes=num_bytes):
+                self._logs.note_taken(worker, num_bytes)
+            case messages.SendCheckpoint():
+                self._checkpoints.send(message)
+            case messages.FileTaken():
+                self._checkpoints.note_taken(message)
+            case messages.FilePiece():
+                await self._checkpoints.take(message)
+            case messages.NoCheckpoint():
+                await self._checkpoints.answer(None)
+            case messages.CloseJob():
+                await self._close()
+            case messages.AgentRefused(reason=reason):
+                await self._give_up(f"The driver does not use this agent: {reason}.")
+
+    def _open(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
+        if self._opening is not None and (not self._opening.done() or self._engine is not None):
+            # Open already. A driver that is new asks again, and is answered when the store is known.
+            if self._rendezvous:
+                self._say_opened()
+            if self._unacknowledged is not None:
+                self._say(self._unacknowledged)
+            return
+        self._job = job
+        self._opening = asyncio.create_task(self._open_engine(job, order, devices))
+        self._tasks.append(self._opening)
+
+    async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
+        directory = await asyncio.to_thread(self._find_directory, Path(job.directory))
+        mark = Path(job.checkpoints, job.mark)
+        self._shares_checkpoints = not job.mark or await asyncio.to_thread(mark.is_file)
+        engine = LocalEngine(
+            self._directory,
+            devices,
+            environment=job.environment,
+            directory=directory,
+            start=job.start,
+            entry=job.entry or DEFAULT_ENTRY,
+            preload=DEFAULT_PRELOAD if job.preload is None else job.preload,
+            wished=job.wished,
+            idle_limit_s=job.idle_limit_s,
+            limits=job.limits,
+            python=job.python,
+            cpu_capability=job.cpu_capability,
+            address=order.address,
+        )
+        try:
+            await engine.open()
+            self._engine = engine
+            self._reporting = asyncio.create_task(self._report_forever(engine))
+            self._tasks.append(self._reporting)
+            caps = LogCaps(self._files, job.log_max_bytes, self._warn)
+            self._tasks.append(asyncio.create_task(caps.watch_forever()))
+            self._rendezvous = await engine.rendezvous()
+        except LegatoError as error:
+            self._engine = None
+            await engine.close()
+            self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
+            return
+        self._say_opened()
+
+    def _find_directory(self, meant: Path) -> Path:
+        """Return the working directory; a folder of the agent if this machine does not have the one that is meant."""
+        if meant.is_dir():
+            return meant
+        self._code = self._directory / _CODE
+        self._code.mkdir(parents=True, exist_ok=True)
+        return self._code
+
+    def _say_opened(self) -> None:
+        assert self._engine is not None
+        opened = messages.Opened(
+            rendezvous=self._rendezvous,
+            workers=self._engine.known_workers,
+            shares_checkpoints=self._shares_checkpoints,
+        )
+        self._say(opened)
+
+    def _keep_program(self, content: bytes) -> None:
+        """Keep the sources of the program; on a machine without the program's folder, write them into a copy of it."""
+        program = decode(content, ProgramSnapshot)
+        if self._code is not None:
+            for source in program.sources:
+                path = self._code / source.path
+                if not path.resolve().is_relative_to(self._code.resolve()):
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(source.content)
+            content = msgspec.json.encode(msgspec.structs.replace(program, folder=str(self._code.resolve())))
+        replace_file(self._files.program_file, content)
+
+    async def _start(self, request: messages.StartOne, order: AgentOrder) -> None:
+        if self._engine is None:
+            return
+        self._attempt = request.attempt
+        self._write_address()
+        environment = {
+            **request.environment,
+            "LEGATO_DRIVER_FILE": str(self._files.address_file),
+            "LEGATO_HOST": order.address,
+        }
+        if not self._shares_checkpoints:
+            environment[DIRECTORY_VARIABLE] = str(self._files.checkpoints)
+        if PROGRAM_VARIABLE in environment:
+            environment[PROGRAM_VARIABLE] = str(self._files.program_file)
+        directory, program = request.directory, request.program
+        if self._code is not None:
+            directory = str(self._code)
+            program = (str(self._code / Path(program[0]).name), *program[1:]) if program else program
+        try:
+            await self._engine.start(
+                Launch(
+                    worker=request.worker,
+                    slot=request.slot,
+                    program=program,
+                    environment=environment,
+                    directory=directory,
+                    log_path=str(self._files.log_path(request.worker)),
+                )
+            )
+        except LegatoError as error:
+            self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
+
+    def _write_address(self) -> None:
+        if self._attempt:
+            replace_file(self._files.address_file, msgspec.json.encode(Address(self._url, self._attempt)))
+
+    def _warn(self, text: str) -> None:
+        _log.warning("%s", text)
+
+    # ------------------------------------------------------------ reports
+
+    async def _report_forever(self, engine: LocalEngine) -> None:
+        """Report each event of the engine until the driver has acknowledged it; only then take the next one."""
+        async for event in engine.events():
+            match event:
+                case StoreMoved(rendezvous=rendezvous):
+                    self._rendezvous = rendezvous
+                    self._say_opened()
+                case Noted(told=text):
+                    await self._deliver(messages.Remark(number=self._next_number(), text=text))
+                case Started(worker=worker, pid=pid):
+                    await self._deliver(messages.WorkerEvent(number=self._next_number(), worker=worker, pid=pid))
+                case Exited(worker=worker, exit_code=code, reason=reason):
+                    # The driver shows the last lines of a log when it reports the end.
+                    await self._logs.flush(worker, _FLUSH_LIMIT_S)
+                    number = self._next_number()
+                    end = messages.WorkerEvent(number=number, worker=worker, exit_code=code, reason=reason)
+                    await self._deliver(end)
+
+    def _next_number(self) -> int:
+        self._num_events += 1
+        return self._num_events
+
+    async def _deliver(self, message: messages.WorkerEvent | messages.Remark) -> None:
+        self._unacknowledged = message
+        self._say(message)
+        if self._is_closing:
+            return
+        self._acknowledged.clear()
+        await self._acknowledged.wait()
+
+    # ------------------------------------------------------------ the end
+
+    async def _keep_lease(self) -> None:
+        """Kill the workers when the lease is over, and end when no driver has come for long after that."""
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            with contextlib.suppress(LegatoError):
+                self._has_moved = await asyncio.to_thread(read_agent_order, self._directory) != self._order
+            if self._lease_s is None:
+                lease_s, idle_s = _OPEN_LIMIT_S, 60.0
+            else:
+                lease_s, idle_s = self._lease_s, self._job.idle_limit_s if self._job is not None else 60.0
+            away_s = self._clock() - self._answered_at
+            if away_s <= lease_s:
+                continue
+            running = {} if self._engine is None else self._engine.last_running
+            for worker in running:
+                _log.warning("The lease is over: no driver for %.1f s. Worker %d is killed", away_s, worker)
+                assert self._engine is not None
+                await self._engine.stop(worker, force=True)
+            if not running and away_s > lease_s + idle_s and self._outgoing is None:
+                self._over = f"No driver has come back for {away_s:.0f} s."
+                return
+
+    async def _close(self) -> None:
+        self._is_closing = True
+        self._acknowledged.set()
+        if self._engine is not None:
+            await self._engine.close()
+            if self._reporting is not None:
+                await asyncio.wait([self._reporting])
+            self._engine = None
+        await self._logs.flush(None, _FLUSH_LIMIT_S)
+        self._say(messages.Closed())
+        if self._outgoing is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_LIMIT_S):
+                    await self._outgoing.join()
+        self._over = "The job has ended."
+
+    async def _give_up(self, reason: str) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+            self._engine = None
+        self._over = reason
+
+
+def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
+    found = find_devices()
+    return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
+
+
+def _read_attempt(files: JobDirectory) -> str:
+    try:
+        return decode(files.address_file.read_bytes(), Address).attempt
+    except (OSError, msgspec.DecodeError):
+        return ""
+
+
+def _as_bytes(frame: str | bytes) -> bytes:
+    return frame.encode() if isinstance(frame, str) else frame

@@ -1,0 +1,71 @@
+"""An agent as a process: ``python -m legato.agent.process DIRECTORY``. It outlives what started it.
+
+The lock of the directory makes it the only one; a second process ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from legato.agent.agent import Agent
+from legato.agent.orders import AgentOrder, write_agent_order
+from legato.core.errors import LegatoError
+
+_log = logging.getLogger(__name__)
+
+LOCK_FILE: Final = "agent.lock"
+LOG_FILE: Final = "agent.log"
+
+
+def start_agent(directory: Path, order: AgentOrder) -> None:
+    """Write an agent's order, and start the agent's process in its own session if it does not run.
+
+    A running agent uses the order for its next connection.
+    """
+    write_agent_order(directory, order)
+    with (directory / LOG_FILE).open("ab") as log:
+        subprocess.run(
+            [sys.executable, "-m", "legato.agent.process", str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=directory,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def main(directory: Path) -> int:
+    """Run the agent of a directory to its end in a process of its own; returns the exit code.
+
+    The calling process returns at once: what starts an agent need not wait for its end.
+    """
+    if os.fork():
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # This logger reports each connection, which says nothing about the job.
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _log.info("The agent of %s runs already", directory)
+        return 0
+    try:
+        _log.info("The agent ends: %s", asyncio.run(Agent(directory).run()))
+    except LegatoError:
+        _log.exception("The agent of %s failed", directory)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,344 @@
+"""The messages between a driver and the agents of its job's machines. Data only; sends nothing.
+
+An agent connects to the driver by websocket, path ``/agent``; every frame is one MessagePack-encoded message. The agent
+sends `AgentHello` first. A driver repeats requests after a reconnection, and both sides ignore duplicates.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from legato.core.limits import Limits
+
+AGENT_PROTOCOL: Final = 1
+"""The number of this protocol. A driver and an agent whose numbers differ by more than 1 do not work together."""
+
+MAX_LOG_BYTES: Final = 2**16
+"""Of a log in one message."""
+
+MAX_PIECE_BYTES: Final = 2**18
+"""Of a checkpoint in one message."""
+
+
+class AgentEnvelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of every message between a driver and an agent."""
+
+
+# ---------------------------------------------------------------- agent → driver
+
+
+class AgentHello(AgentEnvelope, frozen=True):
+    """First message on every connection.
+
+    Args:
+        node: name of the agent's machine: its slots are ``NODE/0``, ``NODE/1``, …
+        identity: of the agent; the same after a restart, and of no other agent.
+        devices: the device of each slot, as in `legato.engines.gpus`.
+        address: at which workers of other machines reach this machine.
+        protocol: `AGENT_PROTOCOL` of the agent.
+        term: the highest term of a driver that the agent has seen.
+    """
+
+    node: str
+    identity: str
+    devices: tuple[str, ...]
+    address: str
+    protocol: int = AGENT_PROTOCOL
+    term: int = 0
+
+
+class Outranked(AgentEnvelope, frozen=True):
+    """The agent refuses the driver: a driver of a higher term leads the job."""
+
+    term: int
+
+
+class Opened(AgentEnvelope, frozen=True):
+    """The machine is ready to start workers. Sent on every connection, and when the store has moved.
+
+    Args:
+        rendezvous: ``host:port`` of the machine's store.
+        workers: those that run, or whose end the driver has not acknowledged.
+        shares_checkpoints: the machine sees the driver's directory of checkpoints.
+    """
+
+    rendezvous: str
+    workers: tuple[int, ...]
+    shares_checkpoints: bool = True
+
+
+class OpenRefused(AgentEnvelope, frozen=True):
+    """The job cannot run on this machine; ``reason`` is a sentence."""
+
+    reason: str
+
+
+class WorkerEvent(AgentEnvelope, frozen=True):
+    """A worker was started, or has ended.
+
+    Args:
+        number: of this event; sent again until the driver acknowledges it.
+        worker: number of the worker.
+        pid: of the started worker.
+        exit_code: of a worker that has certainly ended; None: it was started.
+        reason: of the end, if the agent knows more than the exit code.
+    """
+
+    number: int
+    worker: int
+    pid: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+
+
+class Remark(AgentEnvelope, frozen=True):
+    """A message for the job's user, without its period. ``number`` as in `WorkerEvent`."""
+
+    number: int
+    text: str
+
+
+class Vitals(AgentEnvelope, frozen=True):
+    """The answer to `Examine`: worker → state and CPU seconds, as in `legato.system.processes.Vital`."""
+
+    question: int
+    found: dict[int, tuple[str, float]]
+
+
+class LogBytes(AgentEnvelope, frozen=True):
+    """New bytes of a worker's log, which begin at ``offset``; at most `MAX_LOG_BYTES`."""
+
+    worker: int
+    offset: int
+    data: bytes
+
+
+class WantCheckpoint(AgentEnvelope, frozen=True):
+    """A worker resumes: the agent asks for the newest checkpoint, which comes as `FilePiece`, or `NoCheckpoint`.
+
+    Args:
+        name: of the checkpoint of which the agent has the first ``num_bytes`` bytes.
+        num_bytes: of it.
+    """
+
+    name: str = ""
+    num_bytes: int = 0
+
+
+class CheckpointGone(AgentEnvelope, frozen=True):
+    """The machine has no checkpoint of this name any more."""
+
+    name: str
+
+
+class Closed(AgentEnvelope, frozen=True):
+    """The answer to `CloseJob`: no process of the job is left on this machine, and all logs were sent."""
+
+
+# ---------------------------------------------------------------- both ways
+
+
+class Beat(AgentEnvelope, frozen=True):
+    """The agent is alive; the driver answers with the same message.
+
+    Args:
+        sent_s: the agent's clock when it sent the message. The agent's lease runs from there, so an answer that
+            arrives late does not make the lease longer than the driver believes.
+    """
+
+    sent_s: float
+
+
+class FilePiece(AgentEnvelope, frozen=True):
+    """Bytes of a checkpoint, which begin at ``offset``; the file has ``num_bytes`` in all."""
+
+    name: str
+    offset: int
+    data: bytes
+    num_bytes: int
+
+
+class FileTaken(AgentEnvelope, frozen=True):
+    """The receiver has the first ``num_bytes`` bytes of a checkpoint on its disk."""
+
+    name: str
+    num_bytes: int
+
+
+# ---------------------------------------------------------------- driver → agent
+
+
+class AgentWelcome(AgentEnvelope, frozen=True):
+    """The answer to `AgentHello`.
+
+    Args:
+        term: of the driver.
+        beat_every_s: the agent sends a `Beat` this often.
+        lease_s: the agent kills its workers when the last answered beat is older than this.
+        protocol: `AGENT_PROTOCOL` of the driver.
+    """
+
+    term: int
+    beat_every_s: float
+    lease_s: float
+    protocol: int = AGENT_PROTOCOL
+
+
+class AgentRefused(AgentEnvelope, frozen=True):
+    """The driver does not use this agent; ``reason`` is a sentence. The agent kills its workers and ends."""
+
+    reason: str
+
+
+class OpenJob(AgentEnvelope, frozen=True):
+    """What the agent needs to start workers of the job. The arguments are those of `LocalEngine`.
+
+    Args:
+        environment: the job's variables.
+        directory: the working directory of the job. A machine that does not have it uses a folder of its own, with the
+            sources of `Program`.
+        start: ``fork`` or ``fresh``.
+        entry: ``module:function`` that a worker runs.
+        preload: what the warm parent imports before it forks.
+        wished: modules that the warm parent also imports.
+        limits: of the job on this machine.
+        python: the interpreter of the workers; None: the agent's own.
+        cpu_capability: the instruction set that the job asks for.
+        idle_limit_s: without a driver and workers, the agent ends after this time.
+        log_max_bytes: of each log.
+        checkpoints: the driver's directory of checkpoints; "": the job has none.
+        mark: the name of a file in that directory, by which an agent sees that its machine shares it.
+    """
+
+    environment: dict[str, str]
+    directory: str
+    start: Literal["fork", "fresh"] = "fork"
+    entry: str = ""
+    preload: tuple[str, ...] | None = None
+    wished: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    python: str | None = None
+    cpu_capability: str | None = None
+    idle_limit_s: float = 60.0
+    log_max_bytes: int = 2**30
+    checkpoints: str = ""
+    mark: str = ""
+
+
+class Program(AgentEnvelope, frozen=True):
+    """The sources of the program at the job's start: the content of ``program.json`` in the job's directory."""
+
+    content: bytes
+
+
+class StartOne(AgentEnvelope, frozen=True):
+    """Start a worker; repeated until its end is known.
+
+    Args:
+        attempt: names the job's attempt, for the file in which the worker finds the driver's address.
+    """
+
+    worker: int
+    slot: str
+    program: tuple[str, ...]
+    environment: dict[str, str]
+    directory: str
+    attempt: str
+
+
+class StopOne(AgentEnvelope, frozen=True):
+    """Send SIGTERM to a worker, or with ``force`` SIGKILL to it and its children."""
+
+    worker: int
+    force: bool
+
+
+class Acknowledge(AgentEnvelope, frozen=True):
+    """The driver has handled all events up to ``number``."""
+
+    number: int
+
+
+class TookLog(AgentEnvelope, frozen=True):
+    """The driver has the first ``num_bytes`` bytes of a worker's log on its disk."""
+
+    worker: int
+    num_bytes: int
+
+
+class SendCheckpoint(AgentEnvelope, frozen=True):
+    """Send a checkpoint, from ``offset`` on; the answer is `FilePiece` or `CheckpointGone`."""
+
+    name: str
+    offset: int
+
+
+class NoCheckpoint(AgentEnvelope, frozen=True):
+    """The answer to `WantCheckpoint`: the job has no checkpoint."""
+
+
+class Examine(AgentEnvelope, frozen=True):
+    """Ask for samples of the processes of workers."""
+
+    question: int
+    workers: tuple[int, ...]
+
+
+class CloseJob(AgentEnvelope, frozen=True):
+    """The job has ended: kill its workers, send the rest of their logs, answer `Closed`, and end."""
+
+
+AgentMessage = (
+    AgentHello
+    | Outranked
+    | Opened
+    | OpenRefused
+    | WorkerEvent
+    | Remark
+    | Vitals
+    | LogBytes
+    | WantCheckpoint
+    | CheckpointGone
+    | Closed
+    | Beat
+    | FilePiece
+    | FileTaken
+)
+AgentRequest = (
+    AgentWelcome
+    | AgentRefused
+    | OpenJob
+    | Program
+    | StartOne
+    | StopOne
+    | Acknowledge
+    | TookLog
+    | SendCheckpoint
+    | NoCheckpoint
+    | Examine
+    | CloseJob
+    | Beat
+    | FilePiece
+    | FileTaken
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_message_decoder: Final[msgspec.msgpack.Decoder[AgentMessage]] = msgspec.msgpack.Decoder(AgentMessage)
+_request_decoder: Final[msgspec.msgpack.Decoder[AgentRequest]] = msgspec.msgpack.Decoder(AgentRequest)
+
+
+def encode_agent_frame(message: AgentEnvelope) -> bytes:
+    """Encode a message between a driver and an agent as one frame."""
+    return _encoder.encode(message)
+
+
+def decode_agent_message(frame: bytes) -> AgentMessage:
+    """Decode a message of an agent. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _message_decoder.decode(frame)
+
+
+def decode_agent_request(frame: bytes) -> AgentRequest:
+    """Decode a message of a driver to an agent. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _request_decoder.decode(frame)

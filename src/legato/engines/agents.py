@@ -1,0 +1,775 @@
+"""Workers on several machines, each with an agent. Loads no torch, decides nothing about membership.
+
+Agents connect to the driver's door; this engine is the driver's end of these connections. A machine whose agent is
+silent for too long is lost: its workers count as running until the agent confirms their end, or until the agent's lease
+is over, because an agent kills its workers by then (docs/membership.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import http
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from legato.core import agent_messages as messages
+from legato.core import exits
+from legato.core.clock import Clock
+from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
+from legato.core.program import PROGRAM_VARIABLE
+from legato.core.slots import index_of, make_slot, node_of, split_slot
+from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
+from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
+from legato.engines.file_pieces import PieceReceiver, PieceSender, check_file_name, find_newest
+from legato.engines.gpus import torch_name
+from legato.system.door import Door
+from legato.system.processes import Vital
+
+_log = logging.getLogger(__name__)
+
+PATH: Final = "/agent"
+RECORD: Final = "agents.json"
+LEASE_MARGIN: Final = 0.1
+"""The share of a lease by which the clocks of two machines may run apart, and then some."""
+
+_MARK: Final = ".legato-"
+_HELLO_LIMIT_S: Final = 10.0
+_ANSWER_LIMIT_S: Final = 0.5
+_CLOSE_LIMIT_S: Final = 20.0
+_BEARER: Final = "Bearer "
+_TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
+_DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    """A machine that the job may use.
+
+    Args:
+        name: of the machine.
+        num_slots: number of its slots; None: as its agent says.
+    """
+
+    name: str
+    num_slots: int | None = None
+
+
+class Starter(Protocol):
+    """Makes agents exist on machines, for example by ssh."""
+
+    async def keep(self, node: str, secret: str, refuse: Callable[[str], None]) -> None:
+        """Start the agent of a machine, and start it again or connect it again when it is gone, until cancelled.
+
+        Args:
+            node: name of the machine.
+            secret: the token with which the agent connects.
+            refuse: called with a sentence when the machine cannot be used; the task then ends.
+        """
+        ...
+
+
+class _Node:
+    """What the engine knows of one machine."""
+
+    def __init__(self, spec: NodeSpec, record: NodeRecord) -> None:
+        self.spec = spec
+        self.record = record
+        self.identity = ""
+        self.connection: ServerConnection | None = None
+        self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
+        self.is_open = False
+        self.is_lost = False
+        self.trouble: str | None = None
+        self.rendezvous = ""
+        self.last_heard = 0.0
+        self.lease_ends: float | None = None
+        self.launches: dict[int, messages.StartOne] = {}
+        self.forced: dict[int, bool] = {}
+        self.shares_checkpoints = True
+        self.wanted: dict[str, asyncio.Future[str]] = {}
+        self.sender = PieceSender(self._say_piece)
+        self.sending: asyncio.Task[None] | None = None
+        self.closed = asyncio.Event()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is clear if the machine can be used."""
+        return self.is_open or self.trouble is not None
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return tuple(make_slot(self.spec.name, index) for index in range(len(self.record.devices)))
+
+    def slots_include(self, slot: str) -> bool:
+        """Whether the machine has the slot: all slots of a worker with several GPUs."""
+        return set(split_slot(slot)) <= set(self.slots)
+
+    def send(self, message: messages.AgentRequest) -> None:
+        if self.connection is not None:
+            self.waiting.put_nowait(message)
+
+    def _say_piece(self, piece: messages.FilePiece) -> bool:
+        self.send(piece)
+        return self.connection is not None
+
+    def cut(self) -> None:
+        if self.sending is not None:
+            self.sending.cancel()
+            self.sending = None
+        if self.connection is not None:
+            self.connection.transport.abort()
+            self.connection = None
+
+
+class AgentsEngine:
+    """Start, stop and watch workers on several machines; see `legato.engines.base.Engine`.
+
+    Args:
+        directory: of the job, for ``agents.json``.
+        door: where agents connect.
+        nodes: the machines, in the order in which their slots are used.
+        job: what each agent needs to open the job.
+        log_path: the path of a worker's log on this machine.
+        checkpoints: the job's directory of checkpoints on this machine; None: it has none.
+        keep: how many checkpoints from machines that do not share the directory are kept in it.
+        starter: makes the agents exist; None: they are started by other means.
+        beat_every_s: interval of heartbeats.
+        silence_limit_s: a machine that is silent for this long is lost; below the job's ``heartbeat_limit_s``.
+        lease_s: an agent without a driver for this long kills its workers.
+        start_limit_s: until the first machine must be ready.
+        gather_limit_s: once one machine is ready, wait this long for the others.
+        adopt_limit_s: until the first machine must be ready if workers run already; well below the job's
+            ``away_limit_s``, after which these workers end without a driver.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        door: Door,
+        nodes: Sequence[NodeSpec],
+        job: messages.OpenJob,
+        *,
+        log_path: Callable[[int], Path],
+        checkpoints: Path | None = None,
+        keep: int = 3,
+        starter: Starter | None = None,
+        beat_every_s: float = 0.25,
+        silence_limit_s: float = 4.0,
+        lease_s: float = 120.0,
+        start_limit_s: float = 120.0,
+        gather_limit_s: float = 10.0,
+        adopt_limit_s: float = 20.0,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._term = 0
+        self._path = directory / RECORD
+        self._door = door
+        self._specs = tuple(nodes)
+        self._job = job
+        self._log_path = log_path
+        self._checkpoints = checkpoints
+        self._keep_files = keep
+        self._starter = starter
+        self._beat_every_s = beat_every_s
+        self._silence_limit_s = silence_limit_s
+        self._lease_s = lease_s
+        self._start_limit_s = start_limit_s
+        self._gather_limit_s = gather_limit_s
+        self._adopt_limit_s = adopt_limit_s
+        self._clock = clock
+        self._record = AgentsRecord(secrets.token_urlsafe(32))
+        self._nodes: dict[str, _Node] = {}
+        self._store: _Node | None = None
+        self._said_store: str | None = None
+        self._program: messages.Program | None = None
+        self._events: asyncio.Queue[tuple[EngineEvent, _Node | None, int] | None] = asyncio.Queue()
+        self._reported: set[tuple[type[EngineEvent], int]] = set()
+        self._changed = asyncio.Event()
+        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
+        self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
+        self._num_questions = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._error: LegatoError | None = None
+        self._opened = False
+        self._opened_at = 0.0
+        self._closing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine is open."""
+        return self._opened and not self._closing
+
+    @property
+    def last_running(self) -> dict[int, int]:
+        """Worker → pid of the workers that may run; also valid after an error."""
+        return {
+            worker: pid
+            for node in self._nodes.values()
+            for worker, pid in node.record.workers.items()
+            if (Exited, worker) not in self._reported
+        }
+
+    @property
+    def secret(self) -> str:
+        """The token with which agents connect."""
+        return self._record.secret
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The slots of all machines that are ready or lost, in the order in which they are used; after `open`."""
+        return tuple(slot for node in self._nodes.values() for slot in node.slots)
+
+    # ------------------------------------------------------------ the contract
+
+    async def open(self, term: int = 0) -> None:
+        """Wait for the agents: for one, and then a little for the others. Later ones are used when they come.
+
+        Args:
+            term: of the driver; an agent refuses a lower one than it has seen.
+
+        Raises:
+            UsageError: no machine can be used; the message names each with its reason.
+        """
+        self._term = term
+        self._record = read_record(self._path) or self._record
+        specs = {spec.name: spec for spec in self._specs}
+        names = dict.fromkeys([*specs, *self._record.nodes])
+        for name in names:
+            record = self._record.nodes.setdefault(name, NodeRecord())
+            self._nodes[name] = _Node(specs.get(name, NodeSpec(name, len(record.devices))), record)
+        self._write_record()
+        await asyncio.to_thread(self._mark_checkpoints)
+        now = self._clock()
+        for node in self._nodes.values():
+            node.last_heard = now
+        self._opened, self._opened_at = True, now
+        self._door.mount((PATH,), self._admit, self._serve)
+        self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
+        if self._starter is not None:
+            self._tasks += [
+                asyncio.create_task(self._keep(self._starter, node), name=f"legato-agent-{name}")
+                for name, node in self._nodes.items()
+            ]
+        await self._gather()
+
+    def _mark_checkpoints(self) -> None:
+        """Put a file into the directory of checkpoints: an agent that sees it shares the directory."""
+        if self._checkpoints is None:
+            return
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        mark = self._checkpoints / f"{_MARK}{self._record.mark}"
+        mark.touch()
+        self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
+
+    async def _gather(self) -> None:
+        if self.last_running:
+            self._start_limit_s = min(self._start_limit_s, self._adopt_limit_s)
+        deadline = self._clock() + self._start_limit_s
+        is_gathering = False
+        while not all(node.is_known for node in self._nodes.values()):
+            if not is_gathering and any(node.is_open for node in self._nodes.values()):
+                is_gathering, deadline = True, min(deadline, self._clock() + self._gather_limit_s)
+            if self._clock() >= deadline or self._error is not None:
+                break
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(deadline - self._clock(), 0.01)):
+                    await self._changed.wait()
+        if self._error is not None:
+            raise self._error
+        if not any(node.is_open for node in self._nodes.values()) and not self.last_running:
+            await self.close()
+            told = "; ".join(f"{name}: {self._explain(node)}" for name, node in self._nodes.items())
+            raise UsageError(f"Cannot run the job: no machine can be used. {told}.")
+        for node in self._nodes.values():
+            if not node.is_open:
+                self._lose(node, self._explain(node))
+
+    def _explain(self, node: _Node) -> str:
+        return node.trouble or f"its agent has not connected within {self._clock() - self._opened_at:.1f} s"
+
+    async def _keep(self, starter: Starter, node: _Node) -> None:
+        def refuse(reason: str) -> None:
+            self._refuse(node, reason)
+
+        try:
+            await starter.keep(node.spec.name, self._record.secret, refuse)
+        except Exception as error:  # noqa: BLE001 -- one machine must not stop the job
+            _log.exception("Cannot keep the agent of %s", node.spec.name)
+            refuse(f"its agent cannot be started: {error!r}")
+
+    async def rendezvous(self) -> str:
+        """Return ``host:port`` of the store, which is on one of the machines. It moves when that machine is lost.
+
+        It is empty if workers run, but none of the machines can be reached; `StoreMoved` follows when one can.
+        """
+        while self._store is None and self._error is None and not self.last_running:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._error is not None:
+            raise self._error
+        self._said_store = self._store.rendezvous if self._store is not None else ""
+        return self._said_store
+
+    async def device_of(self, slot: str) -> str:
+        """Return torch's name of a slot's device in its worker, which sees no other: ``cpu`` or ``cuda:0``.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+        node = self._nodes.get(node_of(slot))
+        if node is None or not node.slots_include(slot):
+            raise UsageError(f"Cannot use slot {slot}: the job's machines have {', '.join(self.slots) or 'no slots'}.")
+        return torch_name(node.record.devices[index_of(slot)])
+
+    async def start(self, launch: Launch) -> None:
+        """Ask an agent to start a worker. Without a connection to it, the request waits.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+        node = self._nodes.get(node_of(launch.slot))
+        if node is None or not node.slots_include(launch.slot):
+            raise UsageError(f"Cannot use slot {launch.slot}: the job's machines have {', '.join(self.slots)}.")
+        if node.is_lost:
+            # The driver may not have seen that yet: this is no error.
+            self._put(Exited(launch.worker, exits.EXIT_UNSTARTED, f"the machine {node.spec.name} is lost"))
+            return
+        if (Started, launch.worker) in self._reported or launch.worker in node.record.workers:
+            return
+        environment = dict(launch.environment)
+        attempt = _read_attempt(environment.get(_DRIVER_FILE))
+        if not self._reported and not any(each.launches for each in self._nodes.values()):
+            # The driver may have set aside the directory of an earlier run, with the mark in it.
+            await asyncio.to_thread(self._mark_checkpoints)
+        if self._program is None and PROGRAM_VARIABLE in environment:
+            content = await asyncio.to_thread(Path(environment[PROGRAM_VARIABLE]).read_bytes)
+            self._program = messages.Program(content=content)
+            for each in self._nodes.values():
+                each.send(self._program)
+        # In the record before the request is sent: so no unknown worker runs, whichever process dies.
+        node.record.workers[launch.worker] = 0
+        self._write_record()
+        request = messages.StartOne(
+            worker=launch.worker,
+            slot=launch.slot,
+            program=launch.program,
+            environment=environment,
+            directory=launch.directory,
+            attempt=attempt,
+        )
+        node.launches[launch.worker] = request
+        if node.is_open:
+            node.send(request)
+
+    async def stop(self, worker: int, *, force: bool) -> None:
+        """Send SIGTERM to a worker, or SIGKILL to it and its children, once its agent is connected."""
+        node = self._node_with(worker)
+        if node is None or (Exited, worker) in self._reported:
+            return
+        node.forced[worker] = force or node.forced.get(worker, False)
+        if node.is_open:
+            node.send(messages.StopOne(worker=worker, force=node.forced[worker]))
+
+    async def running(self) -> dict[int, int]:
+        """Return worker → pid of all workers that may run, including those of lost machines."""
+        return self.last_running
+
+    async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
+        """Return samples of the processes of workers; ``unreachable`` if a machine does not answer at once."""
+        asked: dict[str, list[int]] = {}
+        for worker in workers:
+            node = self._node_with(worker)
+            if node is not None:
+                asked.setdefault(node.spec.name, []).append(worker)
+        found: dict[int, Vital] = {}
+        for answer in await asyncio.gather(*(self._ask(self._nodes[name], of) for name, of in asked.items())):
+            found |= answer
+        return found
+
+    async def _ask(self, node: _Node, workers: list[int]) -> dict[int, Vital]:
+        unreachable = dict.fromkeys(workers, Vital("unreachable", 0.0))
+        if not node.is_open or node.connection is None:
+            return unreachable
+        self._num_questions += 1
+        number, answer = self._num_questions, asyncio.get_running_loop().create_future()
+        self._questions[number] = answer
+        node.send(messages.Examine(question=number, workers=tuple(workers)))
+        try:
+            return await asyncio.wait_for(answer, _ANSWER_LIMIT_S)
+        except TimeoutError:
+            return unreachable
+        finally:
+            del self._questions[number]
+
+    def is_away(self, worker: int) -> bool:
+        """Return whether the checkpoints of a worker must be brought: its machine does not share the directory."""
+        node = self._node_with(worker)
+        return node is not None and not node.shares_checkpoints
+
+    async def bring(self, worker: int, path: str) -> str:
+        """Return where a checkpoint of a worker is on this machine; wait until all of it has come from its machine.
+
+        Raises:
+            LegatoError: it cannot come, because its machine is lost or has deleted it.
+        """
+        node = self._node_with(worker)
+        if node is None or node.shares_checkpoints:
+            return path
+        name = check_file_name(Path(path).name)
+        future = node.wanted.get(name)
+        if future is None:
+            future = node.wanted[name] = asyncio.get_running_loop().create_future()
+            if node.is_lost:
+                future.set_exception(self._explain_missing(node, name))
+            elif node.is_open:
+                node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
+        try:
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                node.wanted.pop(name, None)
+
+    def _explain_missing(self, node: _Node, name: str) -> LegatoError:
+        return LegatoError(f"the checkpoint {name} is only on the machine {node.spec.name}, which is lost")
+
+    async def events(self) -> AsyncIterator[EngineEvent]:
+        """Yield events until `close`. An event counts as received when the driver asks for the next one.
+
+        Raises:
+            Superseded: another driver has taken over the agents.
+        """
+        while (entry := await self._events.get()) is not None:
+            event, node, number = entry
+            yield event
+            if isinstance(event, Exited):
+                self._forget(event.worker)
+            if node is not None:
+                node.send(messages.Acknowledge(number=number))
+        self._events.put_nowait(None)
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Have all agents kill the remaining workers and end. Lost machines do so when their lease is over."""
+        if self._closing or not self._opened:
+            return
+        self._closing = True
+        there = [node for node in self._nodes.values() if node.connection is not None]
+        if self._error is None:
+            for node in there:
+                node.send(messages.CloseJob())
+            waits = [asyncio.create_task(node.closed.wait()) for node in there]
+            if waits:
+                await asyncio.wait(waits, timeout=_CLOSE_LIMIT_S)
+            for wait in waits:
+                wait.cancel()
+        await self._disconnect()
+        if self._error is None:
+            self._path.unlink(missing_ok=True)
+            if self._checkpoints is not None:
+                (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
+
+    async def detach(self) -> None:
+        """Disconnect from the agents without ending them: the next driver of the job uses them."""
+        self._closing = True
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        self._door.unmount((PATH,))
+        for node in self._nodes.values():
+            node.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._events.put_nowait(None)
+
+    # ------------------------------------------------------------ machines
+
+    def _node_with(self, worker: int) -> _Node | None:
+        return next((node for node in self._nodes.values() if worker in node.record.workers), None)
+
+    async def _watch_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_every_s)
+            now = self._clock()
+            for node in self._nodes.values():
+                if node.is_open and now - node.last_heard > self._silence_limit_s:
+                    self._lose(node, f"its agent is silent for {self._silence_limit_s:g} s")
+                if node.lease_ends is not None and now > node.lease_ends:
+                    self._end_lease(node)
+
+    def _lose(self, node: _Node, reason: str) -> None:
+        """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
+        if node.is_lost:
+            return
+        node.cut()
+        node.is_open, node.is_lost = False, True
+        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
+        for name, future in node.wanted.items():
+            if not future.done():
+                future.set_exception(self._explain_missing(node, name))
+        if self._store is node:
+            # Before the driver makes a view without the machine: the view needs a store that answers.
+            self._choose_store()
+        self._put(NodeLost(node.spec.name, reason))
+        self._changed.set()
+
+    def _refuse(self, node: _Node, reason: str) -> None:
+        node.trouble = reason
+        if not node.is_lost and self._opened and not self._closing:
+            if node.is_open:
+                self._lose(node, reason)
+            else:
+                self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
+        self._changed.set()
+
+    def _end_lease(self, node: _Node) -> None:
+        node.lease_ends = None
+        for worker in tuple(node.record.workers):
+            told = f"the machine {node.spec.name} was lost, and the lease of its agent is over"
+            self._report(Exited(worker, UNKNOWN_EXIT_CODE, told), node, 0)
+
+    def _choose_store(self) -> None:
+        ready = [node for node in self._nodes.values() if node.is_open and node.rendezvous]
+        self._store = ready[0] if ready else None
+        self._say_store()
+
+    def _say_store(self) -> None:
+        """Report another address of the store than the last one that the driver knows."""
+        if self._store is not None and self._said_store not in (None, self._store.rendezvous):
+            self._said_store = self._store.rendezvous
+            self._put(StoreMoved(self._said_store))
+
+    # ------------------------------------------------------------ one connection
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        shown = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(shown.encode(), f"{_BEARER}{self._record.secret}".encode()):
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
+        return None
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        try:
+            async with asyncio.timeout(_HELLO_LIMIT_S):
+                hello = messages.decode_agent_message(_as_bytes(await connection.recv()))
+            if not isinstance(hello, messages.AgentHello):
+                await connection.close(1002, "the first message must be AgentHello")
+                return
+            node = self._nodes.get(hello.node)
+            reason = self._check(node, hello)
+            if reason is not None or node is None:
+                await connection.send(messages.encode_agent_frame(messages.AgentRefused(reason=reason or "")))
+                return
+            await self._serve_node(node, hello, connection)
+        except (ConnectionClosed, TimeoutError):
+            pass  # the agent connects again, or the machine is lost
+        except (msgspec.DecodeError, UnicodeError) as error:
+            _log.warning("Cannot read a message of an agent: %s. The connection is closed", error)
+            await connection.close(1002, "cannot read the message")
+
+    def _check(self, node: _Node | None, hello: messages.AgentHello) -> str | None:
+        """Return why an agent cannot be used; None if it can."""
+        if node is None:
+            return f"this job does not use a machine of the name '{hello.node}'"
+        if abs(hello.protocol - messages.AGENT_PROTOCOL) > 1:
+            reason = (
+                f"its Legato speaks protocol {hello.protocol} with drivers, and this driver {messages.AGENT_PROTOCOL}: "
+                "install the same release of Legato on both machines"
+            )
+            self._refuse(node, reason)
+            return reason
+        if node.connection is not None and node.identity not in ("", hello.identity):
+            return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
+        return None
+
+    async def _serve_node(self, node: _Node, hello: messages.AgentHello, connection: ServerConnection) -> None:
+        if hello.term > self._term:
+            self._fail(Superseded(_TAKEN_OVER))
+            return
+        node.cut()
+        node.connection, node.waiting, node.identity = connection, asyncio.Queue(), hello.identity
+        node.last_heard = self._clock()
+        if not node.record.workers:
+            node.record.devices = hello.devices[: node.spec.num_slots]
+            self._write_record()
+        welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
+        node.send(welcome)
+        node.send(self._job)
+        if self._program is not None:
+            node.send(self._program)
+        sender = asyncio.create_task(_send_forever(connection, node.waiting))
+        try:
+            async for frame in connection:
+                if node.connection is not connection:
+                    return
+                node.last_heard = self._clock()
+                await self._hear(node, messages.decode_agent_message(_as_bytes(frame)))
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+                await sender
+            if node.connection is connection:
+                node.connection = None
+
+    async def _hear(self, node: _Node, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
+        match message:
+            case messages.Beat():
+                node.send(message)
+            case messages.Opened():
+                self._note_opened(node, message)
+            case messages.OpenRefused(reason=reason):
+                self._refuse(node, reason)
+            case messages.Outranked(term=term):
+                if term > self._term:
+                    self._fail(Superseded(_TAKEN_OVER))
+            case messages.WorkerEvent(worker=worker, exit_code=None):
+                if worker in node.record.workers:
+                    node.record.workers[worker] = message.pid
+                    self._write_record()
+                self._report(Started(worker, message.pid), node, message.number)
+            case messages.WorkerEvent(worker=worker, exit_code=int(code)):
+                self._report(Exited(worker, code, message.reason), node, message.number)
+            case messages.Remark(text=text, number=number):
+                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), node, number))
+            case messages.Vitals(question=number, found=found):
+                answer = self._questions.get(number)
+                if answer is not None and not answer.done():
+                    answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
+            case messages.LogBytes(worker=worker, offset=offset, data=data):
+                # An agent writes no log but those of its own workers.
+                if worker in node.record.workers or (Exited, worker) in self._reported:
+                    await asyncio.to_thread(_write_at, self._log_path(worker), offset, data)
+                node.send(messages.TookLog(worker=worker, num_bytes=offset + len(data)))
+            case messages.FilePiece():
+                await self._take_piece(node, message)
+            case messages.FileTaken():
+                node.sender.note_taken(message)
+            case messages.WantCheckpoint():
+                if node.sending is not None:
+                    node.sending.cancel()
+                node.sending = asyncio.create_task(self._send_newest(node, message))
+            case messages.CheckpointGone(name=name):
+                gone = node.wanted.get(name)
+                if gone is not None and not gone.done():
+                    gone.set_exception(LegatoError(f"the machine {node.spec.name} has no checkpoint {name} any more"))
+            case messages.Closed():
+                node.closed.set()
+
+    async def _take_piece(self, node: _Node, piece: messages.FilePiece) -> None:
+        wanted = node.wanted.get(piece.name)
+        if wanted is None or wanted.done():
+            return  # the driver does not wait for it any more, or did not ask for it
+        try:
+            whole = await asyncio.to_thread(self._receiver.take, piece)
+            if whole is not None:
+                await asyncio.to_thread(self._receiver.prune, self._keep_files)
+        except (CheckpointError, OSError) as error:
+            wanted.set_exception(
+                LegatoError(f"the checkpoint {piece.name} of {node.spec.name} cannot be kept: {error}")
+            )
+            return
+        node.send(messages.FileTaken(name=piece.name, num_bytes=piece.offset + len(piece.data)))
+        if whole is not None and not wanted.done():
+            wanted.set_result(str(whole))
+
+    async def _send_newest(self, node: _Node, asked: messages.WantCheckpoint) -> None:
+        newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
+        if newest is None:
+            node.send(messages.NoCheckpoint())
+            return
+        try:
+            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0)
+        except OSError:
+            _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
+
+    def _note_opened(self, node: _Node, opened: messages.Opened) -> None:
+        moved = node.rendezvous not in ("", opened.rendezvous)
+        was_open, node.is_open, node.trouble = node.is_open, True, None
+        node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
+        node.is_lost, node.lease_ends = False, None
+        if not was_open:
+            # Also the first time: for the last driver, the machine may have been lost.
+            self._put(NodeBack(node.spec.name, node.slots))
+        if not was_open or moved:
+            if self._store is None:
+                self._choose_store()
+            else:
+                self._say_store()
+        # A worker that the agent does not have, and that it is not asked to start, ended with the agent's directory.
+        for worker in set(node.record.workers) - set(opened.workers) - set(node.launches):
+            self._report(Exited(worker, UNKNOWN_EXIT_CODE, "its end was not seen"), node, 0)
+        for launch in node.launches.values():
+            node.send(launch)
+        for worker, force in node.forced.items():
+            node.send(messages.StopOne(worker=worker, force=force))
+        for name in node.wanted:
+            node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
+        self._changed.set()
+
+    def _report(self, event: Started | Exited, node: _Node, number: int) -> None:
+        if (type(event), event.worker) in self._reported:
+            node.send(messages.Acknowledge(number=number))
+            return
+        self._reported.add((type(event), event.worker))
+        self._events.put_nowait((event, node, number))
+        node.launches.pop(event.worker, None)
+        if isinstance(event, Exited):
+            node.forced.pop(event.worker, None)
+
+    def _forget(self, worker: int) -> None:
+        node = self._node_with(worker)
+        if node is not None:
+            del node.record.workers[worker]
+            self._write_record()
+
+    def _put(self, event: EngineEvent) -> None:
+        self._events.put_nowait((event, None, 0))
+
+    def _fail(self, error: LegatoError) -> None:
+        self._error = error
+        self._changed.set()
+        self._events.put_nowait(None)
+
+    # ------------------------------------------------------------ the record
+
+    def _write_record(self) -> None:
+        write_record(self._path, self._record)
+
+
+async def _send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
+    while True:
+        await connection.send(messages.encode_agent_frame(await waiting.get()))
+
+
+def _read_attempt(driver_file: str | None) -> str:
+    if driver_file is None:
+        return ""
+    found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
+    return found.get("attempt", "")
+
+
+def _write_at(path: Path, offset: int, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(descriptor, data, offset)
+    finally:
+        os.close(descriptor)
+
+
+def _as_bytes(frame: str | bytes) -> bytes:
+    return frame.encode() if isinstance(frame, str) else frame

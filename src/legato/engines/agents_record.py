@@ -1,0 +1,51 @@
+"""The file ``agents.json`` of a job: its machines, and the workers that may run on them, for the job's next driver."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from legato.core.errors import LegatoError
+from legato.engines.parent import write_private
+from legato.system.decoding import decode
+
+
+class NodeRecord(msgspec.Struct):
+    """What the next driver needs to know of a machine: its devices, and worker → pid of workers that may run."""
+
+    devices: tuple[str, ...] = ()
+    workers: dict[int, int] = {}
+
+
+class AgentsRecord(msgspec.Struct):
+    """The file ``agents.json``.
+
+    Args:
+        secret: the token of the job's agents.
+        nodes: by name, in the order in which they are used.
+        mark: part of the name of a file in the directory of checkpoints.
+    """
+
+    secret: str
+    nodes: dict[str, NodeRecord] = {}
+    mark: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+
+
+def read_record(path: Path) -> AgentsRecord | None:
+    """Return the record; None if there is none. Raises LegatoError if it cannot be read."""
+    try:
+        return decode(path.read_bytes(), AgentsRecord)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise LegatoError(
+            f"Cannot read {path}: {error}. It tells which machines run workers of the job: "
+            "end them by hand, then remove the file."
+        ) from error
+
+
+def write_record(path: Path, record: AgentsRecord) -> None:
+    """Replace the record atomically."""
+    write_private(path, msgspec.json.encode(record))

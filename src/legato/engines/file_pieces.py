@@ -1,0 +1,138 @@
+"""Sends checkpoints between a driver and an agent in pieces. A transfer that breaks goes on where it ended.
+
+Both sides use it: the agent sends what its workers saved, and the driver sends what a worker resumes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from legato.core.agent_messages import MAX_PIECE_BYTES, FilePiece, FileTaken
+from legato.core.errors import CheckpointError
+
+_NAME: Final = re.compile(r"step-[0-9]{1,18}\.legato")
+_WINDOW_BYTES: Final = 16 * MAX_PIECE_BYTES
+
+
+def check_file_name(name: str) -> str:
+    """Return the name of a checkpoint's file. Raises CheckpointError if it has another form."""
+    if not _NAME.fullmatch(name):
+        raise CheckpointError(f"'{name[:100]}' is not the name of a checkpoint.")
+    return name
+
+
+def find_newest(folder: Path) -> Path | None:
+    """Return the newest checkpoint of a folder by its name; None if there is none."""
+    with contextlib.suppress(OSError):
+        found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        return max(found, key=lambda path: int(path.name[5:-7]), default=None)
+    return None
+
+
+class PieceSender:
+    """Sends files over one connection.
+
+    Args:
+        say: sends a message; returns False without a connection.
+    """
+
+    def __init__(self, say: Callable[[FilePiece], bool]) -> None:
+        self._say = say
+        self._taken: dict[str, int] = {}
+        self._progress = asyncio.Event()
+
+    def note_taken(self, message: FileTaken) -> None:
+        """Note what the other side has on its disk."""
+        self._taken[message.name] = message.num_bytes
+        self._progress.set()
+
+    async def send(self, path: Path, offset: int) -> bool:
+        """Send a file from ``offset`` on; returns False if the connection was lost.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            self._taken[path.name] = at = min(offset, size)
+            while at < size or at == offset == 0:
+                data = await asyncio.to_thread(os.pread, descriptor, MAX_PIECE_BYTES, at)
+                if not self._say(FilePiece(name=path.name, offset=at, data=data, num_bytes=size)):
+                    return False
+                at += len(data)
+                while at - self._taken[path.name] > _WINDOW_BYTES:
+                    self._progress.clear()
+                    await self._progress.wait()
+                if not data:
+                    break
+            return True
+        finally:
+            os.close(descriptor)
+
+
+class PieceReceiver:
+    """Receives files into a folder: a file has its name only when it is complete and on the disk.
+
+    Args:
+        folder: of the files; made if it does not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def num_bytes_of(self, name: str) -> int:
+        """Return how many bytes of an incomplete file are there."""
+        try:
+            return self._part_of(name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def take(self, piece: FilePiece) -> Path | None:
+        """Write a piece. Returns the path of the file when it is complete, else None.
+
+        Raises:
+            CheckpointError: the name has another form, or a piece is missing before this one.
+            OSError: it cannot be written.
+        """
+        part = self._part_of(piece.name)
+        if piece.offset > self.num_bytes_of(piece.name):
+            raise CheckpointError(f"A piece of {piece.name} is missing.")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, piece.data, piece.offset)
+            end = piece.offset + len(piece.data)
+            os.ftruncate(descriptor, end)
+            if end < piece.num_bytes:
+                return None
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        whole = self._folder / piece.name
+        part.replace(whole)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return whole
+
+    def prune(self, keep: int) -> None:
+        """Delete all but the newest ``keep`` files, and older incomplete ones."""
+        found = sorted(
+            (path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)),
+            key=lambda path: int(path.name[5:-7]),
+        )
+        for path in found[: max(len(found) - keep, 0)]:
+            path.unlink(missing_ok=True)
+            self._part_of(path.name).unlink(missing_ok=True)
+
+    def _part_of(self, name: str) -> Path:
+        return self._folder / f".{check_file_name(name)}.part"

@@ -1,0 +1,122 @@
+"""The door of a driver: one listening socket for workers, agents and clients. Knows only paths and tokens.
+
+Every part of the driver that takes connections mounts itself under its paths. A request for a path that is not mounted
+yet is answered with 503, so that workers and agents of an earlier driver try again.
+"""
+
+from __future__ import annotations
+
+import errno
+import http
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from legato.core import wire
+from legato.core.errors import UsageError
+
+LOOPBACK: Final = "127.0.0.1"
+
+Admit = Callable[[ServerConnection, Request], Response | None]
+"""Returns the refusal of a request, None to accept it."""
+
+Handle = Callable[[ServerConnection], Awaitable[None]]
+
+
+class _Mount(NamedTuple):
+    admit: Admit
+    handle: Handle
+
+
+class Door:
+    """Listens for the connections of one driver.
+
+    Args:
+        host: address to listen on.
+        port: to listen on; 0 for any free one.
+        paths: all paths that will be mounted; others do not exist.
+    """
+
+    def __init__(self, host: str = LOOPBACK, port: int = 0, paths: tuple[str, ...] = ("/worker", "/client")) -> None:
+        self._host = host
+        self._asked = port
+        self._paths = paths
+        self._mounts: dict[str, _Mount] = {}
+        self._connections: set[ServerConnection] = set()
+        self._server: Server | None = None
+
+    async def open(self) -> None:
+        """Start listening.
+
+        Raises:
+            UsageError: the port is in use, or this machine does not have the address.
+        """
+        try:
+            self._server = await serve(
+                self._handle,
+                self._host,
+                self._asked,
+                process_request=self._admit,
+                max_size=wire.MAX_FRAME_BYTES,
+                compression=None,
+                ping_interval=None,  # heartbeats are messages of our own
+                server_header=None,
+            )
+        except OSError as error:
+            told = f"Cannot listen on {self._host}:{self._asked}"
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(f"{told}: the port is in use. Choose another port, or 0 for any free one.") from error
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UsageError(f"{told}: this machine does not have that address.") from error
+            raise
+
+    @property
+    def port(self) -> int:
+        """The port on which the door listens."""
+        assert self._server is not None, "the door is not open"
+        return int(next(iter(self._server.sockets)).getsockname()[1])
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path, for processes of this machine."""
+        host = LOOPBACK if self._host in ("", "0.0.0.0", "::") else self._host  # noqa: S104 -- compared, not bound
+        return f"ws://{f'[{host}]' if ':' in host else host}:{self.port}{path}"
+
+    def mount(self, paths: tuple[str, ...], admit: Admit, handle: Handle) -> None:
+        """Accept requests for paths from now on."""
+        for path in paths:
+            self._mounts[path] = _Mount(admit, handle)
+
+    def unmount(self, paths: tuple[str, ...]) -> None:
+        """Refuse requests for paths from now on; present connections stay open."""
+        for path in paths:
+            self._mounts.pop(path, None)
+
+    async def close(self) -> None:
+        """Stop listening, and drop all connections without a closing handshake, which a peer may never answer."""
+        if self._server is not None:
+            self._server.close(close_connections=False)
+            for connection in self._connections:
+                connection.transport.abort()
+            await self._server.wait_closed()
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        mount = self._mounts.get(request.path)
+        if mount is not None:
+            return mount.admit(connection, request)
+        if request.path in self._paths:
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "The driver is starting.\n")
+        return connection.respond(http.HTTPStatus.NOT_FOUND, f"The paths are {' and '.join(self._paths)}.\n")
+
+    async def _handle(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        mount = self._mounts.get(connection.request.path)
+        if mount is None:
+            connection.transport.abort()
+            return
+        self._connections.add(connection)
+        try:
+            await mount.handle(connection)
+        finally:
+            self._connections.discard(connection)

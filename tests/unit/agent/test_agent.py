@@ -1,0 +1,57 @@
+"""What an agent does by itself, with a driver that only speaks the protocol (`legato.agent.agent`)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+from websockets.asyncio.server import ServerConnection, serve
+
+from legato.agent.agent import Agent
+from legato.agent.orders import AgentOrder, write_agent_order
+from legato.core.agent_messages import (
+    AgentEnvelope,
+    AgentHello,
+    AgentRefused,
+    AgentWelcome,
+    Beat,
+    decode_agent_message,
+    encode_agent_frame,
+)
+from legato.driver.journal import Address, JobDirectory
+
+LIMIT_S = 30.0
+
+
+async def hear(connection: ServerConnection) -> AgentEnvelope:
+    frame = await connection.recv()
+    assert isinstance(frame, bytes)
+    return decode_agent_message(frame)
+
+
+def test_an_agent_that_starts_again_tells_its_workers_the_address_of_the_next_driver(tmp_path: Path) -> None:
+    file = JobDirectory(tmp_path).address_file
+    found: list[Address] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        assert isinstance(await hear(connection), AgentHello)
+        await connection.send(encode_agent_frame(AgentWelcome(term=2, beat_every_s=0.1, lease_s=60.0)))
+        assert isinstance(await hear(connection), Beat)
+        found.append(msgspec.json.decode(file.read_bytes(), type=Address))
+        await connection.send(encode_agent_frame(AgentRefused(reason="the test is over")))
+
+    async def run() -> str:
+        async with serve(lead, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            order = AgentOrder(
+                job="job", node="h2", urls=(f"ws://127.0.0.1:{port}/agent",), token="token", address="127.0.0.1"
+            )
+            write_agent_order(tmp_path, order)
+            # An earlier process of the agent wrote it, for workers that still run.
+            file.write_bytes(msgspec.json.encode(Address("ws://10.0.0.1:1/worker", "attempt of the workers")))
+            told = await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+            assert found == [Address(f"ws://127.0.0.1:{port}/worker", "attempt of the workers")]
+            return told
+
+    assert "the test is over" in asyncio.run(run())

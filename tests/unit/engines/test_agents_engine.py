@@ -1,0 +1,121 @@
+"""What the driver's end of agents reports of machines, with agents that only speak the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from legato.core.agent_messages import AgentHello, Beat, Opened, OpenJob, decode_agent_request, encode_agent_frame
+from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
+from legato.engines.base import EngineEvent, NodeBack, NodeLost, StoreMoved
+from legato.system.door import Door
+
+LIMIT_S = 30.0
+
+
+class Bed:
+    """An engine whose clock the test moves, and a pretended agent for each machine."""
+
+    def __init__(self, path: Path, nodes: tuple[str, ...], **options: Any) -> None:
+        self.now = 0.0
+        self.door = Door(paths=(PATH,))
+        job = OpenJob(environment={}, directory=str(path))
+        specs = [NodeSpec(node, 1) for node in nodes]
+        self.engine = AgentsEngine(
+            path,
+            self.door,
+            specs,
+            job,
+            log_path=lambda worker: path / str(worker),
+            beat_every_s=0.01,
+            **{"clock": lambda: self.now, **options},
+        )
+
+    async def join(self, node: str) -> ClientConnection:
+        agent = await connect(
+            self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
+        )
+        hello = AgentHello(node=node, identity=node, devices=("cpu",), address="127.0.0.1")
+        await agent.send(encode_agent_frame(hello))
+        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=())))
+        return agent
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await test()
+
+    asyncio.run(limited())
+
+
+async def wait_for_answer(agent: ClientConnection, sent_s: float) -> None:
+    while True:
+        frame = await agent.recv()
+        assert isinstance(frame, bytes)
+        if decode_agent_request(frame) == Beat(sent_s=sent_s):
+            return
+
+
+async def take(events: AsyncIterator[EngineEvent], num: int) -> list[EngineEvent]:
+    return [await anext(events) for _ in range(num)]
+
+
+def test_the_store_moves_before_its_machine_is_lost_and_wherever_a_machine_is_back_first(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a", "b"))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agents = {node: await bed.join(node) for node in ("a", "b")}
+        await opening
+        events = bed.engine.events()
+        assert sorted(map(str, await take(events, 2))) == sorted(map(str, (NodeBack(n, (f"{n}/0",)) for n in "ab")))
+        store = await bed.engine.rendezvous()
+        first, other = ("a", "b") if store == "a:1" else ("b", "a")
+
+        async def lose(node: str, others: tuple[str, ...] = ()) -> list[EngineEvent]:
+            bed.now += 3.0
+            for each in others:
+                await agents[each].send(encode_agent_frame(Beat(sent_s=bed.now)))
+                await wait_for_answer(agents[each], bed.now)
+            bed.now += 2.0
+            return await take(events, 2 if others else 1)
+
+        told = await lose(first, (other,))
+        assert told == [StoreMoved(f"{other}:1"), NodeLost(first, "its agent is silent for 4 s")]
+        (lost,) = await lose(other)
+        assert isinstance(lost, NodeLost)
+        await bed.join(first)
+        assert set(await take(events, 2)) == {StoreMoved(f"{first}:1"), NodeBack(first, (f"{first}/0",))}
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_live(tmp_path: Path) -> None:
+    async def test() -> None:
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        bed = Bed(tmp_path, ("a",), start_limit_s=1e6, adopt_limit_s=0.05, clock=time.monotonic)
+        await bed.door.open()
+        await bed.engine.open(2)
+        assert await bed.engine.running() == {7: 4711}
+        assert await bed.engine.rendezvous() == "", "it is not waited for"
+        events = bed.engine.events()
+        lost = await anext(events)
+        assert isinstance(lost, NodeLost)
+        assert re.fullmatch(r"its agent has not connected within \d+\.\d s", lost.reason)
+        await bed.join("a")
+        assert StoreMoved("a:1") in await take(events, 2)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)

@@ -1,0 +1,53 @@
+"""What the engine of agents answers about machines that are lost (`legato.engines.agents`)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from legato.core.agent_messages import OpenJob
+from legato.core.exits import EXIT_UNSTARTED
+from legato.engines.agents import PATH, RECORD, AgentsEngine, AgentsRecord, NodeRecord, NodeSpec
+from legato.engines.base import EngineEvent, Exited, Launch, NodeLost
+from legato.system.door import Door
+
+LIMIT_S = 30.0
+
+
+def test_a_start_on_a_machine_that_has_just_been_lost_ends_without_an_error(tmp_path: Path) -> None:
+    async def run() -> list[EngineEvent]:
+        record = AgentsRecord("secret", {"b": NodeRecord(("cpu", "cpu"), {7: 4711})})
+        (tmp_path / RECORD).write_bytes(msgspec.json.encode(record))
+        engine = AgentsEngine(
+            tmp_path,
+            Door(paths=(PATH,)),
+            [NodeSpec("b")],
+            OpenJob(environment={}, directory=str(tmp_path)),
+            log_path=lambda worker: tmp_path / f"{worker}.log",
+            start_limit_s=0.0,
+        )
+        await engine.open(1)
+        await engine.start(
+            Launch(
+                worker=8,
+                slot="b/1",
+                program=(),
+                environment={},
+                directory=str(tmp_path),
+                log_path=str(tmp_path / "8.log"),
+            )
+        )
+        assert engine.last_running == {7: 4711}, "only the worker that may run"
+        found: list[EngineEvent] = []
+        async for event in engine.events():
+            found.append(event)
+            if isinstance(event, Exited):
+                break
+        await engine.detach()
+        return found
+
+    lost, ended = asyncio.run(asyncio.wait_for(run(), LIMIT_S))
+    assert isinstance(lost, NodeLost)
+    assert ended == Exited(8, EXIT_UNSTARTED, "the machine b is lost")
