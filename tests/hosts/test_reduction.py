@@ -44,6 +44,7 @@ def test_two_hosts_of_two_workers_give_the_bits_of_one_worker_and_send_as_much_a
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_any_number_of_hosts_and_workers_gives_the_bits_of_one(five_hosts: Hosts) -> None:
     found: dict[tuple[int, int], str] = {}
     for num_hosts in (1, 2, 3, 4, 5):

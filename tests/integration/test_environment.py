@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -63,7 +64,7 @@ def odd_machine(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("libraries", first_now([("torch", "nothing"), tuple(LIMITS)]), ids=["torch", "all"])
-def test_each_limit_gives_other_bits_and_another_fingerprint(libraries: tuple[str, ...]) -> None:
+def test_limits_that_give_other_bits_give_another_fingerprint(libraries: tuple[str, ...]) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     found = {
         library: json.loads(
@@ -77,8 +78,10 @@ def test_each_limit_gives_other_bits_and_another_fingerprint(libraries: tuple[st
         )
         for library in libraries
     }
-    assert len({digest for digest, _ in found.values()}) == len(libraries), found
-    assert len({json.dumps(parts) for _, parts in found.values()}) == len(libraries), found
+    # Which libraries choose other kernels depends on the processor.
+    assert len({digest for digest, _ in found.values()}) > 1, found
+    for (one, own), (other, its) in itertools.combinations(found.values(), 2):
+        assert one == other or own != its, found
 
 
 @pytest.mark.parametrize(
