@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.hosts.bed import Command, Hosts
+from tests.hosts.bed import DISK, Command, Hosts
 
 _LIMIT_S: Final = 30.0
 _SERVER: Final = """
@@ -24,6 +24,7 @@ MaxStartups 100
 PrintMotd no
 PrintLastLog no
 Subsystem sftp internal-sftp
+SetEnv LEGATO_HOME={disk} LEGATO_DEVICE=cpu
 """
 _CLIENT: Final = """
 Host *
@@ -61,7 +62,7 @@ class Ssh:
             key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)]
             subprocess.run(key, check=True)
         (folder / "known-hosts").write_text(f"* {(folder / 'host-key.pub').read_text()}")
-        (folder / "server").write_text(_SERVER.format(folder=folder))
+        (folder / "server").write_text(_SERVER.format(folder=folder, disk=DISK))
         self.config = folder / "config"
         entries = [f"Host {hosts.name(host)}\n    HostName {hosts.address(host)}\n" for host in hosts.numbers]
         self.config.write_text("".join(entries) + _CLIENT.format(folder=folder))

@@ -35,6 +35,9 @@ from legato.system.decoding import decode
 
 _log = logging.getLogger(__name__)
 
+JOB_ENDED: Final = "The job has ended."
+"""The reason for which an agent ends after its job."""
+
 _RETRY_S: Final = 0.3
 _OPEN_LIMIT_S: Final = 5.0
 _MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -430,7 +433,7 @@ class Agent:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FLUSH_LIMIT_S):
                     await self._outgoing.join()
-        self._over = "The job has ended."
+        self._over = JOB_ENDED
 
     async def _give_up(self, reason: str) -> None:
         if self._engine is not None:

@@ -29,6 +29,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
         token: with which the agent connects.
         address: at which workers of other machines reach this machine.
         num_slots: the machine's first GPUs, or slots on the CPU if it has no GPU. None: all GPUs, or one slot.
+        is_temporary: delete the agent's directory when the job has ended.
     """
 
     job: str
@@ -37,6 +38,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     address: str
     num_slots: int | None = None
+    is_temporary: bool = False
 
     def validate(self) -> AgentOrder:
         """Return the order itself. Raises UsageError if a field is unusable."""

@@ -9,13 +9,14 @@ import asyncio
 import fcntl
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-from legato.agent.agent import Agent
-from legato.agent.orders import AgentOrder, write_agent_order
+from legato.agent.agent import JOB_ENDED, Agent
+from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.errors import LegatoError
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,11 @@ def main(directory: Path) -> int:
         _log.info("The agent of %s runs already", directory)
         return 0
     try:
-        _log.info("The agent ends: %s", asyncio.run(Agent(directory).run()))
+        reason = asyncio.run(Agent(directory).run())
+        _log.info("The agent ends: %s", reason)
+        if reason == JOB_ENDED and read_agent_order(directory).is_temporary:
+            # The driver has all of its logs and checkpoints.
+            shutil.rmtree(directory, ignore_errors=True)
     except LegatoError:
         _log.exception("The agent of %s failed", directory)
         return 1

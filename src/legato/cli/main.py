@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 import typer.core
@@ -36,6 +36,9 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.invalid_values import describe_value
 from legato.core.spelling import ask_whether
 from legato.core.version import __version__
+
+if TYPE_CHECKING:
+    from legato.clusters.ssh import Hosts
 
 EXIT_USAGE: Final = 2
 
@@ -296,16 +299,31 @@ def run(
     start: StartOption = Start.fork,
     guest: GuestOption = None,
     plain: Plain = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts",
+            metavar="HOST[:SLOTS],...",
+            help="Machines on which to train, as ssh knows them, such as a,b:4. [default: this machine]",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network",
+            metavar="NETWORK",
+            help="With --hosts, where workers connect to each other, such as 10.0.0.0/24. [default: as ssh connects]",
+        ),
+    ] = None,
 ) -> None:
-    """Train with a program on this machine."""
+    """Train with a program, on this machine or on several."""
     from msgspec import structs
 
     from legato.cli.local.resuming import is_unfinished, keep_settings
     from legato.core.limits import read_size
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
-    from legato.engines.gpus import check_several, find_devices
-    from legato.engines.interpreter import find_python
+    from legato.engines.gpus import find_devices
 
     script = Path(program)
     if not script.is_file():
@@ -315,17 +333,15 @@ def run(
     handed = list(arguments or ())
     if handed[:1] == ["--"]:
         del handed[0]
-    devices = find_devices()
     each = gpus_per_worker or 1
+    machines, workers = _read_hosts(hosts, network, workers, each)
+    devices = find_devices() if machines is None else ()
     asked = workers if workers is not None else str(len(devices) // each or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:
         num_workers = initial_workers
     job = name if name is not None else _free_name(script)
-    if heartbeat_limit <= 0:
-        raise UsageError(f"--heartbeat-limit {heartbeat_limit:g} is not above 0. Give the seconds of silence allowed.")
-    if collective_limit <= 0:
-        raise UsageError(f"--collective-limit {collective_limit:g} is not above 0. Give a number of seconds.")
+    _check_limits(heartbeat_limit, collective_limit)
     spec = JobSpec(
         name=job,
         program=(str(script.absolute()), *handed),
@@ -336,7 +352,7 @@ def run(
         gpus_per_worker=each,
         num_threads=threads,
         cpu_capability=cpu_capability,
-        python=None if python is None else str(find_python(str(Path(python).expanduser()))),
+        python=None if python is None else _find_python(python, is_remote=machines is not None),
         checkpoint_every=checkpoint_every,
         checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
         keep=keep,
@@ -348,18 +364,10 @@ def run(
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
         guest=parse_guest(guest) if guest is not None else None,
     ).validate()
-    check_several((devices or ("cpu",) * each)[:each], f"Cannot run job '{job}'")
-    if devices and len(devices) < each:
-        raise UsageError(
-            f"Cannot run job '{job}' with {each} GPUs per worker: this machine offers {len(devices)}. Ask for fewer."
-        )
-    if devices and max_workers * each > len(devices):
-        told = "" if each == 1 else f" with {each} GPUs each"
-        raise UsageError(
-            f"Cannot run job '{job}' on {max_workers} workers{told}: this machine offers {len(devices)} GPUs. Ask for "
-            f"{len(devices) // each} or fewer, let workers share a GPU by naming it more than once "
-            "(LEGATO_DEVICE=cuda:0,cuda:0), or set LEGATO_DEVICE=cpu to train on the CPU."
-        )
+    if machines is None:
+        _check_devices(job, devices, each, max_workers)
+    elif guest is not None:
+        raise UsageError("Cannot run with --guest and --hosts: plugins run on one machine only. Leave one of them out.")
     directory = JobDirectory.of(job)
     if directory.is_locked():
         raise UsageError(
@@ -372,7 +380,80 @@ def run(
     if spec.resume:
         spec = keep_settings(directory, spec)
     driving.check_port(port)
-    raise typer.Exit(driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
+    raise typer.Exit(
+        driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain, hosts=machines)
+    )
+
+
+def _check_limits(heartbeat_limit: float, collective_limit: float) -> None:
+    """Raise UsageError if a limit is not above 0."""
+    if heartbeat_limit <= 0:
+        raise UsageError(f"--heartbeat-limit {heartbeat_limit:g} is not above 0. Give the seconds of silence allowed.")
+    if collective_limit <= 0:
+        raise UsageError(f"--collective-limit {collective_limit:g} is not above 0. Give a number of seconds.")
+
+
+def _check_devices(job: str, devices: tuple[str, ...], each: int, max_workers: int) -> None:
+    """Raise UsageError if this machine has too few GPUs for a job."""
+    from legato.engines.gpus import check_several
+
+    check_several((devices or ("cpu",) * each)[:each], f"Cannot run job '{job}'")
+    if devices and len(devices) < each:
+        raise UsageError(
+            f"Cannot run job '{job}' with {each} GPUs per worker: this machine offers {len(devices)}. Ask for fewer."
+        )
+    if devices and max_workers * each > len(devices):
+        told = "" if each == 1 else f" with {each} GPUs each"
+        raise UsageError(
+            f"Cannot run job '{job}' on {max_workers} workers{told}: this machine offers {len(devices)} GPUs. Ask for "
+            f"{len(devices) // each} or fewer, let workers share a GPU by naming it more than once "
+            "(LEGATO_DEVICE=cuda:0,cuda:0), or set LEGATO_DEVICE=cpu to train on the CPU."
+        )
+
+
+def _find_python(given: str, *, is_remote: bool) -> str:
+    """Return the interpreter of the workers; a path of other machines is not looked for on this one."""
+    from legato.engines.interpreter import find_python
+
+    if not is_remote:
+        return str(find_python(str(Path(given).expanduser())))
+    if not Path(given).is_absolute():
+        raise UsageError(f"Cannot use --python {given} with --hosts: give the whole path of the executable there.")
+    return given
+
+
+def _read_hosts(
+    hosts: str | None, network: str | None, workers: str | None, each: int
+) -> tuple[Hosts | None, str | None]:
+    """Return the machines of a job, and its number of workers as it is typed: by default one for each slot."""
+    if hosts is None:
+        if network is not None:
+            raise UsageError("Cannot use --network without --hosts, which names the machines.")
+        return None, workers
+    from legato.clusters import ssh
+    from legato.core.spec import parse_workers
+
+    ssh.check_ssh()
+    found = ssh.Hosts(ssh.parse_hosts(hosts), None if network is None else ssh.check_network(network))
+    counts = [host.num_slots for host in found.hosts]
+    if None not in counts:
+        places = sum((count or 0) // each for count in counts)
+        if places == 0:
+            raise UsageError(f"Cannot give a worker {each} GPUs: no host of --hosts {hosts} has so many slots.")
+        if workers is None:
+            return found, str(places)
+        most = parse_workers(workers)[1]
+        if most > places:
+            raise UsageError(
+                f"Cannot run {most} workers on --hosts {hosts}: its slots are enough for {places}. Ask for {places} or "
+                "fewer, or give the hosts more slots, such as a:4."
+            )
+    elif workers is None:
+        raise UsageError(
+            "Cannot tell how many workers to run, because --hosts names machines without their numbers of slots. Give "
+            "--workers, or the slots of each host, such as --hosts a:4,b:4."
+        )
+    return found, workers
 
 
 def _free_name(script: Path) -> str:

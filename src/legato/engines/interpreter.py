@@ -120,6 +120,21 @@ def check_python(
     Raises:
         UsageError: workers cannot run with it; the message says what to install or to change.
     """
+    found = ask_python(python, variables, packages=packages, user=user)
+    _judge(f"Cannot use the Python '{python}'", python, found, capability)
+    return found.installed
+
+
+def ask_python(
+    python: Path, variables: Mapping[str, str], *, packages: Sequence[str] = (), user: JobUser | None = None
+) -> Found:
+    """Return what an interpreter is, and the first error of an import that workers need. Takes seconds.
+
+    The arguments are those of `check_python`.
+
+    Raises:
+        UsageError: it is no interpreter that can be run.
+    """
     told = f"Cannot use the Python '{python}'"
     whose = "" if user is None else f" as the system user {user.uid}"
     command = [str(python), str(_PROBE), *packages]
@@ -131,11 +146,9 @@ def check_python(
         raise UsageError(f"{told}: it did not end its imports within {_LIMIT_S:g} s{whose}.") from None
     last = (output.strip().splitlines() or ["it printed nothing"])[-1]
     try:
-        found = decode(last.encode(), Found)
+        return decode(last.encode(), Found)
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise UsageError(f"{told}: it cannot be run{whose} (exit code {code}): {last[:500]}. {_ADVICE}") from None
-    _judge(told, python, found, capability)
-    return found.installed
 
 
 def _judge(told: str, python: Path, found: Found, capability: str | None) -> None:

@@ -23,6 +23,7 @@ from legato.core.errors import LegatoError, Superseded
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
+from legato.engines.agents import AgentsEngine
 from legato.engines.local import LocalEngine
 
 _READ_LOGS_EVERY_S: Final = 0.15
@@ -87,7 +88,7 @@ class Foreground:
 
     # ------------------------------------------------------------ the whole run
 
-    async def drive(self, driver: Driver, engine: LocalEngine) -> Ending:
+    async def drive(self, driver: Driver, engine: LocalEngine | AgentsEngine) -> Ending:
         """Run the driver until the job ends.
 
         Raises:
@@ -132,7 +133,7 @@ class Foreground:
             checkpoint_every=journal.spec.checkpoint_every if journal is not None else None,
         )
 
-    async def _end_processes(self, engine: LocalEngine) -> None:
+    async def _end_processes(self, engine: LocalEngine | AgentsEngine) -> None:
         """End the engine's processes, unless workers run: these continue to train and can be adopted."""
         if not engine.is_open:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +15,12 @@ from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.cli.terminal.display import Screen
+    from legato.clusters.ssh import Hosts
     from legato.core.spec import JobSpec
     from legato.driver.journal import JobDirectory
+    from legato.engines.agents import AgentsEngine
+    from legato.engines.local import LocalEngine
+    from legato.system.door import Door
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -74,39 +78,13 @@ def _check_limits(spec: JobSpec) -> None:
         raise UsageError(f"Cannot run job '{spec.name}': {why_not}. Or leave --memory and --cpus out.")
 
 
-def drive(
-    directory: JobDirectory,
-    spec: JobSpec | None,
-    *,
-    devices: tuple[str, ...] | None = None,
-    port: int = 0,
-    start: Start = Start.fork,
-    plain: bool = False,
-) -> int:
-    """Run the driver of a job until the job ends, and return the exit code.
-
-    Args:
-        directory: of the job.
-        spec: of a new job. None: adopt an orphaned job.
-        devices: of its slots. None: all devices of this machine.
-        port: on which to listen; 0 for any free one.
-        start: how worker processes are started.
-        plain: write plain lines also on a terminal.
-    """
-    import asyncio
-
-    from legato.cli.local.foreground import Foreground
-    from legato.cli.terminal.job_view import Ending, render_summary
-    from legato.driver.driver import Driver
+def _make_local_engine(
+    directory: JobDirectory, job: JobSpec | None, devices: tuple[str, ...] | None, start: Start
+) -> LocalEngine:
     from legato.engines.imports import imported_packages
     from legato.engines.local import LocalEngine
 
-    if spec is not None:
-        _check_limits(spec)
-    directory.make()
-    journal = directory.read_journal() if spec is None else None
-    job = journal.spec if journal is not None else spec
-    engine = LocalEngine(
+    return LocalEngine(
         directory.path,
         devices,
         environment=job.variables if job is not None else None,
@@ -118,8 +96,92 @@ def drive(
         cpu_capability=job.cpu_capability if job is not None else None,
     )
 
+
+def _make_agents_engine(
+    directory: JobDirectory, job: JobSpec, hosts: Hosts, port: int, start: Start
+) -> tuple[AgentsEngine, Door]:
+    from legato.clusters.ssh import SshStarter
+    from legato.core.agent_messages import OpenJob
+    from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+    from legato.engines.imports import imported_packages
+    from legato.system.door import Door
+
+    door = Door(port=port, paths=("/worker", "/client", PATH))
+    opening = OpenJob(
+        environment=job.variables,
+        directory=job.directory,
+        start=start.value,
+        wished=imported_packages(Path(job.directory, job.program[0]), python=job.python),
+        limits=job.limits,
+        python=job.python,
+        cpu_capability=job.cpu_capability,
+    )
+    engine = AgentsEngine(
+        directory.path,
+        door,
+        [NodeSpec(host.node, host.num_slots) for host in hosts.hosts],
+        opening,
+        log_path=directory.log_path,
+        checkpoints=Path(job.checkpoint_dir) if job.checkpoint_dir else directory.checkpoints,
+        keep=job.keep,
+        starter=SshStarter(hosts, job.name, door, job.python),
+        # Before the workers of the machine count as silent one by one.
+        silence_limit_s=min(4.0, 0.8 * job.heartbeat_limit_s),
+        # Workers without an agent end after away_limit_s, and then save.
+        lease_s=job.away_limit_s + job.stop_limit_s,
+    )
+    return engine, door
+
+
+def drive(
+    directory: JobDirectory,
+    spec: JobSpec | None,
+    *,
+    devices: tuple[str, ...] | None = None,
+    port: int = 0,
+    start: Start = Start.fork,
+    plain: bool = False,
+    hosts: Hosts | None = None,
+) -> int:
+    """Run the driver of a job until the job ends, and return the exit code.
+
+    Args:
+        directory: of the job.
+        spec: of a new job. None: adopt an orphaned job.
+        devices: of its slots. None: all devices of this machine.
+        port: on which to listen; 0 for any free one.
+        start: how worker processes are started.
+        plain: write plain lines also on a terminal.
+        hosts: the machines of a new job; None: it trains on this machine. An orphaned job keeps its machines.
+    """
+    import asyncio
+
+    from legato.cli.local.foreground import Foreground
+    from legato.cli.local.hosts import read_hosts, write_hosts
+    from legato.cli.terminal.job_view import Ending, render_summary
+    from legato.driver.driver import Driver
+
+    if spec is not None and hosts is None:
+        _check_limits(spec)
+    directory.make()
+    journal = directory.read_journal() if spec is None else None
+    job = journal.spec if journal is not None else spec
+    if spec is not None:
+        write_hosts(directory, hosts)
+    else:
+        hosts = read_hosts(directory)
+    engine: LocalEngine | AgentsEngine
+    door: Door | None = None
+    available: Callable[[], Sequence[str]] | None = None
+    if hosts is not None and job is not None:
+        agents, door = _make_agents_engine(directory, job, hosts, port, start)
+        engine, available = agents, lambda: agents.slots
+    else:
+        engine = _make_local_engine(directory, job, devices, start)
+
     async def conduct(foreground: Foreground) -> Ending:
-        return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)
+        driver = Driver(spec, engine, directory, observer=foreground, available=available, port=port, door=door)
+        return await foreground.drive(driver, engine)
 
     try:
         with open_screen(plain=plain) as screen:

@@ -1,0 +1,133 @@
+"""Starts the agent of a job on this machine for a driver that is connected by ssh.
+
+``python -m legato.agent.starting [--python PATH] [--network NETWORK]`` writes `Facts` as a line of JSON, reads an
+`AgentOrder` as a line, starts the agent, which outlives this process, and writes `Reply`. It ends when its input ends:
+until then the ssh connection forwards a port to the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from legato.agent.orders import AgentOrder, find_agent_directory
+from legato.agent.process import start_agent
+from legato.core.errors import LegatoError, UsageError
+from legato.core.version import __version__
+from legato.engines.interpreter import ask_python
+from legato.system.decoding import decode
+
+_DISCARD_PORT: Final = 9
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver must know of a machine before it uses it.
+
+    Args:
+        legato: version of the agent's Legato.
+        python, torch: versions of the workers' interpreter.
+        capability: the instruction set of its torch.
+        address: at which other machines reach this one.
+        error: why the machine cannot be used, a sentence; None: it can.
+    """
+
+    legato: str = __version__
+    python: str = ""
+    torch: str = ""
+    capability: str = ""
+    address: str = ""
+    error: str | None = None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Whether the agent runs; ``error`` is a sentence."""
+
+    error: str | None = None
+
+
+def find_address(network: str | None, connection: str | None) -> str:
+    """Return the address of this machine at which other machines reach it.
+
+    Args:
+        network: in which the address must be, such as ``10.0.0.0/24``. None: the address to which ssh connected.
+        connection: the variable ``SSH_CONNECTION``: address and port of the client, then of the server.
+
+    Raises:
+        UsageError: there is no such address.
+    """
+    if network is None:
+        words = (connection or "").split()
+        if len(words) != 4:
+            raise UsageError("ssh does not say to which of its addresses it connected: name the network by --network")
+        return words[2].removeprefix("::ffff:")
+    wanted = ipaddress.ip_network(network, strict=False)
+    family = socket.AF_INET if wanted.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent: the system only chooses the address from which it would send one.
+            probe.connect((str(wanted[min(1, wanted.num_addresses - 1)]), _DISCARD_PORT))
+            found = str(probe.getsockname()[0])
+        except OSError as error:
+            raise UsageError(f"it has no route to the network {network}: {error.strerror}") from error
+    if ipaddress.ip_address(found) not in wanted:
+        raise UsageError(f"it has no address in the network {network}: its address on the way there is {found}")
+    return found
+
+
+def find_facts(python: str | None, network: str | None) -> Facts:
+    """Return the facts of this machine. Takes seconds, because it imports torch in another process."""
+    executable = Path(python or sys.executable)
+    try:
+        address = find_address(network, os.environ.get("SSH_CONNECTION"))
+        found = ask_python(executable, os.environ)
+    except LegatoError as error:
+        return Facts(error=str(error).rstrip("."))
+    version = ".".join(map(str, found.python[:2]))
+    if found.error is not None or found.torch is None:
+        return Facts(error=f"workers cannot be started with {executable}: {found.error or 'it has no torch'}")
+    return Facts(python=version, torch=found.torch, capability=found.capability or "", address=address)
+
+
+def find_directory(order: AgentOrder) -> Path:
+    """Return the directory of an agent; each run of a job has one of its own, because each has another token."""
+    run = hashlib.sha256(order.token.encode()).hexdigest()[:12]
+    return find_agent_directory(order.node, f"{order.job}-{run}")
+
+
+def main() -> int:
+    """Talk with the driver; returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python")
+    parser.add_argument("--network")
+    options = parser.parse_args()
+    _write(find_facts(options.python, options.network))
+    line = sys.stdin.buffer.readline()
+    if not line.strip():
+        return 0  # the driver does not use this machine
+    try:
+        order = decode(line, AgentOrder).validate()
+        start_agent(find_directory(order), order)
+    except (LegatoError, OSError, msgspec.DecodeError) as error:
+        _write(Reply(error=f"its agent cannot be started: {str(error).rstrip('.')}"))
+        return 1
+    _write(Reply())
+    sys.stdin.buffer.read()
+    return 0
+
+
+def _write(message: Facts | Reply) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Makes agents exist on other machines. Decides nothing about jobs."""

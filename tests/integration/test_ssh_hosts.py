@@ -1,0 +1,101 @@
+"""``legato run --hosts``: agents that are started by ssh, and the result of one machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hosts.bed import DISK, Hosts
+from tests.hosts.ssh import Ssh
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = str(ROOT / "examples" / "digits_elastic.py")
+DIGEST = re.compile(r"weights sha256 ([0-9a-f]{64})")
+
+
+def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0) -> str:
+    """Run ``legato run --plain``, and return everything that it wrote."""
+    before = [] if ssh is None else [str(ssh)]
+    environment = {
+        **os.environ,
+        "LEGATO_HOME": str(home),
+        "LEGATO_DEVICE": "cpu",
+        "PATH": os.pathsep.join([*before, os.environ["PATH"]]),
+    }
+    command = [sys.executable, "-m", "legato.cli", "run", "--plain", *arguments]
+    with subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            told, _ = process.communicate(timeout=100)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            told, _ = process.communicate()
+    assert process.returncode == code, told
+    return told
+
+
+def digest_of(told: str) -> str:
+    (found,) = set(DIGEST.findall(told))
+    return str(found)
+
+
+@pytest.fixture
+def fake_ssh(tmp_path: Path) -> Path:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "ssh").symlink_to(Path(__file__).with_name("fake_ssh"))
+    return tmp_path / "programs"
+
+
+def test_hosts_give_the_result_of_one_machine_and_a_wrong_one_is_named(tmp_path: Path, fake_ssh: Path) -> None:
+    alone = legato(tmp_path / "alone", None, "--workers", "1", PROGRAM)
+    hosts = ("--hosts", "a:2,b:2,nowhere:1", "--initial-workers", "4", "--workers", "1..5")
+    told = legato(tmp_path / "home", fake_ssh, *hosts, "--name", "digits", PROGRAM)
+    assert digest_of(told) == digest_of(alone)
+    for slot in ("a/0", "a/1", "b/0", "b/1"):
+        assert f"starts in slot {slot}" in told
+    assert "the machine nowhere cannot be used: ssh: Could not resolve hostname nowhere" in told
+    assert "4 workers" in told, "all of them train"
+
+
+def test_no_host_that_can_be_used_ends_the_run_with_each_reason(tmp_path: Path, fake_ssh: Path) -> None:
+    told = legato(tmp_path, fake_ssh, "--hosts", "x:1,y:1", PROGRAM, code=2)
+    assert "no machine can be used" in told
+    assert "x: ssh: Could not resolve hostname x" in told and "y: ssh: Could not resolve hostname y" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (("--hosts", "a,b"), "Cannot tell how many workers"),
+        (("--hosts", "a:1,b:1", "--workers", "3"), "its slots are enough for 2"),
+        (("--hosts", "a:1", "--gpus-per-worker", "2"), "no host of --hosts a:1 has so many slots"),
+        (("--hosts", "a:1", "--network", "eth0"), "Cannot read the network 'eth0'"),
+        (
+            (
+                "--network",
+                "10.0.0.0/24",
+            ),
+            "Cannot use --network without --hosts",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(
+    tmp_path: Path, fake_ssh: Path, arguments: tuple[str, ...], want: str
+) -> None:
+    assert want in legato(tmp_path, fake_ssh, *arguments, PROGRAM, code=2)
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.soak
+def test_two_hosts_of_private_disks_are_reached_by_a_real_ssh(hosts: Hosts, ssh: Ssh, tmp_path: Path) -> None:
+    alone = legato(tmp_path / "alone", None, "--workers", "1", PROGRAM)
+    told = legato(tmp_path / "home", ssh.programs, "--hosts", "h1:2,h2:2", "--name", "digits", PROGRAM)
+    assert digest_of(told) == digest_of(alone)
+    assert "starts in slot h1/0" in told and "starts in slot h2/1" in told
+    assert (hosts.disk(2) / "agents" / "h2").is_dir(), f"the agent used {DISK}"
