@@ -6,6 +6,7 @@ yet is answered with 503, so that workers and agents of an earlier driver try ag
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import http
 from collections.abc import Awaitable, Callable
@@ -96,6 +97,11 @@ class Door:
     async def close(self) -> None:
         """Stop listening, and drop all connections without a closing handshake, which a peer may never answer."""
         if self._server is not None:
+            # Python 3.11 forgets a connection that it has accepted and not yet attached to a server that is closed:
+            # accept no more, and let the loop attach what it has.
+            for listening in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             self._server.close(close_connections=False)
             for connection in self._connections:
                 connection.transport.abort()

@@ -104,7 +104,8 @@ def test_a_driver_that_learns_of_a_later_one_stops_and_leaves_all_as_it_is(tmp_p
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
             await stage.orchestra.commit(1)
-            await stage.orchestra.until(lambda: stage.driver.status()["step"] == 1)
+            # The driver writes its records in the background, and drops what is not yet on disk when it stops leading.
+            await stage.orchestra.until(lambda: stage.directory.read_last_committed() is not None)
             before = files_of(stage)
             witness, other = stage.player(0), stage.player(1)
             witness.term = 7
@@ -121,7 +122,7 @@ def test_a_driver_that_learns_of_a_later_one_stops_and_leaves_all_as_it_is(tmp_p
             after = files_of(stage)
             assert after["journal.json"] == before["journal.json"]
             assert after["ledger.jsonl"] == before["ledger.jsonl"]
-            assert after["events.jsonl"].startswith(before["events.jsonl"][:1])
+            assert after["events.jsonl"].startswith(before["events.jsonl"])
             kinds = [json.loads(line)["kind"] for line in after["events.jsonl"].splitlines()]
             assert not {"failed", "fenced", "died", "recovered"} & set(kinds)
             # The workers train on, and none has received a request.
