@@ -24,7 +24,7 @@ from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_
 from legato.core import agent_messages as messages
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.clock import Clock
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
 from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
@@ -43,6 +43,7 @@ _OPEN_LIMIT_S: Final = 5.0
 _MAX_FRAME_BYTES: Final = 64 * 2**20
 _FLUSH_LIMIT_S: Final = 5.0
 _CODE: Final = "code"
+_PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
 
 
 class Agent:
@@ -61,6 +62,7 @@ class Agent:
         self._engine: LocalEngine | None = None
         self._job: messages.OpenJob | None = None
         self._code: Path | None = None
+        self._work: Path | None = None
         self._opening: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._outgoing: asyncio.Queue[messages.AgentMessage] | None = None
@@ -261,7 +263,11 @@ class Agent:
         self._tasks.append(self._opening)
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
-        directory = await asyncio.to_thread(self._find_directory, Path(job.directory))
+        try:
+            directory = await asyncio.to_thread(self._find_directory, job, order)
+        except UsageError as error:
+            self._say(messages.OpenRefused(reason=str(error)))
+            return
         mark = Path(job.checkpoints, job.mark)
         self._shares_checkpoints = not job.mark or await asyncio.to_thread(mark.is_file)
         engine = LocalEngine(
@@ -294,10 +300,22 @@ class Agent:
             return
         self._say_opened()
 
-    def _find_directory(self, meant: Path) -> Path:
-        """Return the working directory; a folder of the agent if this machine does not have the one that is meant."""
+    def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:
+        """Return the working directory; another folder if this machine does not have the driver's.
+
+        Raises:
+            UsageError: this machine lacks the directory of the program, or of the data.
+        """
+        if job.data and not Path(job.data).is_dir():
+            raise UsageError(f"it has no data directory '{job.data}'")
+        meant = Path(job.directory)
         if meant.is_dir():
             return meant
+        if order.work:
+            self._work = Path(order.work)
+            return self._work
+        if not job.copies_program:
+            raise UsageError(f"it has no directory '{meant}'")
         self._code = self._directory / _CODE
         self._code.mkdir(parents=True, exist_ok=True)
         return self._code
@@ -342,6 +360,9 @@ class Agent:
         if self._code is not None:
             directory = str(self._code)
             program = (str(self._code / Path(program[0]).name), *program[1:]) if program else program
+        else:
+            program = self._move(program, request.directory)
+            directory = directory if self._work is None else str(self._work)
         try:
             await self._engine.start(
                 Launch(
@@ -382,6 +403,18 @@ class Agent:
                     number = self._next_number()
                     end = messages.WorkerEvent(number=number, worker=worker, exit_code=code, reason=reason)
                     await self._deliver(end)
+
+    def _move(self, program: tuple[str, ...], directory: str) -> tuple[str, ...]:
+        """Return a program with the path at which this machine has it."""
+        script = Path(program[0]) if program else None
+        assert self._job is not None
+        if script is None or not script.is_absolute():
+            return program
+        if self._job.package and script.is_relative_to(self._job.package):
+            return (str(_PACKAGE / script.relative_to(self._job.package)), *program[1:])
+        if self._work is not None and script.is_relative_to(directory):
+            return (str(self._work / script.relative_to(directory)), *program[1:])
+        return program
 
     def _next_number(self) -> int:
         self._num_events += 1

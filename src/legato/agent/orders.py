@@ -17,6 +17,8 @@ from legato.system.decoding import decode
 
 ORDER_FILE: Final = "agent.json"
 STATE_FILE: Final = "agent-state.json"
+SERVER: Final = "{server}"
+"""Stands for the server's host in the URL of a driver, as the agent's machine reaches the server."""
 
 
 class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +29,12 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
         node: name of this machine in the job.
         urls: of the driver's door for agents, such as ``ws://10.0.0.1:4000/agent``; the first that answers is used.
         token: with which the agent connects.
-        address: at which workers of other machines reach this machine.
+        address: at which workers of other machines reach this machine. "": the machine's pool agent knows it.
         num_slots: the machine's first GPUs, or slots on the CPU if it has no GPU. None: all GPUs, or one slot.
         is_temporary: delete the agent's directory when the job has ended.
+        code: SHA-256 of the job's uploaded code. "": it has none.
+        code_folder: folder of the working directory into which the code goes; "": the working directory itself.
+        work: the working directory with a copy of the code on this machine; "": none.
     """
 
     job: str
@@ -39,6 +44,9 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     num_slots: int | None = None
     is_temporary: bool = False
+    code: str = ""
+    code_folder: str = ""
+    work: str = ""
 
     def validate(self) -> AgentOrder:
         """Return the order itself. Raises UsageError if a field is unusable."""

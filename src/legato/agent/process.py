@@ -43,6 +43,22 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
         )
 
 
+def is_running(directory: Path) -> bool:
+    """Return whether the agent of a directory runs: it holds the lock."""
+    try:
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
 def main(directory: Path) -> int:
     """Run the agent of a directory to its end in a process of its own; returns the exit code.
 

@@ -53,11 +53,12 @@ class Reply(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def find_address(network: str | None, connection: str | None) -> str:
+def find_address(network: str | None, connection: str | None, *, is_inside: bool = True) -> str:
     """Return the address of this machine at which other machines reach it.
 
     Args:
         network: in which the address must be, such as ``10.0.0.0/24``. None: the address to which ssh connected.
+        is_inside: the address must be in the network; False: it is the one from which the network is reached.
         connection: the variable ``SSH_CONNECTION``: address and port of the client, then of the server.
 
     Raises:
@@ -77,7 +78,7 @@ def find_address(network: str | None, connection: str | None) -> str:
             found = str(probe.getsockname()[0])
         except OSError as error:
             raise UsageError(f"it has no route to the network {network}: {error.strerror}") from error
-    if ipaddress.ip_address(found) not in wanted:
+    if is_inside and ipaddress.ip_address(found) not in wanted:
         raise UsageError(f"it has no address in the network {network}: its address on the way there is {found}")
     return found
 

@@ -29,6 +29,56 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None
 
 
+class NodeAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent of a machine.
+
+    Args:
+        state: ``ready``, ``drained`` by an admin, ``left`` (it gives its slots back), or ``silent`` (it does not
+            answer).
+        version: of its Legato.
+        address: at which other machines reach it.
+        joined_at: when it joined the pool, in seconds since 1970, as all times here.
+        seen_at: when it last reported. None: never.
+        drained_by: who drains it. None: no admin does.
+        drain_reason: why.
+    """
+
+    state: str
+    version: str
+    address: str
+    joined_at: float
+    seen_at: float | None
+    drained_by: str | None
+    drain_reason: str | None
+
+
+class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token with which machines join the pool, without its secret.
+
+    Args:
+        id: the id by which it can be revoked.
+        created_by: the admin who made it.
+        created_at: seconds since 1970, as all times here.
+        expires_at: when it ends.
+        revoked_at: when it was revoked. None: it was not.
+        num_uses: how often a machine has joined with it.
+    """
+
+    id: str
+    created_by: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+    num_uses: int
+
+
+class NewJoinToken(msgspec.Struct, frozen=True):
+    """A new join token with its secret. Only the answer that creates a token contains the secret."""
+
+    token: JoinToken
+    secret: str
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A machine of the pool, and its numbers of slots.
 
@@ -37,6 +87,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         traits: what makes the kind: name → value.
         labels: jobs may ask for them.
         gpu_types: model → number of slots with it; without slots that have no known model.
+        agent: its agent. None: it is the server's own machine.
     """
 
     name: str
@@ -47,6 +98,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     traits: dict[str, str] = {}
     labels: dict[str, str] = {}
     gpu_types: dict[str, int] = {}
+    agent: NodeAgent | None = None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,9 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "legato.cli.platform.experiments": {
         "experiments": "List, create and run experiments.",
     },
+    "legato.cli.platform.agent": {
+        "agent": "Make this machine a node of a pool.",
+    },
     "legato.cli.platform.pool": {
         "pool": "Show the pool in numbers.",
         "nodes": "List the nodes.",

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from legato.api import jobs
+from legato.api import jobs, pool
 from legato.api.jobs import JobRecord, Progress
 from legato.api.pool import QueueSettings
 from legato.control.stages import Stage
@@ -41,6 +41,13 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_queued: int = 0
 
 
+LOCAL: Final = "local"
+"""The engine of the server's own machine."""
+
+AGENT: Final = "agent"
+"""The engine of machines with an agent."""
+
+
 class DeclaredSlot(msgspec.Struct, frozen=True):
     """A slot as its engine declares it.
 
@@ -67,11 +74,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         traits: what makes the kind, for people: ``CPU capability`` → ``AVX512``, ``torch`` → ``2.13.0``. None: as the
             store has it.
         labels: jobs may ask for them. None: as the store has them.
+        trouble: why its slots cannot be used now, a sentence without its period. None: they can.
     """
 
     name: str
     engine: str
     slots: tuple[DeclaredSlot, ...]
+    trouble: str | None = None
     kind: str | None = None
     traits: dict[str, str] | None = None
     labels: dict[str, str] | None = None
@@ -86,6 +95,71 @@ class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None
     traits: dict[str, str] | None
     labels: dict[str, str] | None
+
+
+BEAT_EVERY_S: Final = 2.0
+"""An agent reports this often."""
+
+AGENT_SILENT_S: Final = 15.0
+"""Without a report of its agent for so long, a machine cannot be used."""
+
+
+class JoinToken(pool.JoinToken, frozen=True, kw_only=True):
+    """A token with which machines join the pool, without its secret."""
+
+
+class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent reports of its machine.
+
+    Args:
+        devices: of its slots, by number.
+        gpu_types: model of each; None: no GPU, or unknown.
+        address: at which other machines reach it.
+        version: of its Legato.
+        kind, traits, labels: as in `Node`.
+        leaving: it gives its slots back, and then ends.
+    """
+
+    devices: tuple[str, ...]
+    gpu_types: tuple[str | None, ...]
+    address: str
+    version: str
+    kind: str
+    traits: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    leaving: bool = False
+
+
+class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent of a machine, with its last report.
+
+    Args:
+        joined_by: the user who made the token with which it joined.
+        seen_at: time of its last report. None: there was none.
+        left_at: since when it gives its slots back. None: it does not.
+        drained_at, drained_by, drain_reason: since when, by whom and why its slots are not used. None: they are.
+    """
+
+    node: str
+    identity: str
+    joined_at: float
+    joined_by: str
+    version: str
+    address: str
+    devices: tuple[str, ...]
+    gpu_types: tuple[str | None, ...]
+    kind: str
+    traits: dict[str, str]
+    labels: dict[str, str]
+    seen_at: float | None
+    left_at: float | None
+    drained_at: float | None
+    drained_by: str | None
+    drain_reason: str | None
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether it has not reported for too long."""
+        return self.seen_at is None or now - self.seen_at > AGENT_SILENT_S
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

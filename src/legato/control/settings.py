@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -38,6 +39,7 @@ PREFIX: Final = "LEGATO_"
 FILE_NAME: Final = "legato.toml"
 
 _RANGE: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+_MAX_PORT: Final = 65535
 _MAX_UID: Final = 2**32 - 2  # the two highest numbers are reserved: they mean "no user"
 _RULES: Final = Rules()  # the policy's own defaults
 
@@ -273,6 +275,16 @@ class Settings(BaseSettings):
         description="number of slots of this machine. None: one per GPU, or one per CPU core if there is no GPU. A "
         "number: that many of the GPUs, or that many CPU slots",
     )
+    network: str | None = Field(
+        default=None,
+        description="network in which the machines of the pool reach this one, such as `10.0.0.0/24`. None: that of "
+        "`host`, or of the default route",
+    )
+    driver_ports: str | None = Field(
+        default=None,
+        description="ports on which drivers of jobs listen for the agents of other machines, as FIRST-LAST: one for "
+        "each running job. A firewall must let the machines of the pool reach them. None: any free port",
+    )
     policy: Literal["fair", "priority", "fifo"] = Field(
         default=_RULES.policy.value,
         description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission",
@@ -456,6 +468,32 @@ class Settings(BaseSettings):
             name, _, path = pair.partition("=")
             if not name or not Path(path).is_absolute():
                 raise ValueError(f"'{pair}' is not NAME=PATH with an absolute path")
+        return value
+
+    @property
+    def driver_port_range(self) -> tuple[int, int] | None:
+        """The ports of ``driver_ports``: the first and the last."""
+        if self.driver_ports is None:
+            return None
+        first, _, last = self.driver_ports.partition("-")
+        return int(first), int(last)
+
+    @field_validator("driver_ports")
+    @classmethod
+    def _are_ports(cls, value: str | None) -> str | None:
+        found = _RANGE.fullmatch(value or "1-1")
+        if found is None or not 0 < int(found[1]) <= int(found[2]) <= _MAX_PORT:
+            raise ValueError("write FIRST-LAST, two numbers of ports, such as 42000-42999")
+        return value
+
+    @field_validator("network")
+    @classmethod
+    def _is_network(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ipaddress.ip_network(value, strict=False)
+            except ValueError:
+                raise ValueError("write it as 10.0.0.0/24") from None
         return value
 
     @field_validator("pool_uids")

@@ -293,8 +293,17 @@ def make_order(
         script=work.script,
         preloads=work.launcher is None or work.launcher.preloads,
         owner=job.owner,
+        is_local=needs_server(work),
         term=first_term(fence),
     )
+
+
+def needs_server(work: Work) -> bool:
+    """Return whether a job can run on the server's machine only.
+
+    Its workers find one another, or their launcher, by files and addresses of that machine.
+    """
+    return work.launcher is not None
 
 
 def find_module(module: str) -> str:

@@ -197,8 +197,11 @@ class OpenJob(AgentEnvelope, frozen=True):
 
     Args:
         environment: the job's variables.
-        directory: the working directory of the job. A machine that does not have it uses a folder of its own, with the
-            sources of `Program`.
+        directory: the working directory of the job. A machine that does not have it uses the copy of its order, or a
+            folder of its own with the sources of `Program`.
+        copies_program: False: a machine that has neither the directory nor a copy of it is refused.
+        data: the directory of the job's data, which each machine must have; "": none.
+        package: the folder of the driver's Legato: a program in it is run from the agent's own.
         start: ``fork`` or ``fresh``.
         entry: ``module:function`` that a worker runs.
         preload: what the warm parent imports before it forks.
@@ -225,6 +228,9 @@ class OpenJob(AgentEnvelope, frozen=True):
     log_max_bytes: int = 2**30
     checkpoints: str = ""
     mark: str = ""
+    copies_program: bool = True
+    data: str = ""
+    package: str = ""
 
 
 class Program(AgentEnvelope, frozen=True):

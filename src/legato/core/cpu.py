@@ -80,6 +80,19 @@ def check_supported(variables: Mapping[str, str], flags: Collection[str]) -> Non
         )
 
 
+def capability_of(flags: Collection[str]) -> str:
+    """Return the capability that torch uses on a CPU, by torch's name.
+
+    Args:
+        flags: of the CPU, as in ``/proc/cpuinfo``.
+
+    >>> capability_of({"avx2", "fma"}), capability_of(())
+    ('AVX2', 'DEFAULT')
+    """
+    able = [name for name, needed in _NEEDED.items() if needed <= set(flags)]
+    return (able[-1] if able else "default").upper()
+
+
 def level_of(flags: Collection[str], limit: str = "") -> str:
     """Return the highest instruction set that a library uses on a CPU.
 

@@ -29,7 +29,8 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
             told = reason or f"exited with code {exit_code} without a reason; its log may have one"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
         elif exit_code == EXIT_REFUSED and not job.ending:
-            give_up_slot(job, worker, "refused", f"worker {worker.number} reports that it was refused")
+            told = f"was refused: {reason}" if reason else "reports that it was refused"
+            give_up_slot(job, worker, "refused", f"worker {worker.number} {told}")
     was_failed = worker.phase is WorkerPhase.FAILED
     worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code, reason))
     if job.state is JobState.FAILING or was_failed or exit_code == EXIT_REFUSED:

@@ -145,6 +145,8 @@ class AgentsEngine:
         checkpoints: the job's directory of checkpoints on this machine; None: it has none.
         keep: how many checkpoints from machines that do not share the directory are kept in it.
         starter: makes the agents exist; None: they are started by other means.
+        grows: further machines may be used: a machine joins when the driver names a slot of it, and the engine then
+            waits for its agent.
         beat_every_s: interval of heartbeats.
         silence_limit_s: a machine that is silent for this long is lost; below the job's ``heartbeat_limit_s``.
         lease_s: an agent without a driver for this long kills its workers.
@@ -166,6 +168,7 @@ class AgentsEngine:
         checkpoints: Path | None = None,
         keep: int = 3,
         starter: Starter | None = None,
+        grows: bool = False,
         beat_every_s: float = 0.25,
         silence_limit_s: float = 4.0,
         lease_s: float = 120.0,
@@ -183,6 +186,7 @@ class AgentsEngine:
         self._checkpoints = checkpoints
         self._keep_files = keep
         self._starter = starter
+        self._grows = grows
         self._beat_every_s = beat_every_s
         self._silence_limit_s = silence_limit_s
         self._lease_s = lease_s
@@ -245,11 +249,12 @@ class AgentsEngine:
         """
         self._term = term
         self._record = read_record(self._path) or self._record
+        self._record.port = self._door.port
         specs = {spec.name: spec for spec in self._specs}
-        names = dict.fromkeys([*specs, *self._record.nodes])
-        for name in names:
+        for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
-            self._nodes[name] = _Node(specs.get(name, NodeSpec(name, len(record.devices))), record)
+            if name in specs or record.workers or not self._grows:
+                self._nodes[name] = _Node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
@@ -258,12 +263,45 @@ class AgentsEngine:
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
-        if self._starter is not None:
-            self._tasks += [
-                asyncio.create_task(self._keep(self._starter, node), name=f"legato-agent-{name}")
-                for name, node in self._nodes.items()
-            ]
+        for node in self._nodes.values():
+            self._begin_to_keep(node)
         await self._gather()
+
+    def _begin_to_keep(self, node: _Node) -> None:
+        if self._starter is not None:
+            keeping = self._keep(self._starter, node)
+            self._tasks.append(asyncio.create_task(keeping, name=f"legato-agent-{node.spec.name}"))
+
+    async def _find_node(self, slot: str) -> _Node:
+        """Return the machine of a slot, after its agent has connected or failed to. It may be a further machine.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+        name = node_of(slot)
+        node = self._nodes.get(name)
+        if node is None and self._grows:
+            node = self._nodes[name] = _Node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
+            node.last_heard = self._clock()
+            self._begin_to_keep(node)
+        if node is not None and self._grows:
+            await self._await_agent(node)
+        if node is None or not (node.is_lost or node.slots_include(slot)):
+            raise UsageError(f"Cannot use slot {slot}: the job's machines have {', '.join(self.slots) or 'no slots'}.")
+        return node
+
+    async def _await_agent(self, node: _Node) -> None:
+        """Wait until a machine is open or lost; it is lost if its agent refuses the job or does not connect in time."""
+        began = self._clock()
+        while not node.is_open and not node.is_lost and self._error is None and not self._closing:
+            waited_s = self._clock() - began
+            if node.trouble is not None or waited_s >= self._start_limit_s:
+                self._lose(node, node.trouble or f"its agent has not connected within {self._start_limit_s:g} s")
+                return
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._start_limit_s - waited_s):
+                    await self._changed.wait()
 
     def _mark_checkpoints(self) -> None:
         """Put a file into the directory of checkpoints: an agent that sees it shares the directory."""
@@ -330,10 +368,8 @@ class AgentsEngine:
         Raises:
             UsageError: there is no such slot.
         """
-        node = self._nodes.get(node_of(slot))
-        if node is None or not node.slots_include(slot):
-            raise UsageError(f"Cannot use slot {slot}: the job's machines have {', '.join(self.slots) or 'no slots'}.")
-        return torch_name(node.record.devices[index_of(slot)])
+        node = await self._find_node(slot)
+        return torch_name(node.record.devices[index_of(slot)]) if node.slots_include(slot) else "cpu"
 
     async def start(self, launch: Launch) -> None:
         """Ask an agent to start a worker. Without a connection to it, the request waits.
@@ -341,12 +377,15 @@ class AgentsEngine:
         Raises:
             UsageError: there is no such slot.
         """
-        node = self._nodes.get(node_of(launch.slot))
-        if node is None or not node.slots_include(launch.slot):
-            raise UsageError(f"Cannot use slot {launch.slot}: the job's machines have {', '.join(self.slots)}.")
+        node = await self._find_node(launch.slot)
         if node.is_lost:
             # The driver may not have seen that yet: this is no error.
-            self._put(Exited(launch.worker, exits.EXIT_UNSTARTED, f"the machine {node.spec.name} is lost"))
+            told = f"the machine {node.spec.name} is lost"
+            if node.trouble is not None and self._grows:
+                # No worker can ever train there, so the driver gives the slot back.
+                self._put(Exited(launch.worker, exits.EXIT_REFUSED, f"{told}: {node.trouble}"))
+            else:
+                self._put(Exited(launch.worker, exits.EXIT_UNSTARTED, told))
             return
         if (Started, launch.worker) in self._reported or launch.worker in node.record.workers:
             return

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from legato.policy.claims import Claim, Needs, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
-from legato.policy.snapshot import JobDemand
+from legato.policy.snapshot import OWN_MACHINE, JobDemand
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
@@ -286,5 +286,8 @@ def explain_needs(needs: Needs) -> str:
     """
     each, labels = needs
     told = [f"{each} GPUs per worker"] if each > 1 else []
+    if OWN_MACHINE in labels:
+        told.append("the server's own machine")
+        labels = tuple(label for label in labels if label != OWN_MACHINE)
     told += [f"labels {','.join(f'{name}={value}' for name, value in labels)}"] if labels else []
     return " and ".join(told)

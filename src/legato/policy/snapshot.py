@@ -10,6 +10,8 @@ import enum
 
 import msgspec
 
+OWN_MACHINE = ("legato.machine", "server")
+"""The label of the server's own machine in a pool of several."""
 DEFAULT_PRIORITY = 5000
 MAX_PRIORITY = 10_000
 

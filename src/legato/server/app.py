@@ -21,6 +21,7 @@ from legato.server.middleware import Middleware, answer_error
 from legato.server.plugins import ServerPlugin
 from legato.server.routes import (
     access_requests,
+    agents,
     code,
     console,
     events,
@@ -42,7 +43,7 @@ from legato.server.services import Services
 _ROUTERS: Final = (
     *(jobs.router, job_details.router, events.router, logs.router, files.router, code.router),
     *(projects.router, access_requests.router, experiments.router),
-    *(shares.router, pool.router, people.router, session.router, operating.router),
+    *(shares.router, pool.router, agents.router, people.router, session.router, operating.router),
 )
 
 

@@ -80,6 +80,26 @@ class Authenticator:
         self._count(asker.name, now)
         return asker
 
+    async def recognize_agent(self, secret: str, address: str) -> str:
+        """Return the machine of the agent that has a secret.
+
+        Raises:
+            Unauthenticated: no agent has it.
+            Problem: the address has sent too many invalid secrets.
+        """
+        with self._guess(address, self._now()):
+            return await asyncio.to_thread(self._store.agents.verify, secret)
+
+    async def join(self, token: str, node: str, identity: str, address: str) -> str:
+        """Let a machine join the pool; see `legato.control.store.agents.Agents.join`.
+
+        Raises:
+            Problem: the address has sent too many invalid secrets.
+        """
+        now = self._now()
+        with self._guess(address, now):
+            return await asyncio.to_thread(self._store.agents.join, token, node, identity, now)
+
     @contextlib.contextmanager
     def _guess(self, address: str, now: float) -> Iterator[None]:
         """Count a possibly invented secret before the block asks the store for it. A valid one does not count.

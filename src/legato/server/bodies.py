@@ -314,6 +314,49 @@ class QueueBody(Body):
     members: Annotated[Texts, Field(max_length=10_000)] = ()
 
 
+class JoinTokenBody(Body):
+    """A token with which machines join the pool, and for how many seconds it is valid."""
+
+    expires_in_s: Seconds = 3600.0
+
+
+class DrainBody(Body):
+    """Why a machine is drained."""
+
+    reason: Annotated[str, StringConstraints(max_length=255)] = ""
+
+
+class JoinBody(Body):
+    """A machine that joins the pool.
+
+    Args:
+        token: a join token.
+        node: name of the machine.
+        identity: of its agent; no other agent has it.
+        version: of its Legato.
+        protocol: number of the protocol between agents and drivers.
+    """
+
+    token: Name
+    node: Name
+    identity: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    version: Name
+    protocol: int
+
+
+class ReportBody(Body):
+    """The report of an agent; see `legato.control.records.AgentReport`."""
+
+    devices: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(max_length=1024)]
+    gpu_types: Annotated[tuple[Name | None, ...], BeforeValidator(_as_tuple), Field(max_length=1024)]
+    address: Name
+    version: Name
+    kind: Name
+    traits: Annotated[dict[Name, Name], Field(max_length=64)] = {}
+    labels: Annotated[dict[Name, Name], Field(max_length=64)] = {}
+    leaving: bool = False
+
+
 class NamedQueue(QueueBody):
     """The settings of a queue, with its name."""
 

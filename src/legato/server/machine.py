@@ -1,21 +1,27 @@
-"""This machine as a node of the pool: its name and its slots."""
+"""The machines of the pool: this one, with its name and slots, and those with agents."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from legato.control.records import DeclaredSlot, Lease, Node
+from legato.agent.starting import find_address
+from legato.control.drivers.process import DoorOrder
+from legato.control.records import AGENT, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
+from legato.control.settings import Settings
 from legato.control.store import Store
-from legato.core.errors import SettingsError
+from legato.core.errors import SettingsError, UsageError
 from legato.core.slots import make_slot
 from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
+from legato.engines.machine_kind import find_kind
 from legato.system.hosts import name_this_machine
 
-_ENGINE: Final = "local"
+_ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 -- compared, not bound
+_SOMEWHERE: Final = "192.0.2.0/24"  # an address of documentation: the system only looks up the route to it
 _NAME_FILE: Final = "node"
 
 
@@ -53,7 +59,7 @@ def name_node(home: Path) -> str:
 
 
 class Declaration:
-    """Declares the slots of this machine in the store each time this server becomes the deciding one.
+    """Declares the slots of the pool's machines in the store, while this server is the deciding one.
 
     Args:
         store: the store of the platform.
@@ -65,21 +71,116 @@ class Declaration:
         self._store = store
         self._node = node
         self._devices = tuple(devices)
+        self._declared: dict[str, Node] = {}
+        self.has_agents = False
+        """Whether machines with agents belong to the pool."""
 
     def declare(self, lease: Lease, now: float) -> None:
-        """Declare this machine's slots, and that other machines have none.
+        """Declare the slots of all machines. Those that are neither this one nor have an agent have none.
 
         Raises:
             FencedOut: another loop has the lease.
         """
-        types = find_gpu_types(self._devices)
-        own = tuple(
-            DeclaredSlot(make_slot(self._node, number), device, gpu_type)
-            for number, (device, gpu_type) in enumerate(zip(self._devices, types, strict=True))
-        )
         # Nodes are taken from ids of slots, because a damaged row may name a missing node.
         slots = self._store.pool.list_slots()
-        known = {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")}
-        nodes = [Node(name=self._node, engine=_ENGINE, slots=own)]
-        nodes += [Node(name=name, engine=_ENGINE, slots=()) for name in sorted(known - {self._node})]
-        self._store.pool.declare(nodes, lease.fence, now)
+        self._declared = {}
+        self._refresh(lease, now, {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")})
+
+    def refresh(self, lease: Lease, now: float) -> None:
+        """Declare what has changed since the last call. Errors as in `declare`."""
+        self._refresh(lease, now, set(self._declared))
+
+    def _refresh(self, lease: Lease, now: float, known: set[str]) -> None:
+        agents = {agent.node: agent for agent in self._store.agents.list() if agent.node != self._node}
+        self.has_agents = any(agent.left_at is None for agent in agents.values())
+        wanted = {self._node: self._describe_own()}
+        wanted |= {name: describe(agent, now) for name, agent in agents.items() if agent.seen_at is not None}
+        wanted |= {name: Node(name=name, engine=self._engine_of(name), slots=()) for name in known - set(wanted)}
+        changed = [node for name, node in wanted.items() if self._declared.get(name) != node]
+        if changed:
+            self._store.pool.declare(changed, lease.fence, now)
+            self._declared = wanted
+
+    def _engine_of(self, name: str) -> str:
+        declared = self._declared.get(name)
+        return LOCAL if declared is None else declared.engine
+
+    def _describe_own(self) -> Node:
+        types = find_gpu_types(self._devices)
+        # A pool of one machine needs no kind.
+        kind = find_kind() if self.has_agents else None
+        return Node(
+            name=self._node,
+            engine=LOCAL,
+            slots=_make_slots(self._node, self._devices, types),
+            kind=None if kind is None else kind.name,
+            traits=None if kind is None else kind.traits,
+        )
+
+
+def describe(agent: StoredAgent, now: float) -> Node:
+    """Return the machine of an agent, and whether its slots can be used at the time ``now``."""
+    return Node(
+        name=agent.node,
+        engine=AGENT,
+        slots=_make_slots(agent.node, agent.devices, agent.gpu_types),
+        kind=agent.kind,
+        traits=agent.traits,
+        labels=agent.labels,
+        trouble=_explain(agent, now),
+    )
+
+
+def _explain(agent: StoredAgent, now: float) -> str | None:
+    if agent.left_at is not None:
+        return "its agent gives its slots back, or has ended"
+    if agent.drained_at is not None:
+        return f"{agent.drained_by} drains its machine" + (f": {agent.drain_reason}" if agent.drain_reason else "")
+    if agent.is_silent(now):
+        return "its agent does not answer"
+    return None
+
+
+def _make_slots(node: str, devices: Sequence[str], types: Sequence[str | None]) -> tuple[DeclaredSlot, ...]:
+    return tuple(
+        DeclaredSlot(make_slot(node, number), device, gpu_type)
+        for number, (device, gpu_type) in enumerate(zip(devices, types, strict=True))
+    )
+
+
+class DoorFinder:
+    """Finds where drivers listen for agents.
+
+    Args:
+        settings: of the platform.
+        declaration: which knows whether there are agents.
+    """
+
+    def __init__(self, settings: Settings, declaration: Declaration) -> None:
+        self._settings = settings
+        self._declaration = declaration
+
+    def __call__(self) -> DoorOrder | None:
+        """Return where the driver of an attempt listens; None: there are no agents.
+
+        Raises:
+            UsageError: this machine has no address at which the others can reach it.
+        """
+        if not self._declaration.has_agents:
+            return None
+        host = self._settings.host
+        return DoorOrder(host=host, ports=self._settings.driver_port_range, address=self._find_address())
+
+    def _find_address(self) -> str:
+        host, network = self._settings.host, self._settings.network
+        if network is not None:
+            return find_address(network, None)
+        if host not in _ANY:
+            return socket.gethostbyname(host) if host == "localhost" else host
+        try:
+            return find_address(_SOMEWHERE, None, is_inside=False)
+        except UsageError:
+            raise UsageError(
+                "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
+                "Name their network with the setting network, such as 10.0.0.0/24."
+            ) from None

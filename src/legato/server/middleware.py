@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 UPLOADS: Final = f"{API}/code/"
 _LOGINS: Final = tuple(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look"))
 _OPEN: Final = (*_LOGINS, ("GET", f"{API}/openapi.json"))
+_AGENTS: Final = f"{API}/agents/"
+"""Agents have no user: their routes authenticate them."""
 _ALWAYS: Final = "/healthz"
 _MAX_BODY_BYTES: Final = 2**20
 # Enough for a user name, a password of 1024 characters with JSON escapes, and a name for the token.
@@ -91,7 +93,7 @@ class Middleware:
         finally:
             scope["state"]["end_work"]()
             self._note(scope, exchange)
-        if scope["method"] not in _READS and exchange.status < 300:
+        if scope["method"] not in _READS and exchange.status < 300 and not scope["path"].startswith(_AGENTS):
             self._changed()
 
     def _begin(self, scope: Scope) -> None:
@@ -105,7 +107,8 @@ class Middleware:
             # Before any check, so that attempts with an invalid body count too.
             self._authenticator.begin_login(scope)
         _check_body(scope["method"], path, headers)
-        if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
+        is_open = (scope["method"], path) in _OPEN or path.startswith(_AGENTS)
+        if path.startswith(f"{API}/") and not is_open:
             token = read_token(scope)
             check_csrf(scope["method"], headers, token)
             asker = await self._authenticator.recognize(token.secret, read_address(scope))
@@ -161,7 +164,8 @@ class Middleware:
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.note_request(scope["method"], route, exchange.status, elapsed_s)
         asker = scope["state"].get("asker")
-        level = "debug" if scope["method"] in _READS and exchange.status < 500 else "info"
+        is_usual = scope["method"] in _READS or (scope["path"].startswith(_AGENTS) and exchange.status < 300)
+        level = "debug" if is_usual and exchange.status < 500 else "info"
         getattr(_log, level)(
             "request",
             request=exchange.id,

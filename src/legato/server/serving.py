@@ -45,7 +45,7 @@ from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
-from legato.server.machine import Declaration, find_slots, name_node
+from legato.server.machine import Declaration, DoorFinder, find_slots, name_node
 from legato.server.plugins import ServerPlugin
 from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
@@ -293,6 +293,7 @@ async def _control_loop(
     """Make the control loop. At the end, give up its lease, so that another server can take it at once."""
     home = settings.home_path
     node = name_node(home)
+    declaration = Declaration(store, node, devices)
     drivers = LocalDrivers(
         home / JOBS,
         node=node,
@@ -300,8 +301,8 @@ async def _control_loop(
         log_max_bytes=settings.log_max_bytes,
         limits=settings.limits,
         find_user=JobUsers(settings, store, time.time),
+        find_door=DoorFinder(settings, declaration),
     )
-    declaration = Declaration(store, node, devices)
     # A new name at each start, so that the store refuses late writes of an earlier process of this server.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"
     thread = ThreadPoolExecutor(1, "control-loop")
@@ -314,6 +315,7 @@ async def _control_loop(
         wall_clock=time.time,
         lease_s=settings.lease_s,
         on_lead=lambda lease: declaration.declare(lease, time.time()),
+        on_round=lambda lease: declaration.refresh(lease, time.time()),
         # In its own thread, so that the renewal of the lease does not wait for password hashes.
         in_thread=lambda call, *given: asyncio.get_running_loop().run_in_executor(
             thread, functools.partial(call, *given)

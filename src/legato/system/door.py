@@ -7,8 +7,10 @@ yet is answered with 503, so that workers and agents of an earlier driver try ag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import http
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -37,12 +39,19 @@ class Door:
     Args:
         host: address to listen on.
         port: to listen on; 0 for any free one.
+        ports: the first and the last port of a range, of which a free one is used instead. None: ``port``.
         paths: all paths that will be mounted; others do not exist.
     """
 
-    def __init__(self, host: str = LOOPBACK, port: int = 0, paths: tuple[str, ...] = ("/worker", "/client")) -> None:
+    def __init__(
+        self,
+        host: str = LOOPBACK,
+        port: int = 0,
+        paths: tuple[str, ...] = ("/worker", "/client"),
+        ports: tuple[int, int] | None = None,
+    ) -> None:
         self._host = host
-        self._asked = port
+        self._asked = [port] if ports is None else list(range(ports[0], ports[1] + 1))
         self._paths = paths
         self._mounts: dict[str, _Mount] = {}
         self._connections: set[ServerConnection] = set()
@@ -52,26 +61,40 @@ class Door:
         """Start listening.
 
         Raises:
-            UsageError: the port is in use, or this machine does not have the address.
+            UsageError: the port or all of the range are in use, or this machine does not have the address.
         """
+        random.shuffle(self._asked)  # so that drivers that start together seldom try the same one
+        for port in self._asked[:-1]:
+            with contextlib.suppress(OSError):
+                await self._listen(port)
+                return
+        port = self._asked[-1]
         try:
-            self._server = await serve(
-                self._handle,
-                self._host,
-                self._asked,
-                process_request=self._admit,
-                max_size=wire.MAX_FRAME_BYTES,
-                compression=None,
-                ping_interval=None,  # heartbeats are messages of our own
-                server_header=None,
-            )
+            await self._listen(port)
         except OSError as error:
-            told = f"Cannot listen on {self._host}:{self._asked}"
+            told = f"Cannot listen on {self._host}:{port}"
+            if error.errno == errno.EADDRINUSE and len(self._asked) > 1:
+                raise UsageError(
+                    f"Cannot listen on {self._host}: all ports from {min(self._asked)} to {max(self._asked)} are in "
+                    "use. Give a larger range."
+                ) from error
             if error.errno == errno.EADDRINUSE:
                 raise UsageError(f"{told}: the port is in use. Choose another port, or 0 for any free one.") from error
             if error.errno == errno.EADDRNOTAVAIL:
                 raise UsageError(f"{told}: this machine does not have that address.") from error
             raise
+
+    async def _listen(self, port: int) -> None:
+        self._server = await serve(
+            self._handle,
+            self._host,
+            port,
+            process_request=self._admit,
+            max_size=wire.MAX_FRAME_BYTES,
+            compression=None,
+            ping_interval=None,  # heartbeats are messages of our own
+            server_header=None,
+        )
 
     @property
     def port(self) -> int:

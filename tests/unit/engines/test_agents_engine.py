@@ -11,10 +11,20 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from legato.core.agent_messages import AgentHello, Beat, Opened, OpenJob, decode_agent_request, encode_agent_frame
+from legato.core.agent_messages import (
+    AgentHello,
+    Beat,
+    Opened,
+    OpenJob,
+    OpenRefused,
+    StartOne,
+    decode_agent_request,
+    encode_agent_frame,
+)
+from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.engines.agents import PATH, AgentsEngine, NodeSpec
 from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
-from legato.engines.base import EngineEvent, NodeBack, NodeLost, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.system.door import Door
 
 LIMIT_S = 30.0
@@ -115,6 +125,78 @@ def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_
         assert re.fullmatch(r"its agent has not connected within \d+\.\d s", lost.reason)
         await bed.join("a")
         assert StoreMoved("a:1") in await take(events, 2)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def launch(worker: int, slot: str, path: Path) -> Launch:
+    return Launch(worker=worker, slot=slot, program=(), environment={}, directory=str(path), log_path=str(path / "log"))
+
+
+async def wait_for(agent: ClientConnection, kind: type[Any]) -> Any:
+    while True:
+        frame = await agent.recv()
+        assert isinstance(frame, bytes)
+        if isinstance(found := decode_agent_request(frame), kind):
+            return found
+
+
+def test_a_further_machine_is_used_when_the_driver_names_a_slot_of_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        assert await anext(events) == NodeBack("a", ("a/0",))
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        assert not starting.done(), "it waits for the agent"
+        agent = await bed.join("b")
+        await starting
+        assert await anext(events) == NodeBack("b", ("b/0",))
+        assert (await wait_for(agent, StartOne)).worker == 7
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_its_slot_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        agent = await connect(
+            bed.door.url(PATH), additional_headers={"Authorization": f"Bearer {bed.engine.secret}"}, proxy=None
+        )
+        await agent.send(encode_agent_frame(AgentHello(node="b", identity="b", devices=("cpu",), address="127.0.0.1")))
+        await agent.send(encode_agent_frame(OpenRefused(reason="it has no data directory '/data'")))
+        await starting
+        told = await take(events, 3)
+        assert NodeLost("b", "it has no data directory '/data'") in told
+        assert told[-1] == Exited(7, EXIT_REFUSED, "the machine b is lost: it has no data directory '/data'")
+
+        slow = asyncio.create_task(bed.engine.start(launch(8, "c/0", tmp_path)))
+        await asyncio.sleep(0)
+        bed.now += 1000.0
+        bed.engine._changed.set()
+        await slow
+        lost, ended = await take(events, 2)
+        assert lost == NodeLost("c", "its agent has not connected within 120 s")
+        assert ended == Exited(8, EXIT_UNSTARTED, "the machine c is lost")
+        assert bed.engine.last_running == {}
         await bed.engine.detach()
         await bed.door.close()
 

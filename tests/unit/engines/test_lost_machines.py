@@ -20,9 +20,11 @@ def test_a_start_on_a_machine_that_has_just_been_lost_ends_without_an_error(tmp_
     async def run() -> list[EngineEvent]:
         record = AgentsRecord("secret", {"b": NodeRecord(("cpu", "cpu"), {7: 4711})})
         (tmp_path / RECORD).write_bytes(msgspec.json.encode(record))
+        door = Door(paths=(PATH,))
+        await door.open()
         engine = AgentsEngine(
             tmp_path,
-            Door(paths=(PATH,)),
+            door,
             [NodeSpec("b")],
             OpenJob(environment={}, directory=str(tmp_path)),
             log_path=lambda worker: tmp_path / f"{worker}.log",
@@ -46,6 +48,7 @@ def test_a_start_on_a_machine_that_has_just_been_lost_ends_without_an_error(tmp_
             if isinstance(event, Exited):
                 break
         await engine.detach()
+        await door.close()
         return found
 
     lost, ended = asyncio.run(asyncio.wait_for(run(), LIMIT_S))

@@ -32,6 +32,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
             ``spec.program``; None: unknown.
         preloads: whether the warm parent may import the packages of the script before it forks the workers.
         owner: the user of the platform who owns the job. "": unknown, because an earlier release started the job.
+        is_local: it can run on the server's machine only.
         term: the driver takes a higher one. It grows with each takeover by another server; 0: an earlier release gave
             the order.
     """
@@ -45,6 +46,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     script: str | None = ""
     preloads: bool = True
     owner: str = ""
+    is_local: bool = False
     term: int = 0
 
     def find_script(self) -> str | None:
@@ -95,6 +97,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         num_steps: all steps of a job that has ended; None if unknown.
         trouble: why the driver does not answer or has died, as far as known; "": it answers.
         is_under_way: its start is not complete, so there may be no process yet that can answer.
+        is_local: the attempt can use slots of the server's machine only.
     """
 
     attempt: int
@@ -110,6 +113,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int | None = None
     trouble: str = ""
     is_under_way: bool = False
+    is_local: bool = False
 
 
 def always() -> bool:

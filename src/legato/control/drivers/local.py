@@ -25,7 +25,7 @@ from websockets.exceptions import WebSocketException
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.drivers.environment import PASSED_ON, pass_on
 from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
-from legato.control.drivers.process import LocalOrder, read_order, write_order
+from legato.control.drivers.process import DoorOrder, LocalOrder, read_order, write_order
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
@@ -69,6 +69,10 @@ def _as_this_user(_owner: str) -> None:
     """Let all jobs run as the user of this process."""
 
 
+def _without_agents() -> None:
+    """Let all jobs use slots of this machine only."""
+
+
 class LocalDrivers:
     """See `legato.control.drivers.drivers.Drivers`.
 
@@ -80,6 +84,8 @@ class LocalDrivers:
         log_max_bytes: of each log of a job.
         limits: limits of jobs that set none.
         find_user: returns the system user as whom jobs of a platform user run; None: the user of this process.
+        find_door: called at the start of an attempt; returns where its driver listens for agents. None: the attempt
+            uses slots of this machine only.
     """
 
     def __init__(
@@ -92,6 +98,7 @@ class LocalDrivers:
         log_max_bytes: int = 2**30,
         limits: Limits = NO_LIMITS,
         find_user: Callable[[str], JobUser | None] = _as_this_user,
+        find_door: Callable[[], DoorOrder | None] = _without_agents,
     ) -> None:
         self._root = root
         self._node = node
@@ -100,6 +107,7 @@ class LocalDrivers:
         self._log_max_bytes = log_max_bytes
         self._limits = limits
         self._find_user = find_user
+        self._find_door = find_door
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._exits: dict[str, int] = {}
         self._given_up: dict[tuple[str, int], str] = {}
@@ -124,7 +132,9 @@ class LocalDrivers:
         # Needed for every attempt: this creates the user's home directory if it is missing.
         user = await asyncio.to_thread(self._find_user, order.owner)
         if is_new:
-            self._check_slots(order.slots)
+            door = None if order.is_local else self._find_door()
+            if door is None:
+                self._check_slots(order.slots)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if order.code is not None:
                 work = await self._copy(Path(order.code), directory, order.code_folder, user)
@@ -133,7 +143,9 @@ class LocalDrivers:
                 return
             order = msgspec.structs.replace(order, spec=self._apply_defaults(order.spec))
             slots = sorted(order.slots, key=slot_key)
-            found = LocalOrder(order=order, slots=tuple(slots), devices=self._devices, user=user)
+            found = LocalOrder(
+                order=order, slots=tuple(slots), devices=self._devices, user=user, own_node=self._node, door=door
+            )
             await asyncio.to_thread(write_order, directory, found)
         elif found is not None and found.order.term < order.term and is_wanted():
             # Another server has taken over since this attempt began: its drivers take terms above the earlier ones.
@@ -159,8 +171,9 @@ class LocalDrivers:
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Send a driver its slots."""
-        self._check_slots(said.slots)
         found = await asyncio.to_thread(read_order, self._root / job)
+        if found is None or found.door is None:
+            self._check_slots(said.slots)
         is_numbered = found is not None and found.is_numbered
         slots = sorted(said.slots, key=slot_key)
         request = wire.AssignRequest(
@@ -245,6 +258,7 @@ class LocalDrivers:
                 given_up=self._names(slots["given_up"]),
                 surplus=self._names(slots.get("surplus", ())),
                 status=reply.status,
+                is_local=found.door is None,
             )
         journal = await asyncio.to_thread(directory.read_journal)
         if journal is not None and journal.attempt == attempt and journal.outcome is not None:
@@ -262,7 +276,8 @@ class LocalDrivers:
             why = await asyncio.to_thread(self._why_gone, job)
             return DriverReport(attempt=attempt, state=DriverState.GONE, trouble=why)
         answered = (job, attempt) in self._answered
-        return DriverReport(attempt=attempt, state=DriverState.SILENT if answered else DriverState.STARTING)
+        state = DriverState.SILENT if answered else DriverState.STARTING
+        return DriverReport(attempt=attempt, state=state, is_local=found.door is None)
 
     async def _ask(self, job: str, attempt: int, what: wire.ClientRequest) -> wire.Reply | None:
         """Send a driver one request. Returns None if it does not answer, or if it belongs to another attempt."""

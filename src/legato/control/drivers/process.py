@@ -17,25 +17,48 @@ from typing import Final
 import msgspec
 
 from legato.control.drivers.drivers import DriverOrder
+from legato.control.drivers.own_agent import OwnAgent
 from legato.control.work import DATA_VARIABLE, check_places
+from legato.core.agent_messages import OpenJob
 from legato.core.errors import JobDriven, LegatoError, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
+from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.base import Engine
 from legato.engines.imports import imported_packages
 from legato.engines.interpreter import find_python
 from legato.engines.local import LocalEngine
 from legato.engines.parent import try_as
 from legato.system.decoding import decode
+from legato.system.door import Door
 
 _log = logging.getLogger(__name__)
 
 ORDER_FILE: Final = "order.json"
+OWN_AGENT: Final = "agent"
+"""The folder of a job's agent on the driver's machine, in the job's directory."""
+
+_PACKAGE: Final = Path(__file__).resolve().parents[2]  # the folder of Legato's package
 _REACH: Final = """
 import os, sys
 sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK | os.X_OK)), 0))
 """
+
+
+class DoorOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a driver listens for the agents of other machines.
+
+    Args:
+        host: address to listen on.
+        ports: the first and the last port that it may use. None: any free one.
+        address: at which workers of other machines reach the workers of this machine.
+    """
+
+    host: str
+    ports: tuple[int, int] | None = None
+    address: str
 
 
 class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +70,8 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
         devices: the torch device of each slot of this machine, by number.
         places: the folders that paths of the order may be in, with their locations when the order was written.
         user: the system user of the job's processes. None: the user of the driver.
+        own_node: the name of this machine in the pool. "": that of the first slot, which an earlier release used.
+        door: where the driver listens for agents. None: the attempt uses slots of this machine only.
     """
 
     order: DriverOrder
@@ -54,11 +79,13 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     places: dict[str, str] = {}
     user: JobUser | None = None
+    own_node: str = ""
+    door: DoorOrder | None = None
 
     @property
     def node(self) -> str:
         """The name of this machine in the pool."""
-        return node_of(self.order.slots[0])
+        return self.own_node or node_of(self.order.slots[0])
 
     @property
     def is_numbered(self) -> bool:
@@ -126,7 +153,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     if begun and journal is not None and journal.outcome is not None:
         return journal.outcome
     script = order.find_script()
-    if not begun:
+    if not begun and found.door is None:
         if found.user is not None:
             directory.make()
             directory.share_with_job()
@@ -146,22 +173,29 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     if begun:
         # Workers run with the one that was found at the beginning.
         python = None if journal is None else journal.spec.python
-    elif python is not None:
+    elif python is not None and found.door is None:
         python = str(await asyncio.to_thread(find_python, python, found.user))
-    engine = LocalEngine(
-        directory.path,
-        found.devices,
-        node=found.node,
-        environment=order.spec.variables,
-        directory=order.spec.directory,
-        limits=order.spec.limits,
-        wished=()
-        if script is None or not order.preloads
-        else imported_packages(Path(order.spec.directory, script), python=python),
-        python=python,
-        cpu_capability=order.spec.cpu_capability,
-        user=found.user,
-    )
+    wished: tuple[str, ...] = ()
+    if script is not None and order.preloads:
+        with contextlib.suppress(OSError):  # other machines may have a directory that this one lacks
+            wished = imported_packages(Path(order.spec.directory, script), python=python)
+    engine: Engine
+    door: Door | None = None
+    if found.door is None:
+        engine = LocalEngine(
+            directory.path,
+            found.devices,
+            node=found.node,
+            environment=order.spec.variables,
+            directory=order.spec.directory,
+            limits=order.spec.limits,
+            wished=wished,
+            python=python,
+            cpu_capability=order.spec.cpu_capability,
+            user=found.user,
+        )
+    else:
+        engine, door = make_agents_engine(found, found.door, directory, wished)
     spec = None if begun else msgspec.structs.replace(order.spec, python=python)
     slots = tuple(name_slot(slot, found.node) for slot in found.slots)
     driver = Driver(
@@ -173,8 +207,53 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         numbers_slots=found.is_numbered,
         attempt=order.attempt,
         term=order.term,
+        door=door,
     )
     return await driver.run()
+
+
+def make_agents_engine(
+    found: LocalOrder, said: DoorOrder, directory: JobDirectory, wished: tuple[str, ...]
+) -> tuple[AgentsEngine, Door]:
+    """Return the engine of an attempt that may use all machines of the pool, and the door for their agents.
+
+    Args:
+        found: the order.
+        said: where the driver listens.
+        directory: of the job.
+        wished: packages that the workers' warm parents import.
+    """
+    spec = found.order.spec
+    door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH))
+    opening = OpenJob(
+        environment=spec.variables,
+        directory=spec.directory,
+        wished=wished,
+        limits=spec.limits,
+        python=spec.python,
+        cpu_capability=spec.cpu_capability,
+        log_max_bytes=spec.log_max_bytes,
+        copies_program=False,
+        data=spec.environment.get(DATA_VARIABLE, ""),
+        package=str(_PACKAGE),
+    )
+    nodes = dict.fromkeys(node_of(name_slot(slot, found.node)) for slot in found.slots)
+    engine = AgentsEngine(
+        directory.path,
+        door,
+        [NodeSpec(node) for node in nodes],
+        opening,
+        log_path=directory.log_path,
+        checkpoints=Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints,
+        keep=spec.keep,
+        starter=OwnAgent(found.order.job, found.node, directory.path / OWN_AGENT, door, said.address, found.devices),
+        grows=True,
+        # Before the workers of the machine count as silent one by one.
+        silence_limit_s=min(4.0, 0.8 * spec.heartbeat_limit_s),
+        # Workers without an agent end after away_limit_s, and then save.
+        lease_s=spec.away_limit_s + spec.stop_limit_s,
+    )
+    return engine, door
 
 
 def _check_reach(user: JobUser, places: list[str]) -> None:

@@ -13,9 +13,9 @@ import msgspec
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, RoundFacts
-from legato.control.records import Job, JobChange, Verdict
+from legato.control.records import LOCAL, Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
-from legato.control.work import Work
+from legato.control.work import Work, needs_server
 from legato.core.slots import join_slots
 from legato.policy import snapshot as policy
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
@@ -47,6 +47,7 @@ def make_snapshot(
     """
     left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
+    has_agents = any(node.engine != LOCAL for node in pool.facts.nodes)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     jobs = []
     for job in in_play.values():
@@ -54,6 +55,9 @@ def make_snapshot(
             continue
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
+            if has_agents and _is_bound(described, reports.get(job.id), works.get(job.id)):
+                labels = dict([*described.labels.items(), policy.OWN_MACHINE])
+                described = msgspec.structs.replace(described, labels=labels)
             fault = find_job_fault(described)
             if job.queue in left_out.queues:
                 fault = f"its queue '{job.queue}' cannot be used: {left_out.queues[job.queue]}"
@@ -63,10 +67,24 @@ def make_snapshot(
                 left_out.jobs[job.id] = fault
     slots = _describe_slots(pool, in_play, left_out)
     nodes = tuple(
-        policy.Node(name=node.name, kind=node.kind or "", traits=node.traits or {}, labels=node.labels or {})
+        policy.Node(
+            name=node.name,
+            kind=node.kind or "",
+            traits=node.traits or {},
+            labels=dict(
+                [*(node.labels or {}).items(), *((policy.OWN_MACHINE,) if has_agents and node.engine == LOCAL else ())]
+            ),
+        )
         for node in pool.facts.nodes
     )
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
+
+
+def _is_bound(described: policy.JobDemand, report: DriverReport | None, work: Work | None) -> bool:
+    """Return whether a job can use slots of the server's machine only."""
+    if work is not None and needs_server(work):
+        return True
+    return report is not None and report.is_local and described.standing in (Standing.RUNNING, Standing.RESIZING)
 
 
 def _describe_queues(pool: RoundFacts, left_out: LeftOut) -> tuple[policy.Queue, ...]:

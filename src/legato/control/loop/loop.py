@@ -70,6 +70,7 @@ class ControlLoop:
         wall_clock: seconds since 1970.
         lease_s: how long the lease is held after the last round.
         on_lead: called with the lease when this loop gets it, before the first round. May block.
+        on_round: called with the lease before each round. May block.
         in_thread: runs blocking functions; the simulation calls them directly.
     """
 
@@ -84,6 +85,7 @@ class ControlLoop:
         wall_clock: Callable[[], float],
         lease_s: float = 10.0,
         on_lead: Callable[[Lease], None] = lambda _lease: None,
+        on_round: Callable[[Lease], None] | None = None,
         in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._store = store
@@ -92,6 +94,7 @@ class ControlLoop:
         self._now = wall_clock
         self._lease_s = lease_s
         self._on_lead = on_lead
+        self._on_round = on_round
         self._in_thread = in_thread
         self._fence: int | None = None
         self._leads_until = 0.0
@@ -159,6 +162,8 @@ class ControlLoop:
             self.stats.lead(self._now())
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
+        if self._on_round is not None:
+            await self._in_thread(self._on_round, lease)
         # 1. Observe.
         pool = RoundFacts(await self._in_thread(self._store.read_facts))
         reports = await self._caller.report(pool.facts.jobs, rounds.attempts_to_ask(pool))

@@ -17,6 +17,7 @@ from legato.control.credentials import Passwords
 from legato.control.store import migrate
 from legato.control.store.access_requests import AccessRequests
 from legato.control.store.accounts import Accounts
+from legato.control.store.agents import Agents
 from legato.control.store.database import Database
 from legato.control.store.definitions import Definitions
 from legato.control.store.events import Audit, Events
@@ -80,6 +81,7 @@ class Store:
         self.experiments = Experiments(database, random_bits)
         self.queues = Queues(database)
         self.pool = Slots(database)
+        self.agents = Agents(database, random_bits)
         self.history = History(database)
         self.loop = Loop(database)
         self.accounts = Accounts(database, passwords or Passwords(), random_bits)

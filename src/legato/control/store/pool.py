@@ -201,8 +201,8 @@ def _taken(job: str, slot: str, why: str) -> SlotTaken:
 def _declare_node(transaction: Transaction, node: Node) -> None:
     connection, now = transaction.connection, transaction.now
     values: dict[str, Any] = {"engine": node.engine, "declared_at": now}
-    told = {"kind": node.kind, "traits": node.traits, "labels": node.labels}
-    values |= {name: value for name, value in told.items() if value is not None}
+    of_node = {"kind": node.kind, "traits": node.traits, "labels": node.labels}
+    values |= {name: value for name, value in of_node.items() if value is not None}
     if not transaction.insert_new(nodes, {"name": node.name, **values}):
         connection.execute(update(nodes).where(nodes.c.name == node.name).values(values))
     ids = [slot.id for slot in node.slots]
@@ -210,17 +210,28 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
     known: dict[str, Any] = {row.id: row for row in fetch(connection, statement)}
     others = set(connection.execute(select(nodes.c.name)).scalars()) - {node.name}
     _check_declared(node, known, others)
-    usable = {"unusable_since": None, "unusable_reason": None}
     for slot in node.slots:
         row = known.get(slot.id)
-        values = {"node": node.name, "device": slot.device, "gpu_type": slot.gpu_type, "declared_at": now, **usable}
+        since = (
+            None if node.trouble is None else now if row is None or row.unusable_since is None else row.unusable_since
+        )
+        values = {
+            "node": node.name,
+            "device": slot.device,
+            "gpu_type": slot.gpu_type,
+            "declared_at": now,
+            "unusable_since": since,
+            "unusable_reason": node.trouble,
+        }
         if row is None:
             connection.execute(insert(slots).values(id=slot.id, **values))
             transaction.note("slot", f"slot {slot.id} joined the pool", detail={"slot": slot.id})
-        else:
-            connection.execute(update(slots).where(slots.c.id == slot.id).values(values))
-            if row.unusable_since is not None:
-                transaction.note("slot", f"slot {slot.id} is usable again", detail={"slot": slot.id})
+            continue
+        connection.execute(update(slots).where(slots.c.id == slot.id).values(values))
+        if row.unusable_reason == node.trouble:
+            continue
+        told = "is usable again" if node.trouble is None else f"is not usable: {node.trouble}"
+        transaction.note("slot", f"slot {slot.id} {told}", detail={"slot": slot.id})
     gone = [name for name, row in known.items() if name not in ids and row.unusable_since is None]
     if gone:
         connection.execute(update(slots).where(slots.c.id.in_(gone)).values(unusable_since=now, unusable_reason=_GONE))

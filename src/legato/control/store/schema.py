@@ -147,6 +147,41 @@ nodes = Table(
     Column("labels", JSON),
 )
 
+join_tokens = Table(
+    "join_tokens",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("secret_sha256", String(64), nullable=False, unique=True),
+    Column("created_by", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("revoked_at", Double),
+    Column("num_uses", Integer, nullable=False),
+)
+
+# An agent reports before its node is declared.
+node_agents = Table(
+    "node_agents",
+    metadata,
+    Column("node", String(255), primary_key=True),
+    Column("identity", String(64), nullable=False),
+    Column("secret_sha256", String(64), nullable=False, unique=True),
+    Column("joined_at", Double, nullable=False),
+    Column("joined_by", _NAME, nullable=False),  # the user who made the join token
+    Column("version", String(64), nullable=False),
+    Column("address", String(255), nullable=False),
+    Column("devices", JSON, nullable=False),
+    Column("gpu_types", JSON, nullable=False),
+    Column("kind", String(255), nullable=False),
+    Column("traits", JSON, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("seen_at", Double),  # None: it has not reported
+    Column("left_at", Double),  # since when it gives its slots back
+    Column("drained_at", Double),
+    Column("drained_by", _NAME),
+    Column("drain_reason", Text),
+)
+
 slots = Table(
     "slots",
     metadata,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from legato.api import API, pool
 from legato.api.jobs import Allocation
-from legato.api.pool import Node, Pool, Slot, SlotMove, Timeline, Usage
-from legato.control.records import Queue, QueueLoad, StoredNode
+from legato.api.pool import Node, NodeAgent, Pool, Slot, SlotMove, Timeline, Usage
+from legato.control.records import Queue, QueueLoad, StoredAgent, StoredNode
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
@@ -66,7 +66,13 @@ def list_nodes(here: Here, asker: CurrentUser) -> Response:
     for slot in list_slot_states(here, asker):
         of_node.setdefault(slot.node, []).append(slot)
     stored = {node.name: node for node in here.store.pool.list_nodes()}
-    return Answer(Listed(tuple(_describe_node(name, slots, stored) for name, slots in sorted(of_node.items()))))
+    agents = {agent.node: agent for agent in here.store.agents.list()}
+    now = here.now()
+    found = [
+        _describe_node(name, of_node.get(name, []), stored.get(name), agents.get(name), now)
+        for name in sorted(of_node.keys() | agents.keys())
+    ]
+    return Answer(Listed(tuple(found)))
 
 
 @router.get("/slots", **responses(Listed[Slot]))
@@ -192,8 +198,9 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
     return tuple(states)
 
 
-def _describe_node(name: str, slots: Sequence[Slot], stored: Mapping[str, StoredNode]) -> Node:
-    node = stored.get(name)
+def _describe_node(
+    name: str, slots: Sequence[Slot], node: StoredNode | None, agent: StoredAgent | None, now: float
+) -> Node:
     return Node(
         name=name,
         num_slots=len(slots),
@@ -203,6 +210,26 @@ def _describe_node(name: str, slots: Sequence[Slot], stored: Mapping[str, Stored
         traits={} if node is None else node.traits or {},
         labels={} if node is None else node.labels or {},
         gpu_types=dict(sorted(Counter(slot.gpu_type for slot in slots if slot.gpu_type).items())),
+        agent=None if agent is None else _describe_agent(agent, now),
+    )
+
+
+def _describe_agent(agent: StoredAgent, now: float) -> NodeAgent:
+    state = "ready"
+    if agent.left_at is not None:
+        state = "left"
+    elif agent.is_silent(now):
+        state = "silent"
+    elif agent.drained_at is not None:
+        state = "drained"
+    return NodeAgent(
+        state=state,
+        version=agent.version,
+        address=agent.address,
+        joined_at=agent.joined_at,
+        seen_at=agent.seen_at,
+        drained_by=agent.drained_by,
+        drain_reason=agent.drain_reason,
     )
 
 

@@ -1,0 +1,384 @@
+"""The agent of a machine in a pool: reports to the server, and starts an agent for each job that gets slots here.
+
+It dials out to the server. It starts no worker itself: the agents of the jobs do, each connected to the driver of its
+job. So jobs train on while the server, or this process, is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import io
+import logging
+import os
+import secrets
+import shutil
+import socket
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
+from legato.agent.process import is_running, start_agent
+from legato.agent.starting import find_address
+from legato.core.agent_messages import AGENT_PROTOCOL
+from legato.core.errors import LegatoError, Unauthenticated, UsageError
+from legato.core.slots import check_node
+from legato.core.version import __version__
+from legato.driver.journal import replace_file
+from legato.engines.gpus import find_devices, find_gpu_types
+from legato.engines.machine_kind import find_kind
+from legato.system.decoding import decode
+
+_log = logging.getLogger(__name__)
+
+_API: Final = "/api/v1"
+_STATE: Final = ".pool.json"
+_LOCK: Final = ".pool.lock"
+_WORK: Final = "work"
+_ANSWER_LIMIT_S: Final = 10.0
+_CODE_LIMIT_S: Final = 300.0
+_MAX_RETRY_S: Final = 5.0
+_KEEP_S: Final = 7 * 86_400.0
+_MAX_CODE_BYTES: Final = 2**31
+
+
+class PoolState(msgspec.Struct):
+    """The content of ``.pool.json``.
+
+    Args:
+        url: of the server.
+        identity: of this machine's agent; no other agent has it.
+        secret: with which the agent authenticates. "": it has not joined.
+    """
+
+    url: str = ""
+    identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
+    secret: str = ""
+
+
+class _Joined(msgspec.Struct):
+    secret: str
+
+
+class _Orders(msgspec.Struct):
+    orders: tuple[AgentOrder, ...]
+    beat_every_s: float
+
+
+class PoolAgent:
+    """Keeps a machine in a pool.
+
+    Args:
+        url: of the server.
+        node: name of this machine in the pool.
+        token: a join token. None: the machine has joined before.
+        num_slots: None: one per GPU, or one per CPU core if there is no GPU.
+        labels: that jobs may ask for.
+        network: in which other machines reach this one; None: that of the way to the server.
+        home: folder for the files; None: as `find_agent_directory` chooses it.
+        say: shows a line to the user who started it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        node: str,
+        *,
+        token: str | None = None,
+        num_slots: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        network: str | None = None,
+        home: Path | None = None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._url = check_url(url)
+        self._host = urlsplit(self._url).hostname or ""
+        self._node = check_node(node)
+        self._token = token
+        self._labels = dict(labels or {})
+        self._network = network
+        self._home = home
+        self._folder = find_agent_directory(node, "", home)
+        self._say = say
+        self._devices = _find_slots(num_slots)
+        self._address = ""
+        self._state = PoolState()
+        self._applying: dict[str, asyncio.Task[None]] = {}
+        self._is_leaving = False
+        self._changed = asyncio.Event()
+        self._outage: str | None = None
+
+    def leave(self) -> None:
+        """Give the machine's slots back: jobs shrink off it first. A second call ends `run` at once."""
+        if self._is_leaving:
+            raise SystemExit(130)
+        self._is_leaving = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the machine in the pool until `leave` is called and no job uses it.
+
+        Raises:
+            UsageError: the machine cannot join.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = self._lock()
+        try:
+            self._state = self._read_state()
+            async with httpx.AsyncClient(base_url=self._url + _API, timeout=_ANSWER_LIMIT_S, trust_env=False) as http:
+                await self._run(http)
+        finally:
+            for task in self._applying.values():
+                task.cancel()
+            await asyncio.gather(*self._applying.values(), return_exceptions=True)
+            os.close(lock)
+
+    async def _run(self, http: httpx.AsyncClient) -> None:
+        wait_s = 1.0
+        has_joined = is_waiting = False
+        while True:
+            self._changed.clear()
+            try:
+                self._address = await asyncio.to_thread(self._find_address)
+                if not self._state.secret:
+                    await self._join(http)
+                answer = await self._report(http)
+            except (httpx.HTTPError, OSError) as error:
+                self._note_outage(str(error) or type(error).__name__)
+                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+            else:
+                if not has_joined or self._outage is not None:
+                    has_joined, self._outage = True, None
+                    self._say(
+                        f"This machine is node {self._node} of the pool at {self._url}, with "
+                        f"{len(self._devices)} slots. Its address for other machines is {self._address}."
+                    )
+                wait_s = answer.beat_every_s
+                if self._is_leaving and not answer.orders:
+                    self._say("No job uses this machine any more.")
+                    return
+                if self._is_leaving and not is_waiting:
+                    is_waiting = True
+                    self._say(
+                        f"{len(answer.orders)} jobs still use this machine: they shrink off it. Press Ctrl-C again to "
+                        "end at once; their workers then train on."
+                    )
+                self._apply_all(http, answer.orders)
+                await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+
+    def _note_outage(self, reason: str) -> None:
+        if reason != self._outage:
+            self._outage = reason
+            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent tries again.")
+
+    # ------------------------------------------------------------ the server
+
+    async def _join(self, http: httpx.AsyncClient) -> None:
+        if self._token is None:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: this machine has not joined it before, so it needs a join "
+                "token. An admin makes one with 'legato nodes token'; pass it with --token-file FILE."
+            )
+        said = {
+            "token": self._token,
+            "node": self._node,
+            "identity": self._state.identity,
+            "version": __version__,
+            "protocol": AGENT_PROTOCOL,
+        }
+        answer = await http.post("/agents/join", json=said)
+        _check(answer, f"Cannot join the pool at {self._url}")
+        self._state.secret = decode(answer.content, _Joined).secret
+        self._state.url = self._url
+        self._write_state()
+
+    async def _report(self, http: httpx.AsyncClient) -> _Orders:
+        kind = find_kind()
+        said: dict[str, Any] = {
+            "devices": self._devices,
+            "gpu_types": await asyncio.to_thread(find_gpu_types, self._devices),
+            "address": self._address,
+            "version": __version__,
+            "kind": kind.name,
+            "traits": kind.traits,
+            "labels": self._labels,
+            "leaving": self._is_leaving,
+        }
+        answer = await http.post("/agents/report", json=said, headers=self._credentials)
+        try:
+            _check(answer, f"The server {self._url} does not take the report of this agent")
+        except Unauthenticated:
+            if self._token is None:
+                raise
+            # The machine was removed from the pool, or the server is a new one.
+            self._state.secret = ""
+            await self._join(http)
+            return await self._report(http)
+        return decode(answer.content, _Orders)
+
+    @property
+    def _credentials(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._state.secret}"}
+
+    def _find_address(self) -> str:
+        if self._network is not None:
+            return find_address(self._network, None)
+        family, kind, _, _, target = socket.getaddrinfo(self._host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            # No packet is sent: the system only chooses the address from which it would send one.
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+
+    # ------------------------------------------------------------ the agents of jobs
+
+    def _apply_all(self, http: httpx.AsyncClient, orders: tuple[AgentOrder, ...]) -> None:
+        for order in orders:
+            running = self._applying.get(order.job)
+            if running is None or running.done():
+                self._applying[order.job] = asyncio.create_task(self._apply_safely(http, order))
+
+    async def _apply_safely(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
+        try:
+            await self._apply(http, order)
+        except (LegatoError, OSError, httpx.HTTPError, zipfile.BadZipFile) as error:
+            # The next report brings the order again.
+            _log.warning("Cannot start the agent of job %s: %s", order.job, error)
+
+    async def _apply(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
+        """Let the agent of a job run with the newest order."""
+        directory = self._find_directory(order)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        work = directory / _WORK
+        order = msgspec.structs.replace(
+            order,
+            node=self._node,
+            urls=tuple(url.replace(SERVER, host) for url in order.urls),
+            address=self._address,
+            num_slots=len(self._devices),
+            work=str(work) if order.code else "",
+        )
+        if order.code and not work.is_dir():
+            await self._fetch_code(http, order, directory)
+        is_same = await asyncio.to_thread(_is_same, directory, order)
+        if not is_same or not await asyncio.to_thread(is_running, directory):
+            self._say(f"Job {order.job} uses this machine.")
+            await asyncio.to_thread(start_agent, directory, order)
+
+    def _find_directory(self, order: AgentOrder) -> Path:
+        """Return the directory of a job's agent; each attempt of the job has one of its own."""
+        attempt = hashlib.sha256(order.token.encode()).hexdigest()[:12]
+        return find_agent_directory(self._node, f"{order.job}-{attempt}", self._home)
+
+    async def _fetch_code(self, http: httpx.AsyncClient, order: AgentOrder, directory: Path) -> None:
+        content = bytearray()
+        path = f"/agents/code/{order.code}"
+        async with http.stream("GET", path, headers=self._credentials, timeout=_CODE_LIMIT_S) as answer:
+            if answer.status_code != httpx.codes.OK:
+                await answer.aread()
+                _check(answer, f"Cannot fetch the code of job {order.job}")
+            async for part in answer.aiter_bytes():
+                content += part
+                if len(content) > _MAX_CODE_BYTES:
+                    raise UsageError(f"Cannot fetch the code of job {order.job}: it is larger than 2 GiB, packed.")
+        await asyncio.to_thread(_unpack, bytes(content), directory, order.code_folder)
+
+    def _remove_old(self, jobs: set[str]) -> None:
+        """Remove the files of agents that have ended long ago without the end of their job."""
+        for path in self._folder.iterdir():
+            if not path.is_dir() or path.name.rpartition("-")[0] in jobs:
+                continue
+            if time.time() - path.stat().st_mtime > _KEEP_S and not is_running(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+    # ------------------------------------------------------------ files
+
+    def _lock(self) -> int:
+        lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise UsageError(
+                f"Cannot start: an agent of the name '{self._node}' runs already on this machine. Stop it, or give "
+                "this one another name with --name."
+            ) from None
+        return lock
+
+    def _read_state(self) -> PoolState:
+        path = self._folder / _STATE
+        try:
+            state = decode(path.read_bytes(), PoolState)
+        except FileNotFoundError:
+            return PoolState()
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(f"Cannot read {path}: {error}. Remove it, and join again with a join token.") from error
+        # Another server does not know the secret, and must not see it.
+        return state if state.url == self._url else PoolState(identity=state.identity)
+
+    def _write_state(self) -> None:
+        replace_file(self._folder / _STATE, msgspec.json.encode(self._state))
+
+
+def check_url(url: str) -> str:
+    """Return the URL of a server without a slash at its end. Raises UsageError if it is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST.")
+    return url.rstrip("/")
+
+
+def _find_slots(num_slots: int | None) -> tuple[str, ...]:
+    devices = find_devices()
+    if not devices:
+        return ("cpu",) * (num_slots or len(os.sched_getaffinity(0)))
+    if num_slots is not None and num_slots > len(devices):
+        raise UsageError(f"Cannot offer {num_slots} slots: this machine has {len(devices)} GPUs, one for each slot.")
+    return devices[:num_slots]
+
+
+def _check(answer: httpx.Response, told: str) -> None:
+    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated."""
+    if answer.is_success:
+        return
+    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error:
+        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
+    with contextlib.suppress(ValueError, AttributeError):
+        told = f"{told}: {str(answer.json().get('detail', answer.status_code))[:1000]}"
+    kind = Unauthenticated if answer.status_code == httpx.codes.UNAUTHORIZED else UsageError
+    raise kind(told.rstrip(".") + ".")
+
+
+def _is_same(directory: Path, order: AgentOrder) -> bool:
+    try:
+        return read_agent_order(directory) == order
+    except UsageError:
+        return False
+
+
+def _unpack(content: bytes, directory: Path, folder: str) -> None:
+    """Unpack the code of a job into its working directory, completely or not at all."""
+    scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
+    target = scratch / folder
+    target.mkdir(mode=0o700, parents=True)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for entry in archive.infolist():
+                path = Path(archive.extract(entry, target))
+                mode = entry.external_attr >> 16 & 0o777
+                if mode and path.is_file():
+                    path.chmod(mode | 0o600)
+        scratch.rename(directory / _WORK)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""The command that makes this machine a node of a server's pool."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from legato.cli.entry import Entry
+from legato.core.errors import UsageError
+
+_MAX_TOKEN_BYTES: Final = 4096
+
+
+def agent(
+    connect: Annotated[str, typer.Option("--connect", metavar="URL", help="URL of the server.")],
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with a join token ('legato nodes token'), or - for standard input. Only needed to join.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of this machine in the pool. [default: its host name]")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="NUMBER", help="Number of GPUs, or CPU slots, to offer.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label that jobs can ask for. Repeatable.")
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="NETWORK", help="Network in which other machines reach this one, such as 10.0.0.0/24."),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Directory for the files of jobs. [default: ~/.local/share/legato]"),
+    ] = None,
+) -> None:
+    """Make this machine a node of a server's pool. Ctrl-C gives its GPUs back: jobs shrink off it, none is stopped."""
+    import asyncio
+    import logging
+    import signal
+
+    from legato.agent.pool_agent import PoolAgent
+    from legato.clusters.ssh import check_network
+    from legato.system.hosts import name_this_machine
+
+    logging.basicConfig(level=logging.WARNING, format="legato: %(message)s")
+    pool_agent = PoolAgent(
+        connect,
+        name or name_this_machine(),
+        token=None if token_file is None else _read_token(token_file),
+        num_slots=slots,
+        labels=_read_labels(label or []),
+        network=None if network is None else check_network(network),
+        home=home,
+        say=typer.echo,
+    )
+
+    async def run() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, pool_agent.leave)
+        await pool_agent.run()
+
+    asyncio.run(run())
+
+
+def _read_token(file: str) -> str:
+    try:
+        if file == "-":
+            content = sys.stdin.read(_MAX_TOKEN_BYTES)
+        else:
+            with Path(file).open(encoding="utf-8") as opened:
+                content = opened.read(_MAX_TOKEN_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read the join token from '{file}': {error}.") from error
+    token = content.strip()
+    if not token or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"Cannot use the join token in '{file}': it must be one word, as 'legato nodes token' shows it."
+        )
+    return token
+
+
+def _read_labels(labels: list[str]) -> dict[str, str]:
+    found = {}
+    for label in labels:
+        key, _, value = label.partition("=")
+        if not key or not value:
+            raise UsageError(f"Cannot use the label '{label[:200]}': write it as NAME=VALUE, such as site=berlin.")
+        found[key] = value
+    return found
+
+
+ENTRIES: Final = (Entry("agent", agent, "legato agent --connect https://legato.lab --token-file token.txt"),)

@@ -1,0 +1,150 @@
+"""Routes of machines with agents: for admins, join tokens and drained machines; for agents, joining and reporting."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.agent.orders import AgentOrder
+from legato.api import API
+from legato.api.pool import JoinToken, NewJoinToken
+from legato.control.records import BEAT_EVERY_S, AgentReport
+from legato.control.store import check_sha256
+from legato.core.agent_messages import AGENT_PROTOCOL
+from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
+from legato.core.slots import node_of
+from legato.core.version import __version__
+from legato.server.agent_orders import list_orders
+from legato.server.answers import Answer, Listed, responses
+from legato.server.authentication import CurrentUser, read_address
+from legato.server.bodies import DrainBody, JoinBody, JoinTokenBody, ReportBody
+from legato.server.code_archive import pack_code
+from legato.server.services import CODE, JOBS, Here, Services
+
+router = APIRouter(prefix=API, tags=["pool"])
+
+_OPEN: Final[dict[str, Any]] = {"security": []}
+_BEARER: Final = "Bearer "
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """The secret with which the agent of a machine authenticates from now on."""
+
+    secret: str
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """The jobs for which a machine must have an agent, and after how many seconds its next report is due."""
+
+    orders: tuple[AgentOrder, ...]
+    beat_every_s: float
+
+
+# ---------------------------------------------------------------- for admins
+
+
+@router.post("/join-tokens", **responses(NewJoinToken, 201, errors=(413, 415)))
+def create_join_token(body: JoinTokenBody, here: Here, asker: CurrentUser) -> Response:
+    """Create a token with which machines join the pool."""
+    now = here.now()
+    return Answer(here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s), 201)
+
+
+@router.get("/join-tokens", **responses(Listed[JoinToken]))
+def list_join_tokens(here: Here, asker: CurrentUser) -> Response:
+    """List the join tokens, the newest first."""
+    return Answer(Listed(here.store.agents.list_tokens(asker)))
+
+
+@router.delete("/join-tokens/{token}", **responses(None, 204, errors=(404,)))
+def revoke_join_token(token: str, here: Here, asker: CurrentUser) -> Response:
+    """Let no further machine join with a token."""
+    here.store.agents.revoke_token(token, asker, here.now())
+    return Response(status_code=204)
+
+
+@router.post("/nodes/{node}/drain", **responses(None, 204, errors=(404, 413, 415)))
+def drain_node(node: str, body: DrainBody, here: Here, asker: CurrentUser) -> Response:
+    """Stop using a machine: jobs shrink off it, and none is stopped."""
+    here.store.agents.drain(node, body.reason, asker, here.now())
+    return Response(status_code=204)
+
+
+@router.post("/nodes/{node}/resume", **responses(None, 204, errors=(404,)))
+def resume_node(node: str, here: Here, asker: CurrentUser) -> Response:
+    """Use a drained machine again."""
+    here.store.agents.resume(node, asker, here.now())
+    return Response(status_code=204)
+
+
+@router.delete("/nodes/{node}", **responses(None, 204, errors=(404, 409)))
+def remove_node(node: str, here: Here, asker: CurrentUser) -> Response:
+    """Remove a machine whose agent does not answer. It then needs a join token again."""
+    here.store.agents.remove(node, asker, here.now())
+    return Response(status_code=204)
+
+
+# ---------------------------------------------------------------- for agents
+
+
+@router.post("/agents/join", openapi_extra=_OPEN, **responses(Joined, errors=(409, 413, 415)))
+async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
+    """Let a machine join the pool with a join token."""
+    if abs(body.protocol - AGENT_PROTOCOL) > 1:
+        raise UsageError(
+            f"Cannot join: this agent is of Legato {body.version[:64]}, and the server of {__version__}. Install the "
+            "server's release on this machine."
+        )
+    if here.settings.run_jobs_as != "server":
+        raise Forbidden(
+            "Cannot join: jobs of this server run as other system users (the setting run_jobs_as), which machines with "
+            "agents cannot do yet."
+        )
+    secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
+    return Answer(Joined(secret))
+
+
+@router.post("/agents/report", openapi_extra=_OPEN, **responses(Orders, errors=(413, 415)))
+async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
+    """Keep the report of an agent; return the jobs for which its machine must have an agent."""
+    node = await _authenticate(request, here)
+    said = AgentReport(**body.model_dump())
+
+    def work() -> tuple[AgentOrder, ...]:
+        here.store.agents.report(node, said, here.now())
+        jobs = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
+        return list_orders(here.settings.home_path / JOBS, node, jobs)
+
+    return Answer(Orders(await run_in_threadpool(work), BEAT_EVERY_S))
+
+
+@router.get("/agents/code/{sha256}", openapi_extra=_OPEN, **responses(None, errors=(404,)))
+async def download_code_of_job(sha256: str, request: Request, here: Here) -> Response:
+    """Return the code of a job that holds slots of the agent's machine, as a zip file."""
+    node = await _authenticate(request, here)
+    check_sha256(sha256)
+
+    def work() -> bytes:
+        held = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
+        if not any(order.code == sha256 for order in list_orders(here.settings.home_path / JOBS, node, held)):
+            raise NotFound("No job with this code holds a slot of this machine.")
+        with pack_code(here.settings.home_path / CODE / sha256) as packed:
+            packed.seek(0)
+            return packed.read()
+
+    try:
+        return Response(await run_in_threadpool(work), media_type="application/zip")
+    except FileNotFoundError as error:
+        raise NotFound("This code was deleted.") from error
+
+
+async def _authenticate(request: Request, here: Services) -> str:
+    """Return the machine of the agent that sends a request."""
+    shown = request.headers.get("Authorization", "")
+    if not shown.startswith(_BEARER):
+        raise Unauthenticated("The request has no secret of an agent in its header 'Authorization: Bearer'.")
+    return await here.authenticator.recognize_agent(shown.removeprefix(_BEARER), read_address(request.scope))

@@ -1,0 +1,206 @@
+"""A server with machines that have agents: jobs train on all of them, and notice nothing when one comes or goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import fork_server
+from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
+
+from legato.client.packing import pack
+
+PROGRAM = ROOT / "tests/integration/programs/slow.py"
+EPOCHS, WAIT_S = 60, 0.1
+SETTINGS = {"slots": 1, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
+
+
+class Machine:
+    """A machine of the pool: its agent as a process, with a home of its own.
+
+    Args:
+        home: for its files.
+        name: in the pool.
+        num_slots: of the CPU.
+    """
+
+    def __init__(self, home: Path, name: str, num_slots: int) -> None:
+        self.home, self.name, self._num_slots = home, name, num_slots
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, server: Server, token: str | None = None) -> None:
+        """Start the agent; with a token, it joins the pool."""
+        self.home.mkdir(exist_ok=True)
+        words = ["agent", "--connect", server.url, "--name", self.name, "--slots", str(self._num_slots)]
+        words += ["--home", str(self.home)]
+        if token is not None:
+            (self.home / "token").write_text(token)
+            words += ["--token-file", str(self.home / "token")]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        with (self.home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "legato.cli", *words], stdout=log, stderr=log, env=environment
+            )
+
+    def log(self) -> str:
+        return (self.home / "log").read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(LIMIT_S)
+
+    def pids(self) -> set[int]:
+        """The processes of this machine's jobs: agents, warm parents, workers."""
+        mark = f"{self.home}/agents/".encode()
+        found = set()
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if mark in (process / "cmdline").read_bytes():
+                    found.add(int(process.name))
+        return found
+
+    def crash(self) -> None:
+        """Kill all processes of the machine at once."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Callable[[str, int], Machine]]]:
+    machines: list[Machine] = []
+    with servers_of(tmp_path / "home", monkeypatch) as made:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]  # the same one after a restart
+        made.append(Server(tmp_path / "home", **SETTINGS, port=port))
+
+        def new(name: str, num_slots: int) -> Machine:
+            machines.append(Machine(tmp_path / name, name, num_slots))
+            return machines[-1]
+
+        try:
+            yield made[0], new
+        finally:
+            for machine in machines:
+                machine.crash()
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the program computes without anything of a platform."""
+    file = tmp_path_factory.mktemp("alone") / "result"
+    environment = {**os.environ, "LEGATO_SEED": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")}
+    done = fork_server.run([sys.executable, str(PROGRAM), str(EPOCHS), str(file)], env=environment)
+    assert done.returncode == 0, done.stderr
+    return file.read_text()
+
+
+def join(ask: Asker, server: Server, machine: Machine) -> None:
+    """Let a machine join the pool, and wait until its slots can be used."""
+    machine.start(server, ask.post("join-tokens", {}, 201)["secret"])
+    ask.wait("slots", lambda found: any(slot["node"] == machine.name and slot["is_free"] for slot in found["items"]))
+
+
+def submit(ask: Asker, tmp_path: Path, num_workers: int, **more: Any) -> str:
+    """Upload the program and submit it; it is slow until the file ``slow`` is gone."""
+    (tmp_path / "slow").touch()
+    folder = tmp_path / "code"
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_bytes(PROGRAM.read_bytes())
+    packed = pack(folder)
+    assert ask.http.put(f"code/{packed.sha256}", content=packed.content).status_code in (200, 201)
+    program = ["train.py", str(EPOCHS), str(tmp_path / "result"), str(WAIT_S), str(tmp_path / "slow")]
+    body = {"name": "mnist", "program": program, "code": packed.sha256, "max_workers": num_workers, "seed": 3}
+    made: str = ask.post("jobs", body | more, 201)["id"]
+    return made
+
+
+def num_workers(job: Any) -> int:
+    return (job["progress"] or {}).get("num_workers") or 0
+
+
+def nodes_of(ask: Asker, job: str) -> set[str]:
+    held = ask.get(f"jobs/{job}/allocations")["items"]
+    return {one["slot"].rpartition("/")[0] for one in held if one["until"] is None}
+
+
+def state_of(ask: Asker, node: str) -> str | None:
+    found = {each["name"]: each for each in ask.get("nodes")["items"]}
+    return None if node not in found or found[node]["agent"] is None else found[node]["agent"]["state"]
+
+
+def check_done(ask: Asker, home: Path, tmp_path: Path, job: str, weights: str) -> None:
+    (tmp_path / "slow").unlink(missing_ok=True)
+    ended = ask.wait(f"jobs/{job}", lambda found: found["ended_at"] is not None, limit_s=150)
+    assert (ended["stage"], ended["exit_code"], ended["num_retries"]) == ("succeeded", 0, 0), ended
+    assert (tmp_path / "result").read_text() == weights
+    (loss,) = ask.get(f"jobs/{job}/metrics")["series"]
+    assert loss["step"] == list(range(1, EPOCHS * 8 + 1)), "each step once"
+    wait_until(lambda: pids_of(home) == set(), "processes are left over")
+
+
+@pytest.mark.timeout(300)
+def test_a_job_grows_onto_machines_that_join_and_shrinks_off_one_that_is_drained(
+    pool: tuple[Server, Callable[[str, int], Machine]], tmp_path: Path, weights: str
+) -> None:
+    server, new = pool
+    server.start()
+    ask = Asker(server)
+    b, c = new("b", 1), new("c", 2)
+    join(ask, server, b)
+    job = submit(ask, tmp_path, 4)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
+    assert len(nodes_of(ask, job)) == 2
+    join(ask, server, c)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 4)
+    assert {"b", "c"} < nodes_of(ask, job)
+
+    assert ask.http.post("nodes/b/drain", json={"reason": "a new disk"}).status_code == 204
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) in (2, 3))
+    wait_until(lambda: "b" not in nodes_of(ask, job), "the job keeps a drained machine")
+    (slot,) = [slot for slot in ask.get("slots")["items"] if slot["node"] == "b"]
+    assert slot["unusable_reason"] == "admin drains its machine: a new disk"
+    assert state_of(ask, "b") == "drained"
+
+    # Without a server, the job trains on; the machines find the next server.
+    server.kill()
+    server.start()
+    ask = ask.at(server)
+    assert ask.http.post("nodes/b/resume").status_code == 204
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 4)
+    assert c.stop() == 0, c.log()
+    assert "No job uses this machine any more." in c.log()
+    assert state_of(ask, "c") == "left"
+    check_done(ask, server.home, tmp_path, job, weights)
+    assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
+
+
+@pytest.mark.timeout(300)
+def test_a_machine_that_crashes_costs_no_step_and_comes_back_under_its_name(
+    pool: tuple[Server, Callable[[str, int], Machine]], tmp_path: Path, weights: str
+) -> None:
+    server, new = pool
+    server.start()
+    ask = Asker(server)
+    b = new("b", 1)
+    join(ask, server, b)
+    job = submit(ask, tmp_path, 2)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
+    b.crash()
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 1)
+    b.start(server)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2, limit_s=120)
+    check_done(ask, server.home, tmp_path, job, weights)
