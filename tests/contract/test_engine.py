@@ -27,7 +27,8 @@ from legato.agent.process import start_agent
 from legato.core.agent_messages import OpenJob
 from legato.core.errors import LegatoError, UsageError
 from legato.engines import local
-from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Engine, EngineEvent, Exited, Launch, NodeBack, Started, StoreMoved
 from legato.engines.fake import FakeEngine, FakeMachine
 from legato.engines.local import LocalEngine

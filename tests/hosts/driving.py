@@ -16,7 +16,8 @@ from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Event
-from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Launch
 from legato.system.door import Door
 

@@ -42,7 +42,8 @@ from legato.core.agent_messages import OpenJob
 from legato.core.slots import node_of
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver, Observer
-from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, AgentsEngine
 from legato.system.door import Door
 
 NODES = {"a": "127.0.0.1", "b": "127.0.0.2"}

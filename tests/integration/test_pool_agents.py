@@ -24,7 +24,7 @@ SETTINGS = {"slots": 1, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_fa
 
 
 class Machine:
-    """A machine of the pool: its agent as a process, with a home of its own.
+    """A machine of the pool: its agent as a process, with a home of its own, and for root with a disk of its own.
 
     Args:
         home: for its files.
@@ -41,13 +41,18 @@ class Machine:
         self.home.mkdir(exist_ok=True)
         words = ["agent", "--connect", server.url, "--name", self.name, "--slots", str(self._num_slots)]
         words += ["--home", str(self.home)]
+        hidden = []
+        if os.geteuid() == 0:
+            # A disk of its own: it sees nothing of the server's home.
+            hide = f'mount -t tmpfs none "{server.home}" && exec "$@"'
+            hidden = ["unshare", "--mount", "sh", "-c", hide, "sh"]
         if token is not None:
             (self.home / "token").write_text(token)
             words += ["--token-file", str(self.home / "token")]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "legato.cli", *words], stdout=log, stderr=log, env=environment
+                [*hidden, sys.executable, "-m", "legato.cli", *words], stdout=log, stderr=log, env=environment
             )
 
     def log(self) -> str:

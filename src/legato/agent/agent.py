@@ -30,6 +30,7 @@ from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.gpus import find_devices
+from legato.engines.interpreter import find_python
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.system.decoding import decode
 
@@ -265,6 +266,7 @@ class Agent:
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
             directory = await asyncio.to_thread(self._find_directory, job, order)
+            python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python))
         except UsageError as error:
             self._say(messages.OpenRefused(reason=str(error)))
             return
@@ -281,7 +283,7 @@ class Agent:
             wished=job.wished,
             idle_limit_s=job.idle_limit_s,
             limits=job.limits,
-            python=job.python,
+            python=python,
             cpu_capability=job.cpu_capability,
             address=order.address,
         )
@@ -304,7 +306,7 @@ class Agent:
         """Return the working directory; another folder if this machine does not have the driver's.
 
         Raises:
-            UsageError: this machine lacks the directory of the program, or of the data.
+            UsageError: this machine does not have the directory of the program, or of the data.
         """
         if job.data and not Path(job.data).is_dir():
             raise UsageError(f"it has no data directory '{job.data}'")

@@ -86,9 +86,11 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "legato.cli.platform.agent": {
         "agent": "Make this machine a node of a pool.",
     },
+    "legato.cli.platform.nodes": {
+        "nodes": "List and change nodes.",
+    },
     "legato.cli.platform.pool": {
         "pool": "Show the pool in numbers.",
-        "nodes": "List the nodes.",
         "slots": "List the slots and their jobs.",
         "usage": "Show GPU hours by user and queue.",
         "queues": "List and change queues.",

@@ -9,8 +9,15 @@ from urllib.parse import quote
 
 from legato.core.errors import NotFound
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_PATHS: Final[Mapping[str, str]] = {"job": "/jobs", "queue": "/queues", "user": "/users", "token": "/tokens"}
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
+_PATHS: Final[Mapping[str, str]] = {
+    "job": "/jobs",
+    "queue": "/queues",
+    "user": "/users",
+    "token": "/tokens",
+    "node": "/nodes",
+    "join token": "/join-tokens",
+}
 
 
 def title_path(what: str, title: str) -> str:
@@ -28,7 +35,7 @@ def title_path(what: str, title: str) -> str:
 
 
 def name_path(what: str, name: str) -> str:
-    """Return the path of the job, queue, user or token with a name.
+    """Return the path of the job, queue, user, token, node or join token with a name.
 
     Raises:
         NotFound: the name is invalid, and would lead to another path.

@@ -8,7 +8,20 @@ from typing import Any, Final, Literal
 from legato.api.jobs import Allocation, Event
 from legato.api.lists import Page
 from legato.api.people import Version
-from legato.api.pool import Node, Pool, Queue, QueueShare, QueuesPlan, Slot, SlotMove, Timeline, Usage, WaitingJob
+from legato.api.pool import (
+    JoinToken,
+    NewJoinToken,
+    Node,
+    Pool,
+    Queue,
+    QueueShare,
+    QueuesPlan,
+    Slot,
+    SlotMove,
+    Timeline,
+    Usage,
+    WaitingJob,
+)
 from legato.client.connection import Line
 from legato.client.lists import Listing
 from legato.client.paths import name_path
@@ -30,6 +43,30 @@ class PoolCalls:
     def nodes(self) -> Listing[Node]:
         """Return the nodes."""
         return Listing(self._line.ask(Page[Node], "GET", "/nodes").items)
+
+    def drain_node(self, name: str, reason: str = "") -> None:
+        """Stop using a machine with an agent: jobs shrink off it, and none is stopped. For admins."""
+        self._line.send("POST", f"{name_path('node', name)}/drain", body={"reason": reason})
+
+    def resume_node(self, name: str) -> None:
+        """Use a drained machine again. For admins."""
+        self._line.send("POST", f"{name_path('node', name)}/resume")
+
+    def remove_node(self, name: str) -> None:
+        """Remove a machine whose agent does not answer; it then needs a join token again. For admins."""
+        self._line.send("DELETE", name_path("node", name))
+
+    def add_join_token(self, expires_in_s: float = 3600.0) -> NewJoinToken:
+        """Create a token with which machines join the pool, valid for some seconds. For admins."""
+        return self._line.ask(NewJoinToken, "POST", "/join-tokens", body={"expires_in_s": expires_in_s})
+
+    def join_tokens(self) -> Listing[JoinToken]:
+        """Return the join tokens, the newest first. For admins."""
+        return Listing(self._line.ask(Page[JoinToken], "GET", "/join-tokens").items)
+
+    def revoke_join_token(self, token: str) -> None:
+        """Let no further machine join with a token. For admins."""
+        self._line.send("DELETE", name_path("join token", token))
 
     def slots(self) -> Listing[Slot]:
         """Return the slots and the jobs that hold them."""

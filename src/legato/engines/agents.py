@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
@@ -29,11 +29,12 @@ from legato.core import exits
 from legato.core.clock import Clock
 from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
 from legato.core.program import PROGRAM_VARIABLE
-from legato.core.slots import index_of, make_slot, node_of, split_slot
+from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agent_node import AgentNode, NodeSpec, Starter
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
-from legato.engines.file_pieces import PieceReceiver, PieceSender, check_file_name, find_newest
+from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
 from legato.engines.gpus import torch_name
 from legato.system.door import Door
 from legato.system.processes import Vital
@@ -52,85 +53,6 @@ _CLOSE_LIMIT_S: Final = 20.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
-
-
-class NodeSpec(msgspec.Struct, frozen=True):
-    """A machine that the job may use.
-
-    Args:
-        name: of the machine.
-        num_slots: number of its slots; None: as its agent says.
-    """
-
-    name: str
-    num_slots: int | None = None
-
-
-class Starter(Protocol):
-    """Makes agents exist on machines, for example by ssh."""
-
-    async def keep(self, node: str, secret: str, refuse: Callable[[str], None]) -> None:
-        """Start the agent of a machine, and start it again or connect it again when it is gone, until cancelled.
-
-        Args:
-            node: name of the machine.
-            secret: the token with which the agent connects.
-            refuse: called with a sentence when the machine cannot be used; the task then ends.
-        """
-        ...
-
-
-class _Node:
-    """What the engine knows of one machine."""
-
-    def __init__(self, spec: NodeSpec, record: NodeRecord) -> None:
-        self.spec = spec
-        self.record = record
-        self.identity = ""
-        self.connection: ServerConnection | None = None
-        self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
-        self.is_open = False
-        self.is_lost = False
-        self.trouble: str | None = None
-        self.rendezvous = ""
-        self.last_heard = 0.0
-        self.lease_ends: float | None = None
-        self.launches: dict[int, messages.StartOne] = {}
-        self.forced: dict[int, bool] = {}
-        self.shares_checkpoints = True
-        self.wanted: dict[str, asyncio.Future[str]] = {}
-        self.sender = PieceSender(self._say_piece)
-        self.sending: asyncio.Task[None] | None = None
-        self.closed = asyncio.Event()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is clear if the machine can be used."""
-        return self.is_open or self.trouble is not None
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        return tuple(make_slot(self.spec.name, index) for index in range(len(self.record.devices)))
-
-    def slots_include(self, slot: str) -> bool:
-        """Whether the machine has the slot: all slots of a worker with several GPUs."""
-        return set(split_slot(slot)) <= set(self.slots)
-
-    def send(self, message: messages.AgentRequest) -> None:
-        if self.connection is not None:
-            self.waiting.put_nowait(message)
-
-    def _say_piece(self, piece: messages.FilePiece) -> bool:
-        self.send(piece)
-        return self.connection is not None
-
-    def cut(self) -> None:
-        if self.sending is not None:
-            self.sending.cancel()
-            self.sending = None
-        if self.connection is not None:
-            self.connection.transport.abort()
-            self.connection = None
 
 
 class AgentsEngine:
@@ -195,11 +117,11 @@ class AgentsEngine:
         self._adopt_limit_s = adopt_limit_s
         self._clock = clock
         self._record = AgentsRecord(secrets.token_urlsafe(32))
-        self._nodes: dict[str, _Node] = {}
-        self._store: _Node | None = None
+        self._nodes: dict[str, AgentNode] = {}
+        self._store: AgentNode | None = None
         self._said_store: str | None = None
         self._program: messages.Program | None = None
-        self._events: asyncio.Queue[tuple[EngineEvent, _Node | None, int] | None] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[EngineEvent, AgentNode | None, int] | None] = asyncio.Queue()
         self._reported: set[tuple[type[EngineEvent], int]] = set()
         self._changed = asyncio.Event()
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
@@ -254,7 +176,7 @@ class AgentsEngine:
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
             if name in specs or record.workers or not self._grows:
-                self._nodes[name] = _Node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
+                self._nodes[name] = AgentNode(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
@@ -267,12 +189,12 @@ class AgentsEngine:
             self._begin_to_keep(node)
         await self._gather()
 
-    def _begin_to_keep(self, node: _Node) -> None:
+    def _begin_to_keep(self, node: AgentNode) -> None:
         if self._starter is not None:
             keeping = self._keep(self._starter, node)
             self._tasks.append(asyncio.create_task(keeping, name=f"legato-agent-{node.spec.name}"))
 
-    async def _find_node(self, slot: str) -> _Node:
+    async def _find_node(self, slot: str) -> AgentNode:
         """Return the machine of a slot, after its agent has connected or failed to. It may be a further machine.
 
         Raises:
@@ -281,7 +203,7 @@ class AgentsEngine:
         name = node_of(slot)
         node = self._nodes.get(name)
         if node is None and self._grows:
-            node = self._nodes[name] = _Node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
+            node = self._nodes[name] = AgentNode(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
             node.last_heard = self._clock()
             self._begin_to_keep(node)
         if node is not None and self._grows:
@@ -290,7 +212,7 @@ class AgentsEngine:
             raise UsageError(f"Cannot use slot {slot}: the job's machines have {', '.join(self.slots) or 'no slots'}.")
         return node
 
-    async def _await_agent(self, node: _Node) -> None:
+    async def _await_agent(self, node: AgentNode) -> None:
         """Wait until a machine is open or lost; it is lost if its agent refuses the job or does not connect in time."""
         began = self._clock()
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
@@ -336,10 +258,10 @@ class AgentsEngine:
             if not node.is_open:
                 self._lose(node, self._explain(node))
 
-    def _explain(self, node: _Node) -> str:
+    def _explain(self, node: AgentNode) -> str:
         return node.trouble or f"its agent has not connected within {self._clock() - self._opened_at:.1f} s"
 
-    async def _keep(self, starter: Starter, node: _Node) -> None:
+    async def _keep(self, starter: Starter, node: AgentNode) -> None:
         def refuse(reason: str) -> None:
             self._refuse(node, reason)
 
@@ -439,7 +361,7 @@ class AgentsEngine:
             found |= answer
         return found
 
-    async def _ask(self, node: _Node, workers: list[int]) -> dict[int, Vital]:
+    async def _ask(self, node: AgentNode, workers: list[int]) -> dict[int, Vital]:
         unreachable = dict.fromkeys(workers, Vital("unreachable", 0.0))
         if not node.is_open or node.connection is None:
             return unreachable
@@ -482,7 +404,7 @@ class AgentsEngine:
             if future.done():
                 node.wanted.pop(name, None)
 
-    def _explain_missing(self, node: _Node, name: str) -> LegatoError:
+    def _explain_missing(self, node: AgentNode, name: str) -> LegatoError:
         return LegatoError(f"the checkpoint {name} is only on the machine {node.spec.name}, which is lost")
 
     async def events(self) -> AsyncIterator[EngineEvent]:
@@ -538,7 +460,7 @@ class AgentsEngine:
 
     # ------------------------------------------------------------ machines
 
-    def _node_with(self, worker: int) -> _Node | None:
+    def _node_with(self, worker: int) -> AgentNode | None:
         return next((node for node in self._nodes.values() if worker in node.record.workers), None)
 
     async def _watch_forever(self) -> None:
@@ -551,7 +473,7 @@ class AgentsEngine:
                 if node.lease_ends is not None and now > node.lease_ends:
                     self._end_lease(node)
 
-    def _lose(self, node: _Node, reason: str) -> None:
+    def _lose(self, node: AgentNode, reason: str) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
@@ -567,7 +489,7 @@ class AgentsEngine:
         self._put(NodeLost(node.spec.name, reason))
         self._changed.set()
 
-    def _refuse(self, node: _Node, reason: str) -> None:
+    def _refuse(self, node: AgentNode, reason: str) -> None:
         node.trouble = reason
         if not node.is_lost and self._opened and not self._closing:
             if node.is_open:
@@ -576,7 +498,7 @@ class AgentsEngine:
                 self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
 
-    def _end_lease(self, node: _Node) -> None:
+    def _end_lease(self, node: AgentNode) -> None:
         node.lease_ends = None
         for worker in tuple(node.record.workers):
             told = f"the machine {node.spec.name} was lost, and the lease of its agent is over"
@@ -620,7 +542,7 @@ class AgentsEngine:
             _log.warning("Cannot read a message of an agent: %s. The connection is closed", error)
             await connection.close(1002, "cannot read the message")
 
-    def _check(self, node: _Node | None, hello: messages.AgentHello) -> str | None:
+    def _check(self, node: AgentNode | None, hello: messages.AgentHello) -> str | None:
         """Return why an agent cannot be used; None if it can."""
         if node is None:
             return f"this job does not use a machine of the name '{hello.node}'"
@@ -635,7 +557,7 @@ class AgentsEngine:
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
 
-    async def _serve_node(self, node: _Node, hello: messages.AgentHello, connection: ServerConnection) -> None:
+    async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
         if hello.term > self._term:
             self._fail(Superseded(_TAKEN_OVER))
             return
@@ -664,7 +586,7 @@ class AgentsEngine:
             if node.connection is connection:
                 node.connection = None
 
-    async def _hear(self, node: _Node, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
+    async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
                 node.send(message)
@@ -708,7 +630,7 @@ class AgentsEngine:
             case messages.Closed():
                 node.closed.set()
 
-    async def _take_piece(self, node: _Node, piece: messages.FilePiece) -> None:
+    async def _take_piece(self, node: AgentNode, piece: messages.FilePiece) -> None:
         wanted = node.wanted.get(piece.name)
         if wanted is None or wanted.done():
             return  # the driver does not wait for it any more, or did not ask for it
@@ -725,7 +647,7 @@ class AgentsEngine:
         if whole is not None and not wanted.done():
             wanted.set_result(str(whole))
 
-    async def _send_newest(self, node: _Node, asked: messages.WantCheckpoint) -> None:
+    async def _send_newest(self, node: AgentNode, asked: messages.WantCheckpoint) -> None:
         newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
         if newest is None:
             node.send(messages.NoCheckpoint())
@@ -735,7 +657,7 @@ class AgentsEngine:
         except OSError:
             _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
 
-    def _note_opened(self, node: _Node, opened: messages.Opened) -> None:
+    def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
         was_open, node.is_open, node.trouble = node.is_open, True, None
         node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
@@ -759,7 +681,7 @@ class AgentsEngine:
             node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
         self._changed.set()
 
-    def _report(self, event: Started | Exited, node: _Node, number: int) -> None:
+    def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:
         if (type(event), event.worker) in self._reported:
             node.send(messages.Acknowledge(number=number))
             return

@@ -14,7 +14,7 @@ from legato.control.project_records import Definition, Distributed, NewDefinitio
 from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
 from legato.control.store import check_labels, check_new_job, missing_code
-from legato.control.work import Work, check_places, check_work, choose_python, find_data, read_work
+from legato.control.work import Work, check_places, check_work, choose_python, find_data, needs_server, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.core.job_user import JobUser
@@ -187,8 +187,13 @@ def check_places_here(here: Services, refusal: str, new: NewJob, owner: str) -> 
         _check_limits(work, here, refusal)
     except UsageError:
         # Checked only on an error, because it reads the store, and errors are rare.
-        if here.leads():
+        if here.leads() and (needs_server(work) or not _has_agents(here)):
             raise
+
+
+def _has_agents(here: Services) -> bool:
+    """Return whether the pool has machines with agents, which may have what this machine does not have."""
+    return any(agent.left_at is None for agent in here.store.agents.list())
 
 
 def check_data_here(here: Services, refusal: str, data: str | None, owner: str) -> None:
@@ -210,7 +215,7 @@ def check_data_here(here: Services, refusal: str, data: str | None, owner: str) 
         user = JobUsers(here.settings, here.store, here.now)(owner)
         check_places(refusal, "the machine that runs it", directory=None, program=None, data=data, user=user)
     except UsageError:
-        if here.leads():
+        if here.leads() and not _has_agents(here):
             raise
 
 

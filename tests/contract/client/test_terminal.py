@@ -63,12 +63,14 @@ class Terminal:
             program, env=environment, cwd=folder, stdin=child, stdout=child, stderr=child, start_new_session=True
         )
         self.text = ""
+        self.readable = select.poll()  # unlike select(), for any number of open files
+        self.readable.register(self.end, select.POLLIN)
 
     def wait_for(self, wanted: str) -> None:
         deadline = time.monotonic() + LIMIT_S
         while wanted not in self.text:
             assert time.monotonic() < deadline, self.text
-            if select.select([self.end], [], [], 0.1)[0]:
+            if self.readable.poll(100):
                 self.text += os.read(self.end, 65536).decode(errors="replace")
 
     def type(self, text: str) -> None:

@@ -22,7 +22,8 @@ from legato.core.agent_messages import (
     encode_agent_frame,
 )
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
-from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.system.door import Door

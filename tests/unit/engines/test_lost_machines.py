@@ -9,7 +9,9 @@ import msgspec
 
 from legato.core.agent_messages import OpenJob
 from legato.core.exits import EXIT_UNSTARTED
-from legato.engines.agents import PATH, RECORD, AgentsEngine, AgentsRecord, NodeRecord, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, RECORD, AgentsEngine
+from legato.engines.agents_record import AgentsRecord, NodeRecord
 from legato.engines.base import EngineEvent, Exited, Launch, NodeLost
 from legato.system.door import Door
 

@@ -64,6 +64,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "traits": {},
             "labels": {},
             "gpu_types": {},
+            "agent": None,
         },
         {
             "name": "other",
@@ -74,6 +75,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "traits": {"CPU capability": "AVX2"},
             "labels": {"site": "x"},
             "gpu_types": {"T4": 1},
+            "agent": None,
         },
     ]
     slots = {slot["id"]: slot for slot in platform.get("slots")["items"]}

@@ -102,7 +102,8 @@ def _make_agents_engine(
 ) -> tuple[AgentsEngine, Door]:
     from legato.clusters.ssh import SshStarter
     from legato.core.agent_messages import OpenJob
-    from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+    from legato.engines.agent_node import NodeSpec
+    from legato.engines.agents import PATH, AgentsEngine
     from legato.engines.imports import imported_packages
     from legato.system.door import Door
 

@@ -27,6 +27,11 @@ def complete_queues(incomplete: str) -> list[str]:
     return _begin_with(incomplete, _quietly(_queue_names))
 
 
+def complete_nodes(incomplete: str) -> list[str]:
+    """Offer names of nodes."""
+    return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().nodes()]))
+
+
 def complete_projects(incomplete: str) -> list[str]:
     """Offer names of projects."""
     return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().projects(limit=_NUM_JOBS)]))

@@ -1,4 +1,4 @@
-"""Commands on the pool: nodes, slots, usage, queues. Divides nothing."""
+"""Commands on the pool: slots, usage, queues. Divides nothing."""
 
 from __future__ import annotations
 
@@ -34,20 +34,6 @@ def pool(output: OutputOption = Output.table, server: ServerOption = None) -> No
         return draw_record(found)
 
     write(found, output, draw)
-
-
-def nodes(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
-    """List the nodes of the pool, and how many of their GPUs are free."""
-    client = open_client(server, is_watching=again)
-
-    def look() -> tuple[Any, Any, bool]:
-        from legato.cli.terminal.columns import NODE_COLUMNS
-
-        found = client.nodes()
-        drawn = make_table(NODE_COLUMNS, found, is_wide=output is Output.wide)
-        return list(found), drawn if found else "No machine has joined the pool yet.", True
-
-    watch(look, output, again=again)
 
 
 def slots(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
@@ -260,7 +246,6 @@ enter(
 GROUPS: Final = (queues,)
 ENTRIES: Final = (
     Entry("pool", pool, "legato pool -o json | jq .num_free"),
-    Entry("nodes", nodes, "legato nodes"),
     Entry("slots", slots, "legato slots -w"),
     Entry("usage", usage, "legato usage --since 7d"),
 )

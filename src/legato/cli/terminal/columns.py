@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from legato.api.jobs import Attempt, JobRecord
     from legato.api.outputs import Checkpoint, File, Series
     from legato.api.people import AuditEntry, Token, User
-    from legato.api.pool import Node, Queue, Slot, Usage
+    from legato.api.pool import JoinToken, Node, Queue, Slot, Usage
     from legato.api.projects import AccessRequest, Definition, Experiment, Framework, Project, ProjectOwner
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
@@ -83,19 +83,66 @@ QUEUE_COLUMNS: Final[Sequence[Column[Queue]]] = (
     Column("OPEN TO", lambda queue: "all users" if queue.is_open else ", ".join(queue.members) or "no user"),
 )
 
-NODE_COLUMNS: Final[Sequence[Column[Node]]] = (
-    Column("NAME", lambda node: node.name),
-    Column("GPUS", lambda node: node.num_slots, is_number=True),
-    Column("USABLE", lambda node: node.num_usable, is_number=True),
-    Column("FREE", lambda node: node.num_free, is_number=True),
-    Column("GPU TYPE", lambda node: ", ".join(node.gpu_types)),
-    Column("LABELS", lambda node: ",".join(f"{name}={value}" for name, value in sorted(node.labels.items()))),
-    Column(
-        "MACHINE",
-        lambda node: ", ".join(f"{name} {value}" for name, value in sorted(node.traits.items())) or node.kind or "",
-        is_wide=True,
-    ),
-)
+
+def node_columns(now: float) -> Sequence[Column[Node]]:
+    """Return the columns of nodes.
+
+    Args:
+        now: seconds since 1970.
+    """
+    return (
+        Column("NAME", lambda node: node.name),
+        Column("GPUS", lambda node: node.num_slots, is_number=True),
+        Column("USABLE", lambda node: node.num_usable, is_number=True),
+        Column("FREE", lambda node: node.num_free, is_number=True),
+        Column("GPU TYPE", lambda node: ", ".join(node.gpu_types)),
+        Column("LABELS", lambda node: render_labels(node.labels)),
+        Column("STATE", lambda node: _describe_state(node, now)),
+        Column("ADDRESS", lambda node: "" if node.agent is None else node.agent.address, is_wide=True),
+        Column("VERSION", lambda node: "" if node.agent is None else node.agent.version, is_wide=True),
+        Column(
+            "MACHINE",
+            lambda node: ", ".join(f"{name} {value}" for name, value in sorted(node.traits.items())) or node.kind or "",
+            is_wide=True,
+        ),
+    )
+
+
+def _describe_state(node: Node, now: float) -> str:
+    agent = node.agent
+    if agent is None:
+        return "server" if node.num_slots else ""
+    match agent.state:
+        case "drained":
+            why = f": {agent.drain_reason}" if agent.drain_reason else ""
+            return f"drained by {agent.drained_by}{why}"
+        case "silent":
+            return f"silent for {render_age(now - (agent.joined_at if agent.seen_at is None else agent.seen_at))}"
+        case "left":
+            return "has left"
+    return agent.state
+
+
+def join_token_columns(now: float) -> Sequence[Column[JoinToken]]:
+    """Return the columns of join tokens.
+
+    Args:
+        now: seconds since 1970.
+    """
+    return (
+        Column("ID", lambda token: token.id),
+        Column("BY", lambda token: token.created_by),
+        Column("MADE", lambda token: render_time(token.created_at)),
+        Column("EXPIRES", lambda token: render_time(token.expires_at)),
+        Column("USES", lambda token: token.num_uses, is_number=True),
+        Column("STATE", lambda token: _describe_token(token, now)),
+    )
+
+
+def _describe_token(token: JoinToken, now: float) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if now < token.expires_at else "expired"
 
 
 def slot_columns(now: float, names: Mapping[str, str]) -> Sequence[Column[Slot]]:

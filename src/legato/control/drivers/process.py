@@ -25,7 +25,8 @@ from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
-from legato.engines.agents import PATH, AgentsEngine, NodeSpec
+from legato.engines.agent_node import NodeSpec
+from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Engine
 from legato.engines.imports import imported_packages
 from legato.engines.interpreter import find_python
@@ -177,7 +178,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         python = str(await asyncio.to_thread(find_python, python, found.user))
     wished: tuple[str, ...] = ()
     if script is not None and order.preloads:
-        with contextlib.suppress(OSError):  # other machines may have a directory that this one lacks
+        with contextlib.suppress(OSError):  # other machines may have a directory that this one does not have
             wished = imported_packages(Path(order.spec.directory, script), python=python)
     engine: Engine
     door: Door | None = None

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from legato.api.pool import NewJoinToken
 from legato.control.credentials import hash_secret
 from legato.control.ids import make_id
-from legato.control.records import AgentReport, JoinToken, StoredAgent
+from legato.control.records import LOCAL, AgentReport, JoinToken, StoredAgent
 from legato.control.roles import Asker, check_is_admin
 from legato.control.store.database import Database
 from legato.control.store.rows import read_all, read_one
-from legato.control.store.schema import allocations, join_tokens, node_agents, slots
+from legato.control.store.schema import allocations, join_tokens, node_agents, nodes, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import BadField, Conflict, NotFound, Unauthenticated, UsageError
 from legato.core.slots import check_node
@@ -115,17 +115,11 @@ class Agents:
         with writing(self._database, now) as transaction:
             connection = transaction.connection
             given_by = _use_token(connection, token, now)
-            if connection.execute(select(slots.c.id).where(slots.c.node == node)).first() is not None:
-                # The server's own machine has slots and no agent.
-                known = connection.execute(select(node_agents.c.node).where(node_agents.c.node == node)).first()
-                was_removed = connection.execute(
-                    select(slots.c.id).where(slots.c.node == node, slots.c.unusable_since.is_(None))
-                ).first()
-                if known is None and was_removed is not None:
-                    raise Conflict(
-                        f"Cannot join as '{node}': a machine of the pool has this name. Give this one another name "
-                        "with --name."
-                    )
+            if _is_server(connection, node):
+                raise Conflict(
+                    f"Cannot join as '{node}': the server's machine has this name. Give this one another name with "
+                    "--name."
+                )
             before = read_one(connection, select(node_agents).where(node_agents.c.node == node), StoredAgent)
             if before is not None and before.identity != identity and not _may_replace(connection, before, now):
                 raise Conflict(
@@ -261,6 +255,13 @@ def _use_token(connection: Connection, secret: str, now: float) -> str:
         raise Unauthenticated(f"This join token has expired. {_NEW_TOKEN}")
     connection.execute(update(join_tokens).where(chosen).values(num_uses=join_tokens.c.num_uses + 1))
     return token.created_by
+
+
+def _is_server(connection: Connection, node: str) -> bool:
+    """Return whether a name is that of a server's own machine, which has no agent."""
+    own = select(slots.c.id).join(nodes, nodes.c.name == slots.c.node)
+    own = own.where(nodes.c.name == node, nodes.c.engine == LOCAL, slots.c.unusable_since.is_(None))
+    return connection.execute(own.limit(1)).first() is not None
 
 
 def _may_replace(connection: Connection, before: StoredAgent, now: float) -> bool:

@@ -511,6 +511,11 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     platform.add_job(1)
     node = {"name": "node-0", "num_slots": 4, "num_usable": 3, "num_free": 1}
     nodes = [node | {"gpu_types": {"NVIDIA T4": 4}, "labels": {"site": "x"}, "traits": {"torch": "2.13.0"}}]
+    agent = {"version": "0.1.0", "joined_at": NOW - 900, "seen_at": NOW - 90, "drained_by": None, "drain_reason": None}
+    bare = {"num_slots": 2, "num_usable": 0, "num_free": 0}
+    silent = agent | {"state": "silent", "address": "10.0.0.2"}
+    drained = agent | {"state": "drained", "address": "10.0.0.3", "drained_by": "anna", "drain_reason": "new disk"}
+    nodes += [bare | {"name": "node-1", "agent": silent}, bare | {"name": "node-2", "agent": drained}]
     platform.canned["/nodes"] = {"items": nodes}
     slots = [
         make_slot(0, job="j-0000000001", since=NOW - 90),
@@ -525,8 +530,10 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     ]
     platform.canned["/usage"] = {"items": usage}
     assert strip(call("nodes", "-o", "wide")[1]) == [
-        "NAME    GPUS  USABLE  FREE  GPU TYPE   LABELS  MACHINE",
-        "node-0     4       3     1  NVIDIA T4  site=x  torch 2.13.0",
+        "NAME    GPUS  USABLE  FREE  GPU TYPE   LABELS  STATE                      ADDRESS   VERSION  MACHINE",
+        "node-0     4       3     1  NVIDIA T4  site=x  server                                        torch 2.13.0",
+        "node-1     2       0     0                     silent for 1m30s           10.0.0.2  0.1.0",
+        "node-2     2       0     0                     drained by anna: new disk  10.0.0.3  0.1.0",
     ]
     assert call("slots")[1] == (
         "SLOT      DEVICE  STATE     JOB           FOR  REASON\n"

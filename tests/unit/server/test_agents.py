@@ -1,0 +1,204 @@
+"""Machines with agents, over REST: join tokens, joining, reports, draining, and what the server declares of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.platform import NOW, Platform, check_problem
+
+from legato.control.records import AGENT_SILENT_S
+from legato.core.agent_messages import AGENT_PROTOCOL
+from legato.server.machine import Declaration
+
+REPORT = {
+    "devices": ["cpu", "cpu"],
+    "gpu_types": [None, None],
+    "address": "10.0.0.2",
+    "version": "0.1.0",
+    "kind": "k1",
+    "traits": {"torch": "2.13.0"},
+    "labels": {"site": "x"},
+}
+
+
+def make_token(platform: Platform, **body: Any) -> Any:
+    made = platform.ask("POST", "join-tokens", body, who="admin")
+    assert made.status_code == 201, made.text
+    return made.json()
+
+
+def join(platform: Platform, token: str, node: str = "b", identity: str = "one", **more: Any) -> Any:
+    said = {"token": token, "node": node, "identity": identity, "version": "0.1.0", "protocol": AGENT_PROTOCOL}
+    return platform.ask("POST", "agents/join", said | more, who=None)
+
+
+def report(platform: Platform, secret: str, **more: Any) -> Any:
+    return platform.ask("POST", "agents/report", REPORT | more, who=None, Authorization=f"Bearer {secret}")
+
+
+def find_node(platform: Platform, name: str = "b") -> Any:
+    return next(node for node in platform.get("nodes")["items"] if node["name"] == name)
+
+
+@pytest.fixture
+def declared(platform: Platform) -> Declaration:
+    """The declaration of the server's machine, which has one slot."""
+    return Declaration(platform.store, "node", ("cpu",))
+
+
+def declare(platform: Platform, declared: Declaration) -> None:
+    lease = platform.store.loop.take_lease("declaring", platform.now, 10.0)
+    assert lease is not None
+    declared.refresh(lease, platform.now)
+    platform.store.loop.end_lease(platform.now)
+
+
+def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports(
+    platform: Platform, declared: Declaration
+) -> None:
+    declare(platform, declared)
+    assert not declared.has_agents
+    token = make_token(platform)
+    assert token["token"]["expires_at"] == NOW + 3600
+    secret = join(platform, token["secret"]).json()["secret"]
+    assert find_node(platform)["agent"]["state"] == "silent", "it has not reported"
+    answer = report(platform, secret)
+    assert answer.json() == {"orders": [], "beat_every_s": 2.0}
+    declare(platform, declared)
+    assert declared.has_agents
+    node = find_node(platform)
+    assert (node["num_usable"], node["kind"], node["labels"]) == (2, "k1", {"site": "x"})
+    assert node["agent"] == {
+        "state": "ready",
+        "version": "0.1.0",
+        "address": "10.0.0.2",
+        "joined_at": NOW,
+        "seen_at": NOW,
+        "drained_by": None,
+        "drain_reason": None,
+    }
+    own = find_node(platform, "node")
+    assert own["agent"] is None and own["kind"], "in a pool of several machines, the server's own has a kind too"
+    assert platform.get("join-tokens", who="admin")["items"] == [token["token"] | {"num_uses": 1}]
+
+    platform.now += AGENT_SILENT_S + 1
+    declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "silent"
+    slots = {slot["id"]: slot["unusable_reason"] for slot in platform.get("slots")["items"]}
+    assert slots == {"node/0": None, "b/0": "its agent does not answer", "b/1": "its agent does not answer"}
+    assert report(platform, secret).status_code == 200
+    declare(platform, declared)
+    assert find_node(platform)["num_usable"] == 2
+
+    assert report(platform, secret, leaving=True).status_code == 200
+    declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "left" and find_node(platform)["num_usable"] == 0
+    assert not declared.has_agents
+    assert report(platform, secret).status_code == 200, "it was started again"
+    declare(platform, declared)
+    assert find_node(platform)["num_usable"] == 2
+
+
+def test_tokens_expire_and_are_revoked_and_only_admins_make_them(platform: Platform) -> None:
+    token = make_token(platform, expires_in_s=60)
+    platform.now += 60
+    check_problem(join(platform, token["secret"]), 401, "unauthenticated", "has expired")
+    other = make_token(platform)
+    assert join(platform, other["secret"]).status_code == 200
+    assert platform.ask("DELETE", f"join-tokens/{other['token']['id']}", who="admin").status_code == 204
+    check_problem(join(platform, other["secret"]), 401, "unauthenticated", "was revoked")
+    check_problem(join(platform, "lgj_0"), 401, "unauthenticated", "is no join token of this server")
+    for wrong in (1, 31 * 86_400):
+        refused = platform.ask("POST", "join-tokens", {"expires_in_s": wrong}, who="admin")
+        check_problem(refused, 422, "invalid", "60 seconds to 30 days")
+    for method, path in (("GET", "join-tokens"), ("POST", "join-tokens"), ("DELETE", "join-tokens/n-0")):
+        body = {} if method == "POST" else None
+        check_problem(platform.ask(method, path, body, who="ann"), 403, "forbidden", "admin")
+    missing = platform.ask("DELETE", "join-tokens/n-0", who="admin")
+    check_problem(missing, 404, "not-found", "legato nodes tokens")
+
+
+def test_two_agents_of_one_name(platform: Platform, declared: Declaration) -> None:
+    token = make_token(platform)["secret"]
+    first = join(platform, token).json()["secret"]
+    assert report(platform, first).status_code == 200
+    check_problem(join(platform, token, identity="two"), 409, "conflict", "give each machine its own name".capitalize())
+    again = join(platform, token).json()["secret"]
+    assert report(platform, again).status_code == 200, "the same agent joins again"
+    check_problem(report(platform, first), 401, "unauthenticated", "does not know this agent")
+    platform.now += AGENT_SILENT_S + 1
+    assert join(platform, token, identity="two").status_code == 200, "the first one is gone, and no job is on it"
+    platform.lead(1)
+    check_problem(join(platform, token, node="node"), 409, "conflict", "the server's machine has this name")
+    check_problem(join(platform, token, node="a b"), 422, "invalid", "name of a node")
+    check_problem(join(platform, token, protocol=AGENT_PROTOCOL + 2), 422, "invalid", "Install the server's release")
+
+
+def test_a_silent_machine_whose_slots_a_job_holds_keeps_its_name(platform: Platform, declared: Declaration) -> None:
+    token = make_token(platform)["secret"]
+    secret = join(platform, token).json()["secret"]
+    report(platform, secret)
+    declare(platform, declared)
+    job = platform.submit()
+    platform.start(job, "b/0")
+    platform.now += AGENT_SILENT_S + 1
+    check_problem(join(platform, token, identity="two"), 409, "conflict", "another agent has this name")
+    assert platform.ask("DELETE", "nodes/b", who="admin").status_code == 204
+    check_problem(report(platform, secret), 401, "unauthenticated", "was removed")
+    assert join(platform, token, identity="two").status_code == 200
+
+
+def test_an_admin_drains_resumes_and_removes_a_machine(platform: Platform, declared: Declaration) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    report(platform, secret)
+    for path in ("drain", "resume"):
+        check_problem(platform.ask("POST", f"nodes/b/{path}", {}, who="ann"), 403, "forbidden", "admin")
+        check_problem(platform.ask("POST", f"nodes/c/{path}", {}, who="admin"), 404, "not-found", "legato nodes")
+    assert platform.ask("POST", "nodes/b/drain", {"reason": "a new disk"}, who="admin").status_code == 204
+    declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "drained"
+    reasons = {slot["unusable_reason"] for slot in platform.get("slots")["items"] if slot["node"] == "b"}
+    assert reasons == {"admin drains its machine: a new disk"}
+    assert platform.ask("POST", "nodes/b/resume", who="admin").status_code == 204
+    declare(platform, declared)
+    assert find_node(platform)["num_usable"] == 2
+    check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 409, "conflict", "its agent answers")
+    platform.now += AGENT_SILENT_S + 1
+    assert platform.ask("DELETE", "nodes/b", who="admin").status_code == 204
+    declare(platform, declared)
+    assert find_node(platform)["agent"] is None and find_node(platform)["num_usable"] == 0
+    done = [entry["action"] for entry in platform.get("audit", who="admin")["items"]]
+    assert {"join_token.create", "node.join", "node.drain", "node.resume", "node.remove"} <= set(done)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"devices": [], "gpu_types": []},
+        {"gpu_types": [None]},
+        {"labels": {str(number): "x" for number in range(65)}},
+        {"address": "x" * 256},
+        {"kind": None},
+    ],
+)
+def test_reports_that_cannot_be_are_refused(platform: Platform, more: Any) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    assert report(platform, secret, **more).status_code == 422
+    assert find_node(platform)["agent"]["seen_at"] is None
+
+
+def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    check_problem(platform.ask("POST", "agents/report", REPORT, who=None), 401, "unauthenticated", "no secret")
+    check_problem(platform.ask("POST", "agents/report", REPORT, who="admin"), 401, "unauthenticated", "")
+    jobs = platform.ask("GET", "jobs", who=None, Authorization=f"Bearer {secret}")
+    check_problem(jobs, 401, "unauthenticated", "")
+    code = platform.ask("GET", f"agents/code/{'0' * 64}", who=None, Authorization=f"Bearer {secret}")
+    check_problem(code, 404, "not-found", "No job with this code")
+
+
+def test_a_server_whose_jobs_run_as_other_users_takes_no_agents(platform: Platform) -> None:
+    platform.settings.__dict__["run_jobs_as"] = "pool"
+    refused = join(platform, make_token(platform)["secret"])
+    check_problem(refused, 403, "forbidden", "run_jobs_as")
