@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -142,6 +143,12 @@ def nodes_of(ask: Asker, job: str) -> set[str]:
     return {one["slot"].rpartition("/")[0] for one in held if one["until"] is None}
 
 
+def driver_of(home: Path, job: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return int(json.loads((home / "jobs" / job / "driver.json").read_bytes())["pid"])
+    return None
+
+
 def state_of(ask: Asker, node: str) -> str | None:
     found = {each["name"]: each for each in ask.get("nodes")["items"]}
     return None if node not in found or found[node]["agent"] is None else found[node]["agent"]["state"]
@@ -204,6 +211,16 @@ def test_a_machine_that_crashes_costs_no_step_and_comes_back_under_its_name(
     join(ask, server, b)
     job = submit(ask, tmp_path, 2)
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
+
+    # The next driver finds the workers of both machines.
+    workers = b.pids()
+    driver = driver_of(server.home, job)
+    assert driver is not None
+    os.kill(driver, signal.SIGKILL)
+    wait_until(lambda: driver_of(server.home, job) not in (None, driver), "no driver is started again")
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
+    assert workers <= b.pids(), "no process has ended"
+
     b.crash()
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 1)
     b.start(server)

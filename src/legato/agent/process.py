@@ -6,12 +6,15 @@ The lock of the directory makes it the only one; a second process ends at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "agent.lock"
 LOG_FILE: Final = "agent.log"
+_NUM_POLLS: Final = 500
+_POLL_S: Final = 0.01
 
 
 def start_agent(directory: Path, order: AgentOrder) -> None:
@@ -59,6 +64,22 @@ def is_running(directory: Path) -> bool:
         os.close(lock)
 
 
+def kill_agent(directory: Path) -> None:
+    """Kill the agent of a directory, if it runs. Its workers and their warm parent are in sessions of their own.
+
+    Raises:
+        LegatoError: it still runs.
+    """
+    for _ in range(_NUM_POLLS):
+        if not is_running(directory):
+            return
+        # The process that holds the lock has written its id.
+        with contextlib.suppress(ValueError, ProcessLookupError):
+            os.kill(int((directory / LOCK_FILE).read_bytes()), signal.SIGKILL)
+        time.sleep(_POLL_S)
+    raise LegatoError(f"The agent in {directory} cannot be killed. End it by hand.")
+
+
 def main(directory: Path) -> int:
     """Run the agent of a directory to its end in a process of its own; returns the exit code.
 
@@ -75,6 +96,7 @@ def main(directory: Path) -> int:
     except BlockingIOError:
         _log.info("The agent of %s runs already", directory)
         return 0
+    os.pwrite(lock, f"{os.getpid():>10}\n".encode(), 0)
     try:
         reason = asyncio.run(Agent(directory).run())
         _log.info("The agent ends: %s", reason)

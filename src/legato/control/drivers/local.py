@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,10 +23,11 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from legato.agent.process import kill_agent
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.drivers.environment import PASSED_ON, pass_on
 from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
-from legato.control.drivers.process import DoorOrder, LocalOrder, read_order, write_order
+from legato.control.drivers.process import OWN_AGENT, DoorOrder, LocalOrder, find_lease_s, read_order, write_order
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
@@ -33,6 +35,8 @@ from legato.core.limits import Limits
 from legato.core.slots import check_slot, index_of, list_slots, name_slot, slot_key, split_slot
 from legato.core.spec import JobSpec
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
+from legato.engines.agents import LEASE_MARGIN, RECORD
+from legato.engines.agents_record import read_record
 from legato.engines.parent import RUN
 from legato.system.decoding import decode
 from legato.system.processes import is_alive, send_signal, start_time_of
@@ -111,6 +115,7 @@ class LocalDrivers:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._exits: dict[str, int] = {}
         self._given_up: dict[tuple[str, int], str] = {}
+        self._leases: dict[tuple[str, int], float] = {}
         self._lines: dict[str, _DriverConnection] = {}
         self._answered: set[tuple[str, int]] = set()
         self._odd: dict[str, str] = {}
@@ -166,8 +171,35 @@ class LocalDrivers:
         directory = self._root / job
         if await asyncio.to_thread(_is_driven, directory):
             return
+        found = await asyncio.to_thread(read_order, directory)
+        if found is not None and found.door is not None:
+            await self._end_agents(directory, found)
         await end_leftovers(directory, await asyncio.to_thread(_user_of, directory))
         self._given_up[job, attempt] = reason
+
+    async def _end_agents(self, directory: Path, found: LocalOrder) -> None:
+        """Kill the processes of an attempt on this machine; wait until agents of other machines have killed theirs.
+
+        Raises:
+            LegatoError: a worker of another machine may still run.
+        """
+        record = await asyncio.to_thread(read_record, directory / RECORD)
+        nodes = {} if record is None else record.nodes
+        remote = sorted(name for name, node in nodes.items() if node.workers and name != self._node)
+        if remote:
+            # The driver is dead, so no agent's lease is renewed.
+            since = self._leases.setdefault((found.order.job, found.order.attempt), time.monotonic())
+            left_s = find_lease_s(found.order.spec) * (1 + LEASE_MARGIN) - (time.monotonic() - since)
+            if left_s > 0:
+                raise LegatoError(
+                    f"Its workers on {', '.join(remote)} may still run: the agents there end them within "
+                    f"{left_s:.0f} s."
+                )
+        agent = directory / OWN_AGENT
+        if agent.is_dir():
+            await asyncio.to_thread(kill_agent, agent)
+            await end_leftovers(agent)
+        (directory / RECORD).unlink(missing_ok=True)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Send a driver its slots."""
@@ -204,6 +236,7 @@ class LocalDrivers:
         self._odd = {job: told for job, told in self._odd.items() if job in attempts}
         self._exits = {job: code for job, code in self._exits.items() if job in attempts}
         self._given_up = {key: reason for key, reason in self._given_up.items() if attempts.get(key[0]) == key[1]}
+        self._leases = {key: since for key, since in self._leases.items() if attempts.get(key[0]) == key[1]}
         return dict(zip(attempts, found, strict=True))
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from legato.core.agent_messages import OpenJob
 from legato.core.errors import JobDriven, LegatoError, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
+from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.agent_node import NodeSpec
@@ -251,10 +252,17 @@ def make_agents_engine(
         grows=True,
         # Before the workers of the machine count as silent one by one.
         silence_limit_s=min(4.0, 0.8 * spec.heartbeat_limit_s),
-        # Workers without an agent end after away_limit_s, and then save.
-        lease_s=spec.away_limit_s + spec.stop_limit_s,
+        lease_s=find_lease_s(spec),
     )
     return engine, door
+
+
+def find_lease_s(spec: JobSpec) -> float:
+    """Return after how many seconds without a driver an agent kills its workers.
+
+    Workers without a driver end after ``away_limit_s``, and then save.
+    """
+    return spec.away_limit_s + spec.stop_limit_s
 
 
 def _check_reach(user: JobUser, places: list[str]) -> None:

@@ -9,23 +9,31 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from legato.agent.orders import AgentOrder
+from legato.agent.process import is_running, start_agent
 from legato.control.drivers import local
 from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverState
 from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
 from legato.control.drivers.local import NUM_COPIES, LocalDrivers
+from legato.control.drivers.process import DoorOrder, LocalOrder, find_lease_s, write_order
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.core.warm import Entry, Record
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines import parent
+from legato.engines.agents import RECORD
+from legato.engines.agents_record import AgentsRecord, NodeRecord
+from legato.engines.agents_record import write_record as write_agents
 from legato.system.processes import boot_id, is_alive, start_time_of
 
 JOB = "j-0000000001"
@@ -367,3 +375,32 @@ def test_code_is_copied_into_a_folder_of_the_working_directory(tmp_path: Path) -
     (code / "p.py").write_text("")
     work = copy_code(code, job, "_submitted/mnist")
     assert [str(path.relative_to(work)) for path in work.rglob("*.py")] == ["_submitted/mnist/p.py"]
+
+
+def test_an_attempt_on_several_machines_is_given_up_when_the_leases_of_their_agents_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / JOB
+    spec = JobSpec(name=JOB, program=("train.py",), directory="/", min_workers=1, max_workers=2, num_workers=2)
+    order = DriverOrder(job=JOB, attempt=1, spec=spec, slots=("here/0", "b/0"))
+    door = DoorOrder(host="127.0.0.1", address="127.0.0.1")
+    directory.mkdir()
+    write_order(
+        directory, LocalOrder(order=order, slots=("here/0", "b/0"), devices=("cpu",), own_node="here", door=door)
+    )
+    write_agents(directory / RECORD, AgentsRecord("secret", {"b": NodeRecord(("cpu",), {1: 4711})}, port=1))
+    own = AgentOrder(job=JOB, node="here", urls=("ws://127.0.0.1:1/agent",), token="secret", address="127.0.0.1")
+    start_agent(directory / "agent", own)
+    deadline = time.monotonic() + 30
+    while not is_running(directory / "agent"):
+        assert time.monotonic() < deadline
+    now = 100.0
+    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: now))
+    drivers = LocalDrivers(tmp_path, node="here", devices=("cpu",))
+    with pytest.raises(LegatoError, match=r"Its workers on b may still run: the agents there end them within \d+ s"):
+        asyncio.run(drivers.give_up(JOB, 1, "it is given up"))
+    assert is_running(directory / "agent"), "nothing is ended before all can be"
+    now += find_lease_s(spec) * 1.1 + 0.1
+    asyncio.run(drivers.give_up(JOB, 1, "it is given up"))
+    assert not is_running(directory / "agent")
+    assert not (directory / RECORD).exists(), "no machine is asked for an agent any more"

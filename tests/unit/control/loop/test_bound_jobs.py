@@ -1,0 +1,72 @@
+"""Jobs that can use slots of the server's own machine only, in a pool with machines that have agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.control.loop.test_several_gpus import RULES, make_job, make_report
+
+from legato.control.drivers.drivers import DriverReport
+from legato.control.loop.deciding import make_snapshot
+from legato.control.loop.left_out import LeftOut
+from legato.control.loop.loop_state import Memory, RoundFacts
+from legato.control.records import AGENT, LOCAL, Allocation, Facts, Job, Slot, StoredNode
+from legato.control.stages import Stage
+from legato.control.work import Work
+from legato.core.frameworks import Launcher
+from legato.policy.policies import decide
+from legato.policy.snapshot import Decision
+
+LAUNCHER = Launcher(module="legato.compat.wmla.site.launch", script="train.py", most_workers=4, environment={})
+
+
+def make_pool(job: Job, *held: str, engines: dict[str, str]) -> RoundFacts:
+    slots = tuple(
+        Slot(id=f"{node}/{number}", node=node, device="cpu", unusable_since=None, unusable_reason=None)
+        for node in engines
+        for number in range(2)
+    )
+    nodes = tuple(
+        StoredNode(name=node, engine=engine, declared_at=0.0, kind="k1", traits={}, labels=None)
+        for node, engine in engines.items()
+    )
+    allocations = tuple(
+        Allocation(slot=slot, job=job.id, attempt=job.attempt, since=0.0, release_asked_at=None, until=None)
+        for slot in held
+    )
+    return RoundFacts(Facts(jobs=(job,), queues=(), slots=slots, allocations=allocations, nodes=nodes))
+
+
+def decide_on(facts: RoundFacts, work: Work, report: DriverReport | None) -> Decision:
+    reports: dict[str, Any] = {} if report is None else {"j-1": report}
+    memories = {"j-1": Memory(facts.facts.jobs[0].attempt)}
+    left_out = LeftOut()
+    decision = decide(make_snapshot(facts, reports, memories, {"j-1": work}, 10.0, left_out), RULES).of("j-1")
+    assert left_out.list_all() == set()
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("launcher", "want"), [(LAUNCHER, {"a/0", "a/1"}), (None, {"a/0", "a/1", "b/0", "b/1"})], ids=["launched", "own"]
+)
+def test_a_job_that_a_framework_launches_is_placed_on_the_servers_machine(
+    launcher: Launcher | None, want: set[str]
+) -> None:
+    job = make_job(Stage.QUEUED, 0, max_workers=4, gpus_per_worker=1)
+    work = Work(program=("train.py",), directory="/d", launcher=launcher)
+    decision = decide_on(make_pool(job, engines={"a": LOCAL, "b": AGENT}), work, None)
+    assert set(decision.slots) == want
+    assert ("the server's own machine" in decision.reason) is (launcher is not None), decision.reason
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_job_that_began_before_the_first_agent_stays_where_it_is(is_local: bool) -> None:
+    job = make_job(Stage.RUNNING, 1, max_workers=4, gpus_per_worker=1)
+    report = make_report("a/0", "a/1", num_workers=2)
+    report = DriverReport(**{name: getattr(report, name) for name in report.__struct_fields__} | {"is_local": is_local})
+    work = Work(program=("train.py",), directory="/d")
+    decision = decide_on(make_pool(job, "a/0", "a/1", engines={"a": LOCAL, "b": AGENT}), work, report)
+    assert set(decision.slots) == ({"a/0", "a/1"} if is_local else {"a/0", "a/1", "b/0", "b/1"})
+    alone = decide_on(make_pool(job, "a/0", "a/1", engines={"a": LOCAL}), work, report)
+    assert "own machine" not in alone.reason, "a pool of one machine has no other"
