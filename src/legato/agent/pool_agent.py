@@ -110,6 +110,7 @@ class PoolAgent:
         self._folder = find_agent_directory(node, "", home)
         self._say = say
         self._devices = _find_slots(num_slots)
+        self._kind = find_kind()
         self._address = ""
         self._state = PoolState()
         self._applying: dict[str, asyncio.Task[None]] = {}
@@ -152,7 +153,12 @@ class PoolAgent:
                 if not self._state.secret:
                     await self._join(http)
                 answer = await self._report(http)
-            except (httpx.HTTPError, OSError) as error:
+            except Unauthenticated:
+                raise
+            except (httpx.HTTPError, msgspec.MsgspecError, OSError, UsageError) as error:
+                if isinstance(error, UsageError) and not has_joined:
+                    raise
+                # A proxy, or another program at the address, may answer anything while the server is away.
                 self._note_outage(str(error) or type(error).__name__)
                 wait_s = min(2 * wait_s, _MAX_RETRY_S)
             else:
@@ -205,14 +211,13 @@ class PoolAgent:
         self._write_state()
 
     async def _report(self, http: httpx.AsyncClient) -> _Orders:
-        kind = find_kind()
         said: dict[str, Any] = {
             "devices": self._devices,
             "gpu_types": await asyncio.to_thread(find_gpu_types, self._devices),
             "address": self._address,
             "version": __version__,
-            "kind": kind.name,
-            "traits": kind.traits,
+            "kind": self._kind.name,
+            "traits": self._kind.traits,
             "labels": self._labels,
             "leaving": self._is_leaving,
         }

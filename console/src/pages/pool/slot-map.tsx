@@ -40,6 +40,16 @@ export function groupByNode(slots: readonly SlotState[]): [string, SlotState[]][
   return [...nodes].sort(([one], [other]) => compare(one, other));
 }
 
+/** Say how many slots of a machine are in use, or why the machine cannot be used. */
+export function sayUse(slots: readonly SlotState[]): string {
+  const why = new Set(slots.map((slot) => slot.unusable_reason));
+  const [only] = why;
+  const held = slots.filter((slot) => slot.job !== null || (!slot.is_free && slot.unusable_since === null)).length;
+  const use = `${held} of ${slots.length} in use`;
+  if (why.size > 1 || !only) return use;
+  return held > 0 ? `${use}; not used any more: ${only}` : `not used: ${only}`;
+}
+
 /** The map. One stop of the Tab key; arrows go from slot to slot. */
 export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
   const [chosen, setChosen] = useState<string | null>(null);
@@ -68,9 +78,7 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
             <span className="cut" title={node}>
               {node}
             </span>
-            <span className="quiet small">
-              {ofNode.filter((slot) => !slot.is_free && slot.unusable_since === null).length} of {ofNode.length} in use
-            </span>
+            <span className="quiet small">{sayUse(ofNode)}</span>
           </div>
           <div className="slots-squares" role="group" aria-label={`Slots of ${node}`} onKeyDown={press}>
             {ofNode.map((slot) => (
