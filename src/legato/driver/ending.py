@@ -9,6 +9,7 @@ from legato.core.slots import node_of, slot_key
 from legato.core.wire import Failed, Stop
 from legato.driver.events import End, StopWorker
 from legato.driver.job import JobFacts, Worker
+from legato.driver.nodes import await_lost
 
 EXIT_UNSAVED: Final = 1  # the job was stopped, but its checkpoint could not be written
 EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint
@@ -169,7 +170,10 @@ def conclude(job: JobFacts) -> None:
         kill_all(job, "did not end in time")
     if job.state is JobState.FINISHING and not job.closed:
         _start_tail(job)
-    if any(True for _ in job.present()):
+    left = list(job.present())
+    if left:
+        if all(map(job.is_lost, left)):
+            await_lost(job, left)
         return
     if job.state is JobState.FAILING:
         _end(job, JobState.FAILED, job.end_reason)

@@ -124,17 +124,33 @@ def await_end(job: JobFacts, numbers: frozenset[int]) -> None:
     job.record("held", _describe_wait(job, [job.workers[number] for number in sorted(numbers)]), level="warning")
 
 
+def await_lost(job: JobFacts, workers: Collection[Worker]) -> None:
+    """Record that an ending job only waits for workers of lost nodes, unless that is recorded already."""
+    numbers = frozenset(worker.number for worker in workers)
+    if numbers == job.awaited:
+        return
+    job.awaited = numbers
+    where, until = _describe_lost(job, workers)
+    told = f"{_name(workers)}{where} may still run: the job ends when {until}"
+    job.record("held", told, level="warning")
+
+
 def _describe_wait(job: JobFacts, workers: Collection[Worker]) -> str:
-    nodes = sorted({node_of(worker.slot) for worker in workers if job.is_lost(worker)})
-    where = f" on lost nodes {', '.join(nodes)}" if len(nodes) > 1 else f" on lost node {nodes[0]}" if nodes else ""
-    limit_s = job.spec.away_limit_s + job.spec.stop_limit_s
-    until = (
-        f"the node is back, or its agent has ended them (within about {limit_s:g} s)" if nodes else "they have ended"
-    )
+    where, until = _describe_lost(job, workers)
     return (
         f"{_name(workers)}{where} may still train, and no other worker has the newest state. Legato does not train a "
         f"second time beside them: the job waits until {until}"
     )
+
+
+def _describe_lost(job: JobFacts, workers: Collection[Worker]) -> tuple[str, str]:
+    """Return on which lost nodes workers are, and until when they may run."""
+    nodes = sorted({node_of(worker.slot) for worker in workers if job.is_lost(worker)})
+    if not nodes:
+        return "", "they have ended"
+    where = f" on lost nodes {', '.join(nodes)}" if len(nodes) > 1 else f" on lost node {nodes[0]}"
+    limit_s = job.spec.away_limit_s + job.spec.stop_limit_s
+    return where, f"the node is back, or its agent has ended what runs there (within about {limit_s:g} s)"
 
 
 def _has_left(job: JobFacts, number: int) -> bool:

@@ -122,7 +122,7 @@ def test_no_second_training_begins_before_the_first_has_certainly_ended() -> Non
     assert world.most_rounds > 20
     assert told(world, "held")[-1] == (
         "worker 1 on lost node a may still train, and no other worker has the newest state. Legato does not train a "
-        "second time beside them: the job waits until the node is back, or its agent has ended them "
+        "second time beside them: the job waits until the node is back, or its agent has ended what runs there "
         "(within about 120 s)"
     )
     world.end_lease("a")
@@ -197,6 +197,21 @@ def test_a_worker_whose_agent_has_died_is_refused_before_its_slot_is_used_again(
     assert list(world.bodies) == [1]
     world.calm(20)
     world.check_at_peace()
+
+
+def test_a_job_that_ends_says_that_it_waits_for_the_worker_of_a_lost_node() -> None:
+    world = make_world("a/0", "b/0")
+    world.cut("b")
+    world.lose("b")
+    world.calm(2)
+    world.feed(events.StopAsked(now=False, reason="a user asked"))
+    world.calm(5)
+    (wait,) = [reason for reason in told(world, "held") if "the job ends when" in reason]
+    spec = job_of(world).spec
+    assert wait == (
+        "worker 1 on lost node b may still run: the job ends when the node is back, or its agent has ended what runs "
+        f"there (within about {spec.away_limit_s + spec.stop_limit_s:g} s)"
+    )
 
 
 def test_a_worker_that_was_never_started_on_a_lost_node_is_not_waited_for() -> None:
