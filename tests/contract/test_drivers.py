@@ -69,6 +69,18 @@ async def wait_for(
             await asyncio.sleep(0.05)
 
 
+async def wait_for_book(root: Path, condition: Callable[[dict[str, Any]], bool], limit_s: float = 60) -> None:
+    """Wait for the membership in the journal: the driver answers requests before it has written a change."""
+    book: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout(limit_s):
+            while not book or not condition(book):
+                await asyncio.sleep(0.05)
+                book = msgspec.json.decode((root / "jobs" / JOB / "journal.json").read_bytes())["book"]
+    except TimeoutError:
+        pytest.fail(f"the journal still has {book}")
+
+
 def trains(num_workers: int, after: int = 0) -> Callable[[DriverReport], bool]:
     def test(report: DriverReport) -> bool:
         status: Any = report.status
@@ -174,8 +186,7 @@ async def test_a_job_that_an_earlier_release_began_trains_on_through_the_upgrade
         report = await wait_for(drivers, lambda found: trains(2)(found) and found.in_use == {"here/0", "here/2"})
         status: Any = report.status
         assert sorted(worker["slot"] for worker in status["workers"]) == [0, 2], "as that release reads it"
-        journal = msgspec.json.decode((tmp_path / "jobs" / JOB / "journal.json").read_bytes())
-        assert journal["book"]["wanted"] == [0, 2] and sorted(journal["book"]["slots"].values()) == [0, 2]
+        await wait_for_book(tmp_path, lambda book: book["wanted"] == sorted(book["slots"].values()) == [0, 2])
 
         # The driver dies; a driver of this release adopts the workers by that journal.
         pids = {worker["pid"] for worker in status["workers"]}
