@@ -197,14 +197,33 @@ class Group:
         Raises:
             BrokenView: a peer is gone, or `break_connections` was called.
         """
+        self.finish(self.start_swap(outgoing, incoming))
+
+    def start_swap(
+        self,
+        outgoing: Sequence[Sequence[torch.Tensor]],
+        incoming: Sequence[Sequence[torch.Tensor]],
+        first_tag: int = 0,
+    ) -> list[Work]:
+        """Start to send and receive as `swap` does; pass the returned works to `finish`.
+
+        Args:
+            outgoing: for each rank.
+            incoming: for each rank.
+            first_tag: of the first tensor of each rank; the others follow. Swaps that are in progress at the same time
+                need different tags.
+
+        Raises:
+            BrokenView: a peer is gone, or `break_connections` was called.
+        """
 
         def start() -> Iterator[Work]:
             for peer in self.peers:
-                yield from (self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer]))
+                yield from (self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer], first_tag))
             for peer in self.peers:
-                yield from (self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
+                yield from (self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer], first_tag))
 
-        self.finish(self.start_all(start()))
+        return self.start_all(start())
 
     def all_gather_object(self, mine: Any) -> list[Any]:
         """Send plain values to every rank and return the values of all ranks, in rank order. For rare messages.

@@ -313,7 +313,7 @@ class HostExchange:
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks, after the present work of the current stream."""
-        host, result = self._hosts[bucket.index], self._results[bucket.index]
+        host = self._hosts[bucket.index]
         blocks = [memory[: bucket.numel] for memory in self._inner.memory(host)[: len(local)]]
         with _on_stream(self._stream, self._device):
             # Each copy waits for its end, so the host may read and overwrite the memory then.
@@ -321,14 +321,20 @@ class HostExchange:
                 block.copy_(own)
             # Not announced: the ranks know only that the sums are complete on the GPUs, not that they are on the host.
             self._inner.reduce(host, blocks, assignment, announced=False)
-            offset = 0
-            for piece in self._inner.result(host):
-                result[offset : offset + piece.numel()].copy_(piece)
-                offset += piece.numel()
+
+    def proceed(self) -> None:
+        """Continue sums that `reduce` began."""
+        self._inner.proceed()
 
     def settle(self) -> None:
-        """Wait until all sums that `reduce` began are complete."""
+        """Wait until all sums that `reduce` began are complete, and copy them to the GPU."""
         self._inner.settle()
+        with _on_stream(self._stream, self._device):
+            for host, result in zip(self._hosts, self._results, strict=True):
+                offset = 0
+                for piece in self._inner.result(host):
+                    result[offset : offset + piece.numel()].copy_(piece)
+                    offset += piece.numel()
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
 

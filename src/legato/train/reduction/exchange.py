@@ -124,7 +124,7 @@ class Exchange(Protocol):
         ...
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
-        """Sum a bucket over all ranks.
+        """Begin to sum a bucket over all ranks; its result is complete after `settle`.
 
         Args:
             bucket: which one.
@@ -135,6 +135,10 @@ class Exchange(Protocol):
         Raises:
             BrokenView: a peer died or closed its connection.
         """
+        ...
+
+    def proceed(self) -> None:
+        """Continue sums that `reduce` began, while no other bucket is to be summed. Raises BrokenView like `reduce`."""
         ...
 
     def settle(self) -> None:
@@ -179,6 +183,9 @@ class Unmeasured:
         """Return how many bytes this rank has sent to other nodes since the last call; 0 if the transport hides it."""
         taken, self.sent_bytes = self.sent_bytes, 0
         return taken
+
+    def proceed(self) -> None:
+        """Do nothing."""
 
     def word(self, micro_batch_s: float) -> list[int]:
         """Return nothing."""

@@ -9,6 +9,8 @@ result has the same bits as with any other exchange.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from statistics import median_low
 from time import perf_counter
@@ -18,7 +20,7 @@ import torch
 
 from legato.core.balance import Costs, decide_spans, estimate_s, volume
 from legato.core.span import Span
-from legato.train.membership.groups import Group
+from legato.train.membership.groups import Group, Work
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.exchange import Assignment, Division, PlacePlan, fold, lay_out, zeros_of
 from legato.train.reduction.node_sums import NodePlan, NodeSum, Routes, plan_sums
@@ -28,6 +30,8 @@ _NS: Final = 1e9
 _MAX_WORD: Final = 2**52
 _FIRST_DECISION: Final = 3
 _EVERY: Final = 50
+_MAX_SUMS: Final = 256
+"""More than a node contributes to a bucket: twice the number of levels of the tree."""
 _WORTH: Final = 0.95
 """Another division must take less than this part of the present one's time."""
 
@@ -73,7 +77,11 @@ class NodeExchange:
         self._places: dict[int, list[_Room]] = {}
         self._turn = 0
         self._has_result = False
-        self._scratch: dict[torch.dtype, torch.Tensor] = {}
+        self._scratch: dict[tuple[torch.dtype, int], torch.Tensor] = {}
+        # Buckets whose sums are on the way to their homes, the oldest first; the next one; the transfers of results.
+        self._on_way: deque[_OnWay] = deque()
+        self._expected: _OnWay | None = None
+        self._results_on_way: list[Work] = []
         self._num_steps = 0
         self._spans: tuple[Span, ...] = ()
         self._travel_s = 0.0
@@ -128,45 +136,36 @@ class NodeExchange:
         return self._places[self._group.rank][bucket.index].blocks
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
-        """Sum a bucket over all ranks."""
-        group, rank = self._group, self._group.rank
+        """Begin to sum a bucket over all ranks, and bring the bucket before it to its home."""
         if not announced:
             self._meet_mates()
-        plan = plan_sums(assignment, self._nodes, exact=self._exact)
-        cuts = self._routes.cuts(bucket.numel)
-        mine, result = cuts[rank], self._result(bucket)
         self._has_result, self._spans = True, assignment.spans
-        # With the additions: the more subtrees a node sends, the more there are.
-        began = perf_counter()
-        incoming: list[list[torch.Tensor]] = [[] for _ in range(group.size)]
-        outgoing: list[list[torch.Tensor]] = [[] for _ in range(group.size)]
-        room = self._take(bucket, plan, cuts)
-        for node, carrier in enumerate(self._routes.carriers[rank]):
-            if node != self._node:
-                incoming[carrier] = [next(room) for _ in plan.sums[node]]
-        for home in self._carried:
-            outgoing[home] = [self._sum(bucket, each, cuts[home], next(room)) for each in plan.sums[self._node]]
-        self._swap(outgoing, incoming)
-        terms: list[torch.Tensor] = []
-        for node, carrier in enumerate(self._routes.carriers[rank]):
-            if node != self._node:
-                terms += incoming[carrier]
-            else:
-                terms += [self._sum(bucket, each, mine, next(room)) for each in plan.sums[node]]
-        fold(terms, plan.additions, result[mine.start : mine.stop])
-        incoming = [[] for _ in range(group.size)]
-        outgoing = [[] for _ in range(group.size)]
-        for node, carrier in enumerate(self._routes.carriers[rank]):
-            if node != self._node:
-                outgoing[carrier] = [result[mine.start : mine.stop]]
-        for home in self._carried:
-            incoming[home] = [result[cuts[home].start : cuts[home].stop]]
-        self._swap(outgoing, incoming)
-        self._travel_s += perf_counter() - began
-        self._meet_mates()
+        with self._traveling():
+            plan = plan_sums(assignment, self._nodes, exact=self._exact)
+            # A sender waits until the receiver is ready, and that message waits behind all that is on the way to the
+            # sender. So each rank is ready for the next bucket before it sends this one.
+            found = self._expected if self._expected is not None else self._expect(bucket, plan)
+            following = self.buckets[bucket.index + 1 : bucket.index + 2]
+            self._expected = None
+            self._on_way.append(found)
+            self._expected = self._expect(following[0], plan) if following else None
+            self._send_sums(found)
+            while len(self._on_way) > 1:
+                self._send_result(self._on_way.popleft())
+
+    def proceed(self) -> None:
+        """Wait for the sums that are on the way to this rank, and send their results."""
+        with self._traveling():
+            while self._on_way:
+                self._send_result(self._on_way.popleft())
 
     def settle(self) -> None:
-        """Do nothing: `reduce` returns after the sum is complete."""
+        """Wait until all sums that `reduce` began are complete."""
+        self.proceed()
+        with self._traveling():
+            self._group.finish(self._results_on_way)
+        self._results_on_way = []
+        self._meet_mates()
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, as one tensor."""
@@ -179,6 +178,7 @@ class NodeExchange:
 
     def close(self) -> None:
         """Close this rank's segment; its memory is freed with the last mapping."""
+        self._give_up()
         self.hide()
 
     # ------------------------------------------------------------ costs
@@ -223,6 +223,65 @@ class NodeExchange:
 
     # ------------------------------------------------------------ inside
 
+    def _expect(self, bucket: Bucket, plan: NodePlan) -> _OnWay:
+        """Be ready for all that other ranks send of a bucket: sums of the part that is at home here, and results."""
+        rank, cuts, result = self._group.rank, self._routes.cuts(bucket.numel), self._result(bucket)
+        room = self._take(bucket, plan, cuts)
+        incoming: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                incoming[carrier] = [next(room) for _ in plan.sums[node]]
+        found = _OnWay(bucket, plan, cuts, incoming, room, self._start(2 * bucket.index, incoming=incoming))
+        results: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for home in self._carried:
+            results[home] = [result[cuts[home].start : cuts[home].stop]]
+        self._results_on_way += self._start(2 * bucket.index + 1, incoming=results)
+        return found
+
+    def _send_sums(self, found: _OnWay) -> None:
+        """Start to send this node's sums of each part that this rank carries to the part's home."""
+        outgoing: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for home in self._carried:
+            sums = found.plan.sums[self._node]
+            outgoing[home] = [self._sum(found.bucket, each, found.cuts[home], next(found.room)) for each in sums]
+        found.works.extend(self._start(2 * found.bucket.index, outgoing=outgoing))
+
+    def _send_result(self, found: _OnWay) -> None:
+        """Wait for the sums of the part that is at home here, add them up, and start to send the result."""
+        self._group.finish(found.works)
+        rank, plan, cut = self._group.rank, found.plan, found.cuts[self._group.rank]
+        mine = self._result(found.bucket)[cut.start : cut.stop]
+        terms: list[torch.Tensor] = []
+        outgoing: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                terms += found.incoming[carrier]
+                outgoing[carrier] = [mine]
+            else:
+                terms += [self._sum(found.bucket, each, cut, next(found.room)) for each in plan.sums[node]]
+        fold(terms, plan.additions, mine)
+        self._results_on_way += self._start(2 * found.bucket.index + 1, outgoing=outgoing)
+
+    @contextlib.contextmanager
+    def _traveling(self) -> Iterator[None]:
+        """Count the time inside the ``with`` block. After an error, wait until gloo uses no memory of this exchange."""
+        # With the additions: the more subtrees a node sends, the more there are.
+        began = perf_counter()
+        try:
+            yield
+        except BaseException:
+            self._give_up()
+            raise
+        self._travel_s += perf_counter() - began
+
+    def _give_up(self) -> None:
+        expected = () if self._expected is None else (self._expected,)
+        works = [*self._results_on_way, *(work for found in (*self._on_way, *expected) for work in found.works)]
+        self._on_way.clear()
+        self._results_on_way, self._expected = [], None
+        if works:
+            self._group.give_up(works)
+
     def _sum(self, bucket: Bucket, wanted: NodeSum, cut: Span, out: torch.Tensor) -> torch.Tensor:
         """Return one of this node's sums in a part of a bucket; of a single block it is the block itself."""
         terms = [self._places[rank][bucket.index].blocks[index][cut.start : cut.stop] for rank, index in wanted.terms]
@@ -237,17 +296,26 @@ class NodeExchange:
         received = [cuts[rank].num_items for node, sums in enumerate(plan.sums) if node != self._node for _ in sums]
         own = [cuts[home].num_items for home in (*self._carried, rank) for _ in plan.sums[self._node]]
         sizes = [*received, *own]
-        flat = self._scratch.get(bucket.dtype)
+        # The buckets beside it are in use, too: the sums of one are expected, those of the other may not have arrived.
+        key = (bucket.dtype, bucket.index % 3)
+        flat = self._scratch.get(key)
         if flat is None or flat.numel() < sum(sizes):
-            flat = self._scratch[bucket.dtype] = zeros_of(bucket, sum(sizes))
+            flat = self._scratch[key] = zeros_of(bucket, sum(sizes))
         return iter(torch.split(flat[: sum(sizes)], sizes))
 
-    def _swap(self, outgoing: list[list[torch.Tensor]], incoming: list[list[torch.Tensor]]) -> None:
-        self._group.swap(
-            [[part for part in parts if part.numel()] for parts in outgoing],
-            [[part for part in parts if part.numel()] for parts in incoming],
+    def _start(
+        self,
+        number: int,
+        outgoing: Sequence[Sequence[torch.Tensor]] | None = None,
+        incoming: Sequence[Sequence[torch.Tensor]] | None = None,
+    ) -> list[Work]:
+        """Start transfers of one kind, of one bucket; the number tells them from all others of a step."""
+        nothing: Sequence[Sequence[torch.Tensor]] = [()] * self._group.size
+        outgoing, incoming = (
+            [[part for part in parts if part.numel()] for parts in each or nothing] for each in (outgoing, incoming)
         )
         self.sent_bytes += sum(part.numel() * part.element_size() for parts in outgoing for part in parts)
+        return self._group.start_swap(outgoing, incoming, number * _MAX_SUMS)
 
     def _meet_mates(self) -> None:
         if len(self.mates) > 1:
@@ -263,6 +331,26 @@ class NodeExchange:
         pending = max(1, self.division.max_pending(rank))
         keeps = rank == self.mates[0]
         return [PlacePlan(b.dtype, b.numel, pending, 1, 2 * b.numel if keeps else 0) for b in self.buckets]
+
+
+class _OnWay(NamedTuple):
+    """A bucket whose sums are on the way to their homes.
+
+    Args:
+        bucket: which one.
+        plan: of its sums.
+        cuts: the part of each rank.
+        incoming: the sums that each rank sends to this one.
+        room: memory for this rank's own sums.
+        works: the transfers.
+    """
+
+    bucket: Bucket
+    plan: NodePlan
+    cuts: list[Span]
+    incoming: list[list[torch.Tensor]]
+    room: Iterator[torch.Tensor]
+    works: list[Work]
 
 
 class _Room(NamedTuple):

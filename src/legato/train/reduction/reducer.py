@@ -358,7 +358,8 @@ class StepReducer:
         assert exchange is not None
         self._num_handed_over += 1
         self._exchange_thread.run(
-            after_present_work(bucket.device, lambda: exchange.reduce(bucket, local, assignment, announced=False))
+            after_present_work(bucket.device, lambda: exchange.reduce(bucket, local, assignment, announced=False)),
+            exchange.proceed,
         )
 
     def word(self) -> list[int]:
@@ -567,19 +568,20 @@ class _ExchangeThread:
     """Runs exchanges, one after the other, in a thread parallel to the backward pass."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._idle = threading.Condition()
         self._num_open = 0
         self._failure: BaseException | None = None
 
-    def run(self, job: Callable[[], None]) -> None:
+    def run(self, job: Callable[[], None], proceed: Callable[[], None]) -> None:
+        """Run a job after the earlier ones, and then ``proceed``, unless the next job is there already."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="legato-exchange", daemon=True)
             self._thread.start()
         with self._idle:
             self._num_open += 1
-        self._jobs.put(job)
+        self._jobs.put((job, proceed))
 
     def wait(self) -> None:
         """Wait until all exchanges are done; raise the first error."""
@@ -593,11 +595,14 @@ class _ExchangeThread:
         self._jobs.put(None)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (jobs := self._jobs.get()) is not None:
+            job, proceed = jobs
             try:
                 # After a failure the connections are gone: the queued exchanges would fail as well.
                 if self._failure is None:
                     job()
+                    if self._jobs.empty():
+                        proceed()
             except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
                 self._failure = error
             finally:

@@ -167,6 +167,7 @@ def test_no_peer_reads_sums_on_the_host_before_they_are_there():
             # Without a second announcement rank 0 has its result by now.
             has_read.wait(0.2)
         exchange.reduce(bucket, local, assign(2, group.size), announced=True)
+        exchange.settle()
         has_read.set()
         return torch.cat(list(exchange.result(bucket))).clone()
 

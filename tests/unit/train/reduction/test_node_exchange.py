@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,10 @@ from tests.unit.train.ranks import LIMIT_S, run_ranks
 from torch import nn
 
 from legato.core.balance import Costs, decide_spans, even_spans, volume
+from legato.core.errors import BrokenView
 from legato.core.span import Span, blocks
 from legato.train.membership.connection import make_exchange
-from legato.train.membership.groups import Group
+from legato.train.membership.groups import Group, Work
 from legato.train.reduction import node_exchange
 from legato.train.reduction.buckets import Bucket, make_buckets
 from legato.train.reduction.exchange import Division
@@ -48,6 +50,7 @@ def sum_up(exchange: NodeExchange, group: Group, bucket: Bucket) -> torch.Tensor
     for block in local:
         block.fill_(group.rank + 1.0)
     exchange.reduce(bucket, local, assignment, announced=False)
+    exchange.settle()
     return torch.cat(list(exchange.result(bucket))).clone()
 
 
@@ -61,16 +64,19 @@ def test_equal_nodes_send_as_many_bytes_as_in_a_ring(
     monkeypatch: pytest.MonkeyPatch, num_nodes: int, num_workers: int, exact: bool
 ) -> None:
     sent: dict[tuple[int, int], int] = {}
-    swap = Group.swap
+    start_swap = Group.start_swap
 
     def count(
-        group: Group, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]
-    ) -> None:
+        group: Group,
+        outgoing: Sequence[Sequence[torch.Tensor]],
+        incoming: Sequence[Sequence[torch.Tensor]],
+        first_tag: int,
+    ) -> list[Work]:
         for peer, tensors in enumerate(outgoing):
             sent[group.rank, peer] = sent.get((group.rank, peer), 0) + sum(tensor.nbytes for tensor in tensors)
-        swap(group, outgoing, incoming)
+        return start_swap(group, outgoing, incoming, first_tag)
 
-    monkeypatch.setattr(Group, "swap", count)
+    monkeypatch.setattr(Group, "start_swap", count)
     bucket = bucket_of()
 
     def play(group: Group) -> int:
@@ -248,17 +254,17 @@ def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.
     """Rank 2 has no micro-batches and is late. The others sum the next step's first bucket, which announces nothing."""
     bucket = bucket_of(1)
     has_written, may_continue = threading.Event(), threading.Event()
-    swap = Group.swap
+    start_swap = Group.start_swap
     num_swaps: dict[int, int] = {}
 
-    def count(group: Group, *parts: Sequence[Sequence[torch.Tensor]]) -> None:
+    def count(group: Group, *parts: Any) -> list[Work]:
         num_swaps[group.rank] = num_swaps.get(group.rank, 0) + 1
         # The second swap of the second step sends the result that it has written.
         if group.rank == 0 and num_swaps[0] == 4:
             has_written.set()
-        swap(group, *parts)
+        return start_swap(group, *parts)
 
-    monkeypatch.setattr(Group, "swap", count)
+    monkeypatch.setattr(Group, "start_swap", count)
 
     def play(group: Group) -> list[float]:
         found = make_exchange(group, [bucket], 2)
@@ -271,6 +277,7 @@ def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.
             for block in local:
                 block.fill_(factor)
             found.reduce(bucket, local, assignment, announced=False)
+            found.settle()
 
         add_up(1.0)
         (first,) = found.result(bucket)
@@ -289,3 +296,51 @@ def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.
         return [*seen, float(found.result(bucket)[0][0])]
 
     assert run_ranks(3, play, ["a", "a", "b"]) == [[2.0, 200.0]] * 3
+
+
+def test_a_bucket_begins_to_travel_before_the_one_before_it_has_come_back() -> None:
+    """Rank 1 sends nothing of the second bucket until rank 0 has sent its part."""
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(2)], NUMEL * 4, NUMEL * 4)
+    has_sent = threading.Event()
+
+    def play(group: Group) -> list[float]:
+        exchange = make_exchange(group, buckets, 2)
+        assert isinstance(exchange, NodeExchange)
+        exchange.begin_step()
+        for bucket in buckets:
+            if group.rank == 1 and bucket.index == 1:
+                assert has_sent.wait(LIMIT_S), "rank 0 waits for the first bucket to come back"
+            local = [exchange.memory(bucket)[0].fill_(group.rank + 1.0 + bucket.index)]
+            exchange.reduce(bucket, local, exchange.division.assign(2), announced=False)
+        has_sent.set()
+        exchange.settle()
+        return [float(total) for bucket in buckets for total in exchange.result(bucket)[0].unique()]
+
+    assert run_ranks(2, play, ["a", "b"]) == [[3.0, 5.0]] * 2
+
+
+def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None:
+    """Rank 1 ends in the middle of a step, after its sums were sent."""
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(2)], NUMEL * 4, NUMEL * 4)
+
+    def play(group: Group) -> str:
+        exchange = make_exchange(group, buckets, 2)
+        assert isinstance(exchange, NodeExchange)
+        exchange.begin_step()
+        assignment = exchange.division.assign(2)
+        exchange.reduce(buckets[0], exchange.memory(buckets[0])[:1], assignment, announced=False)
+        if group.rank == 1:
+            group.break_connections()
+            exchange.close()
+            return "left"
+
+        def end_step() -> None:
+            exchange.reduce(buckets[1], exchange.memory(buckets[1])[:1], assignment, announced=False)
+            exchange.settle()
+
+        with pytest.raises(BrokenView):
+            end_step()
+        exchange.close()
+        return "broken"
+
+    assert run_ranks(2, play, ["a", "b"]) == ["broken", "left"]
