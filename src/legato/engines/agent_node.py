@@ -55,6 +55,8 @@ class AgentNode:
         self.trouble: str | None = None
         self.rendezvous = ""
         self.last_heard = 0.0
+        self.num_looks = 0
+        """How often the engine has looked since it last heard the agent."""
         self.lease_ends: float | None = None
         self.launches: dict[int, messages.StartOne] = {}
         self.forced: dict[int, bool] = {}
@@ -63,6 +65,10 @@ class AgentNode:
         self.sender = PieceSender(self._say_piece)
         self.sending: asyncio.Task[None] | None = None
         self.closed = asyncio.Event()
+
+    def note_heard(self, now: float) -> None:
+        """Note that the agent has sent something, or that its silence counts from now."""
+        self.last_heard, self.num_looks = now, 0
 
     @property
     def is_known(self) -> bool:

@@ -48,6 +48,7 @@ LEASE_MARGIN: Final = 0.1
 
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
+_MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _ANSWER_LIMIT_S: Final = 0.5
 _CLOSE_LIMIT_S: Final = 20.0
 _BEARER: Final = "Bearer "
@@ -181,7 +182,7 @@ class AgentsEngine:
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
         for node in self._nodes.values():
-            node.last_heard = now
+            node.note_heard(now)
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
@@ -204,7 +205,7 @@ class AgentsEngine:
         node = self._nodes.get(name)
         if node is None and self._grows:
             node = self._nodes[name] = AgentNode(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
-            node.last_heard = self._clock()
+            node.note_heard(self._clock())
             self._begin_to_keep(node)
         if node is not None and self._grows:
             await self._await_agent(node)
@@ -466,12 +467,18 @@ class AgentsEngine:
     async def _watch_forever(self) -> None:
         while True:
             await asyncio.sleep(self._beat_every_s)
-            now = self._clock()
-            for node in self._nodes.values():
-                if node.is_open and now - node.last_heard > self._silence_limit_s:
-                    self._lose(node, f"its agent is silent for {self._silence_limit_s:g} s")
-                if node.lease_ends is not None and now > node.lease_ends:
-                    self._end_lease(node)
+            self._look()
+
+    def _look(self) -> None:
+        now = self._clock()
+        for node in self._nodes.values():
+            # After a pause of this process, what agents have sent meanwhile still waits to be read.
+            node.num_looks += 1
+            is_silent = now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS
+            if node.is_open and is_silent:
+                self._lose(node, f"its agent is silent for {self._silence_limit_s:g} s")
+            if node.lease_ends is not None and now > node.lease_ends:
+                self._end_lease(node)
 
     def _lose(self, node: AgentNode, reason: str) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
@@ -563,7 +570,7 @@ class AgentsEngine:
             return
         node.cut()
         node.connection, node.waiting, node.identity = connection, asyncio.Queue(), hello.identity
-        node.last_heard = self._clock()
+        node.note_heard(self._clock())
         if not node.record.workers:
             node.record.devices = hello.devices[: node.spec.num_slots]
             self._write_record()
@@ -577,7 +584,7 @@ class AgentsEngine:
             async for frame in connection:
                 if node.connection is not connection:
                     return
-                node.last_heard = self._clock()
+                node.note_heard(self._clock())
                 await self._hear(node, messages.decode_agent_message(_as_bytes(frame)))
         finally:
             sender.cancel()

@@ -45,8 +45,7 @@ class Bed:
             specs,
             job,
             log_path=lambda worker: path / str(worker),
-            beat_every_s=0.01,
-            **{"clock": lambda: self.now, **options},
+            **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
     async def join(self, node: str) -> ClientConnection:
@@ -106,6 +105,32 @@ def test_the_store_moves_before_its_machine_is_lost_and_wherever_a_machine_is_ba
         assert isinstance(lost, NodeLost)
         await bed.join(first)
         assert set(await take(events, 2)) == {StoreMoved(f"{first}:1"), NodeBack(first, (f"{first}/0",))}
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_no_machine_is_lost_because_the_driver_itself_was_paused(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a", "b"), beat_every_s=1e6)  # so the test alone lets the engine look
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agents = [await bed.join(node) for node in ("a", "b")]
+        await opening
+        bed.now += 100.0
+        bed.engine._look()
+        assert not any(node.is_lost for node in bed.engine._nodes.values()), "what they sent is not read yet"
+        for agent in agents:
+            await agent.send(encode_agent_frame(Beat(sent_s=1.0)))
+            await wait_for_answer(agent, 1.0)
+        for _ in range(10):
+            bed.engine._look()
+        assert not any(node.is_lost for node in bed.engine._nodes.values())
+        bed.now += 5.0
+        bed.engine._look()
+        assert all(node.is_lost for node in bed.engine._nodes.values()), "they are silent while the driver runs"
         await bed.engine.detach()
         await bed.door.close()
 
