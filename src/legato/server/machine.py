@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from legato.agent.starting import find_address
 from legato.control.drivers.process import DoorOrder
-from legato.control.records import AGENT, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
+from legato.control.records import AGENT, AGENT_SILENT_S, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import SettingsError, UsageError
@@ -72,6 +74,8 @@ class Declaration:
         self._node = node
         self._devices = tuple(devices)
         self._declared: dict[str, Node] = {}
+        self._counts_from: dict[str, float] = {}  # machine → when its silence began to count
+        self._looked_at = 0.0
         self.has_agents = False
         """Whether machines with agents belong to the pool."""
 
@@ -83,6 +87,7 @@ class Declaration:
         """
         # Nodes are taken from ids of slots, because a damaged row may name a missing node.
         slots = self._store.pool.list_slots()
+        self._forgive({slot.node for slot in slots if slot.node and slot.unusable_reason is None}, now)
         self._declared = {}
         self._refresh(lease, now, {slot.node for slot in slots if slot.node and slot.id.startswith(f"{slot.node}/")})
 
@@ -91,15 +96,29 @@ class Declaration:
         self._refresh(lease, now, set(self._declared))
 
     def _refresh(self, lease: Lease, now: float, known: set[str]) -> None:
+        if now - self._looked_at > AGENT_SILENT_S / 2:
+            self._forgive({name for name, node in self._declared.items() if node.trouble is None}, now)
+        self._looked_at = now
         agents = {agent.node: agent for agent in self._store.agents.list() if agent.node != self._node}
         self.has_agents = any(agent.left_at is None for agent in agents.values())
         wanted = {self._node: self._describe_own()}
-        wanted |= {name: describe(agent, now) for name, agent in agents.items() if agent.seen_at is not None}
+        there = [self._adjust(agent) for agent in agents.values() if agent.seen_at is not None]
+        wanted |= {agent.node: describe(agent, now) for agent in there}
         wanted |= {name: Node(name=name, engine=self._engine_of(name), slots=()) for name in known - set(wanted)}
         changed = [node for name, node in wanted.items() if self._declared.get(name) != node]
         if changed:
             self._store.pool.declare(changed, lease.fence, now)
             self._declared = wanted
+
+    def _forgive(self, nodes: set[str], now: float) -> None:
+        """Count the silence of machines from now on: before, no server may have run to take their reports."""
+        self._counts_from, self._looked_at = dict.fromkeys(nodes, now), now
+
+    def _adjust(self, agent: StoredAgent) -> StoredAgent:
+        since = self._counts_from.get(agent.node)
+        if since is None or agent.seen_at is None:
+            return agent
+        return msgspec.structs.replace(agent, seen_at=max(agent.seen_at, since))
 
     def _engine_of(self, name: str) -> str:
         declared = self._declared.get(name)

@@ -54,6 +54,14 @@ def declare(platform: Platform, declared: Declaration) -> None:
     platform.store.loop.end_lease(platform.now)
 
 
+def be_silent(platform: Platform, declared: Declaration) -> None:
+    """Let the server run until agents that do not report count as silent."""
+    until = platform.now + AGENT_SILENT_S + 1
+    while platform.now < until:
+        platform.now += 1
+        declare(platform, declared)
+
+
 def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports(
     platform: Platform, declared: Declaration
 ) -> None:
@@ -82,8 +90,7 @@ def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports
     assert own["agent"] is None and own["kind"], "in a pool of several machines, the server's own has a kind too"
     assert platform.get("join-tokens", who="admin")["items"] == [token["token"] | {"num_uses": 1}]
 
-    platform.now += AGENT_SILENT_S + 1
-    declare(platform, declared)
+    be_silent(platform, declared)
     assert find_node(platform)["agent"]["state"] == "silent"
     slots = {slot["id"]: slot["unusable_reason"] for slot in platform.get("slots")["items"]}
     assert slots == {"node/0": None, "b/0": "its agent does not answer", "b/1": "its agent does not answer"}
@@ -98,6 +105,38 @@ def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports
     assert report(platform, secret).status_code == 200, "it was started again"
     declare(platform, declared)
     assert find_node(platform)["num_usable"] == 2
+
+
+def lead(platform: Platform, declared: Declaration) -> None:
+    lease = platform.store.loop.take_lease("declaring", platform.now, 10.0)
+    assert lease is not None
+    declared.declare(lease, platform.now)
+    platform.store.loop.end_lease(platform.now)
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["a server that begins to lead", "a server that was suspended"])
+def test_a_machine_is_not_silent_because_no_server_ran(
+    platform: Platform, declared: Declaration, *, is_new: bool
+) -> None:
+    token = make_token(platform)["secret"]
+    for node in ("b", "c"):
+        report(platform, join(platform, token, node, identity=node).json()["secret"])
+    lead(platform, declared)
+    platform.ask("POST", "nodes/c/drain", {}, who="admin")
+    declare(platform, declared)
+
+    platform.now += 1000
+    if is_new:
+        declared = Declaration(platform.store, "node", ("cpu",))
+        lead(platform, declared)
+    else:
+        declare(platform, declared)
+    assert find_node(platform)["num_usable"] == 2, "it had no server to report to"
+    platform.ask("POST", "nodes/c/resume", who="admin")
+    declare(platform, declared)
+    assert find_node(platform, "c")["num_usable"] == 0, "it could not be used before"
+    be_silent(platform, declared)
+    assert find_node(platform)["num_usable"] == 0
 
 
 def test_tokens_expire_and_are_revoked_and_only_admins_make_them(platform: Platform) -> None:
