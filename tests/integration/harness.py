@@ -411,9 +411,9 @@ class Stage:
         )
         return engine, Driver(spec, engine, self.directory, observer=observer)
 
-    def collect(self, outcome: Outcome) -> Result:
-        """Read what the job left behind."""
-        directory = self.directory
+    def collect(self, outcome: Outcome, directory: JobDirectory | None = None) -> Result:
+        """Read what the job left behind; another job than that of this stage, if its directory is named."""
+        directory = directory or self.directory
         logs = {int(path.stem.split("-")[1]): path.read_text() for path in directory.logs.glob("worker-*.log")}
         return Result(
             outcome,

@@ -1,9 +1,10 @@
-"""A job on three hosts, of which any crashes, hangs or is cut off at random while its processes are killed.
+"""Jobs on three hosts, of which any crashes, hangs or is cut off at random while processes are killed.
 
-The result stays that of an undisturbed run, each step is recorded once, and no slot ever has two live workers. The seed
-is printed; ``--soak-seed`` repeats it. ``--soak-schedule`` takes the printed schedule, or what is left of it when lines
-are removed to find those that matter. Processes are reached at another point each time, so a schedule repeats what
-happens but not its exact moments.
+Once it is one job whose driver has no server, and once a pool with a server, pool agents and two jobs. Each result is
+that of an undisturbed run, each step is recorded once, and no slot ever has two live workers. The seed is printed;
+``--soak-seed`` repeats it. ``--soak-schedule`` takes the printed schedule, or what is left of it when lines are removed
+to find those that matter. Processes are reached at another point each time, so a schedule repeats what happens but not
+its exact moments.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hosts.bed import Hosts
-from tests.hosts.schedules import draw, parse
+from tests.hosts.schedules import JOB, POOL, draw, parse
+from tests.integration import on_hosts, pool_on_hosts
 from tests.integration.harness import PROGRAMS, Reference, Stage
-from tests.integration.on_hosts import LEASE_S, JobOnHosts, find_doubled, find_held
+from tests.integration.on_hosts import SLOTS_OF_HOST, JobOnHosts, find_doubled, find_held
+from tests.integration.pool_on_hosts import PoolOnHosts
 from tests.tiers import examples
 
 NUM_ACTS = 8
+NUM_ACTS_OF_POOL = 6
+MAX_WORKERS = SLOTS_OF_HOST * 3
 NUM_SCHEDULES = max(examples(3) // 10, 1)
 PROGRAM = ("vision.py", "--epochs", "60")
+PROGRAMS_OF_POOL = (PROGRAM, ("text.py", "--epochs", "60"))
 
 
 def play(hosts: Hosts, stage: Stage, reference: Reference, schedule: str, seed: int) -> None:
@@ -37,18 +44,52 @@ def play(hosts: Hosts, stage: Stage, reference: Reference, schedule: str, seed: 
     result.check(want, has_all_losses=False)
 
 
+def play_with_pool(hosts: Hosts, stage: Stage, reference: Reference, schedule: str) -> None:
+    wanted = [reference.of(*program) for program in PROGRAMS_OF_POOL]
+    pool = PoolOnHosts(hosts, stage)
+    pool.begin()
+    for program, want in zip(PROGRAMS_OF_POOL, wanted, strict=True):
+        pool.submit(*program, num_steps=want.num_steps)
+    pool.play(parse(schedule))
+    results = pool.end()
+    print("\n".join(pool.story))
+    assert not find_doubled(stage.reins)
+    for result, want in zip(results, wanted, strict=True):
+        result.check(want, has_all_losses=False)
+
+
+def choose(request: pytest.FixtureRequest, number: int, **drawn: Any) -> tuple[str, int]:
+    """Return the schedule that the options ask for, and its seed; both are printed."""
+    said = request.config.getoption
+    seed = (secrets.randbits(32) if said("--soak-seed") is None else said("--soak-seed")) + number
+    drawn["num_acts"] = said("--soak-events") or drawn["num_acts"]
+    schedule = said("--soak-schedule") or "; ".join(map(str, draw(seed, hosts=3, **drawn)))
+    print(f"hosts: --soak-seed {seed} --soak-schedule '{schedule}'")
+    return schedule, seed
+
+
 @pytest.mark.timeout(0)
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(NUM_SCHEDULES))
 def test_hosts_come_and_go(
     hosts: Hosts, stage: Stage, reference: Reference, request: pytest.FixtureRequest, number: int
 ) -> None:
-    said = request.config.getoption
-    seed = (secrets.randbits(32) if said("--soak-seed") is None else said("--soak-seed")) + number
-    acts = draw(seed, said("--soak-events") or NUM_ACTS, hosts=3, max_workers=6, lease_s=LEASE_S)
-    schedule = said("--soak-schedule") or "; ".join(map(str, acts))
-    print(f"hosts: --soak-seed {seed} --soak-schedule '{schedule}'")
+    schedule, seed = choose(
+        request, number, num_acts=NUM_ACTS, max_workers=MAX_WORKERS, lease_s=on_hosts.LEASE_S, kinds=JOB
+    )
     play(hosts, stage, reference, schedule, seed)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(NUM_SCHEDULES))
+def test_hosts_of_a_pool_come_and_go(
+    hosts: Hosts, stage: Stage, reference: Reference, request: pytest.FixtureRequest, number: int
+) -> None:
+    schedule, _ = choose(
+        request, number, num_acts=NUM_ACTS_OF_POOL, max_workers=MAX_WORKERS, lease_s=pool_on_hosts.LEASE_S, kinds=POOL
+    )
+    play_with_pool(hosts, stage, reference, schedule)
 
 
 def test_a_second_live_worker_in_a_slot_is_noticed(tmp_path: Path) -> None:
