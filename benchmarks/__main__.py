@@ -1,8 +1,8 @@
 """Measure, write the results down, and put them into the documentation.
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
-``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``nodes``, ``scheduling``, ``sharing``, ``load``,
-``consoles`` or ``elasticdl``.
+``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``, ``scheduling``, ``sharing``,
+``load``, ``consoles`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks import (
     elasticdl,
     load,
     loading,
+    lost_nodes,
     micro_batches,
     nodes,
     peers,
@@ -46,6 +47,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "deaths": deaths.measure,
     "peers": peers.measure,
     "nodes": nodes.measure,
+    "lost_nodes": lost_nodes.measure,
     "scheduling": scheduling.measure,
     "sharing": sharing.measure,
     "load": load.measure,

@@ -24,14 +24,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.hosts.bed import Hosts
+
 from benchmarks.figures import plain
 from benchmarks.jobs import PROGRAMS, BenchmarkError, Say, scratch
 
 _MODEL: Final = "100k"
 _FEW, _MANY = 2, 3
+MEETING: Final = 1
+"""The worker on whose host is what all meet by: the store of torchrun's rendezvous, or the lighthouse."""
 _POLL_S: Final = 0.02
 _EVENT_LIMIT_S: Final = 60.0
 _SETTLED_STEPS: Final = 30
+# torchrun's: agents that are silent for twice the interval are left out.
+_RENDEZVOUS: Final = "last_call_timeout=1,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=2"
 # torchft's: how long a quorum waits for a member that is late, how long for one that is silent, and how long a group's
 # operation waits: now and then a quorum still counts the dead, and only this ends it.
 _JOIN_LIMIT_S: Final = 0.3
@@ -43,8 +49,13 @@ _QUIET: Final = {"RUST_LOG": "warn"}
 _Lines = list[dict[str, Any]]
 
 
-class _Peer(ABC):
+class Peer(ABC):
     """The processes of one job of a peer, each with one worker that writes down its steps.
+
+    Args:
+        directory: for what they write.
+        hosts: on which they run, with worker 0 on host 1. None: on this machine.
+        limit_s: for how long they wait for a silent worker. None: as `measure` does.
 
     Attributes:
         name: the peer's, for people.
@@ -52,15 +63,17 @@ class _Peer(ABC):
 
     name: str
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, hosts: Hosts | None = None, limit_s: float | None = None) -> None:
         self._directory = directory
+        self._hosts = hosts
+        self._limit_s = limit_s
         self._workers: list[subprocess.Popen[bytes]] = []
         self._helpers: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> int:
         """Start one more worker and return its number."""
         number = len(self._workers)
-        self._workers.append(self._start(f"worker-{number}", *self._make_command(number)))
+        self._workers.append(self._start(f"worker-{number}", *self._make_command(number), number=number))
         return number
 
     @abstractmethod
@@ -78,6 +91,29 @@ class _Peer(ABC):
     @abstractmethod
     def measure_kill(self) -> float:
         """Kill one of three workers and return the seconds to the next step without it."""
+
+    def measure_loss(self, lose: Callable[[int], None], victim: int) -> float:
+        """Lose the host of one of three workers, and return the seconds to the next step of the other two.
+
+        Args:
+            lose: is called with the number of the host.
+            victim: a worker on another host than what all meet by.
+        """
+        for _ in range(_MANY):
+            self.start()
+        self.wait(lambda lines: _num_steps_of_last(lines, _MANY) >= _SETTLED_STEPS, "three workers train")
+        struck = time.monotonic()
+        lose(victim + 1)
+
+        def after(lines: _Lines) -> list[float]:
+            left = [line for line in lines if line["at"] > struck and line["worker"] != victim]
+            return [float(line["at"]) for line in left if line["num_workers"] == _FEW]
+
+        return min(after(self.wait(lambda lines: bool(after(lines)), "the others train without the host"))) - struck
+
+    def address_of(self, number: int) -> str:
+        """Return the address of a worker."""
+        return "127.0.0.1" if self._hosts is None else self._hosts.address(number + 1)
 
     def lines(self) -> _Lines:
         """Return all steps of all workers so far, in the order of time."""
@@ -106,7 +142,8 @@ class _Peer(ABC):
     def end(self) -> None:
         """Kill all processes."""
         # A worker of torchrun has a session of its own under its agent, so it is found by what it wrote.
-        pids = {int(line["pid"]) for line in self.lines()}
+        # On a host, it ends with the host, and its id means nothing here.
+        pids = {int(line["pid"]) for line in self.lines()} if self._hosts is None else set()
         processes = [*self._workers, *self._helpers]
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -123,7 +160,12 @@ class _Peer(ABC):
                 if str(self._directory) in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)
 
-    def _start(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, command: list[str], environment: dict[str, str], *, number: int
+    ) -> subprocess.Popen[bytes]:
+        """Start a process, on the host of a worker."""
+        if self._hosts is not None:
+            command = self._hosts.command_on(number + 1, command)
         with (self._directory / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -149,20 +191,22 @@ class _Peer(ABC):
         return asked, joiner, lines
 
 
-class _Torchrun(_Peer):
+class Torchrun(Peer):
     name = "torchrun"
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, hosts: Hosts | None = None, limit_s: float | None = None) -> None:
+        super().__init__(directory, hosts, limit_s)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
 
     def _make_command(self, number: int) -> tuple[list[str], dict[str, str]]:
-        case = json.dumps({"model": _MODEL, "directory": str(self._directory)})
+        case = json.dumps({"model": _MODEL, "directory": str(self._directory), "limit_s": self._limit_s})
+        address = self.address_of(number)
         command = [
             *(sys.executable, "-m", "torch.distributed.run", f"--nnodes=1:{_MANY}", "--nproc-per-node=1"),
-            *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self._port}", "--rdzv-id=benchmark"),
-            *("--rdzv-conf=last_call_timeout=1,join_timeout=60", "--max-restarts=1000", "--monitor-interval=0.1"),
+            *("--rdzv-backend=c10d", f"--rdzv-endpoint={self.address_of(MEETING)}:{self._port}"),
+            *("--rdzv-id=benchmark", f"--local-addr={address}"),
+            *(f"--rdzv-conf={_RENDEZVOUS}", "--max-restarts=1000", "--monitor-interval=0.1"),
             *(str(PROGRAMS / "torchrun_elastic.py"), case),
         ]
         return command, {"BENCHMARK_WORKER": str(number), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -184,33 +228,35 @@ class _Torchrun(_Peer):
         return min(float(line["at"]) for line in lines if line["pid"] not in old) - struck
 
 
-class _Torchft(_Peer):
+class Torchft(Peer):
     name = "torchft"
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, hosts: Hosts | None = None, limit_s: float | None = None) -> None:
+        super().__init__(directory, hosts, limit_s)
         case = {
             "directory": str(directory),
+            "address": self.address_of(MEETING),
             "min_workers": _FEW,
             "join_limit_s": _JOIN_LIMIT_S,
-            "heartbeat_limit_s": _HEARTBEAT_LIMIT_S,
+            "heartbeat_limit_s": _HEARTBEAT_LIMIT_S if limit_s is None else limit_s,
         }
         command = [sys.executable, str(PROGRAMS / "torchft_lighthouse.py"), json.dumps(case)]
-        self._helpers.append(self._start("lighthouse", command, _QUIET))
+        self._helpers.append(self._start("lighthouse", command, _QUIET, number=MEETING))
 
     def _make_command(self, number: int) -> tuple[list[str], dict[str, str]]:
+        self.wait(lambda _: (self._directory / "lighthouse").exists(), "the lighthouse is there")
         case = {
             "model": _MODEL,
             "directory": str(self._directory),
             "number": number,
-            "lighthouse": f"http://127.0.0.1:{(self._directory / 'lighthouse').read_text()}",
+            "address": self.address_of(number),
+            "lighthouse": f"http://{self.address_of(MEETING)}:{(self._directory / 'lighthouse').read_text()}",
             "min_workers": _FEW,
-            "limit_s": _GROUP_LIMIT_S,
+            "limit_s": _GROUP_LIMIT_S if self._limit_s is None else self._limit_s,
         }
         return [sys.executable, str(PROGRAMS / "torchft_elastic.py"), json.dumps(case)], _QUIET
 
     def measure_join(self) -> tuple[float, float]:
-        self.wait(lambda _: (self._directory / "lighthouse").exists(), "the lighthouse is there")
         asked, joiner, lines = self._grow()
         first = next(float(line["at"]) for line in lines if line["worker"] == joiner and line["contributed"])
         return max(longest_step_of_join(lines, worker, _MANY) for worker in range(joiner)), first - asked
@@ -228,17 +274,24 @@ class _Torchft(_Peer):
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     """Yield one row per peer and event."""
-    yield from _rows(_Torchrun, "torchrun", 1 if quick else 3, say)
-    if importlib.util.find_spec("torchft") is None:
+    yield from _rows(Torchrun, "torchrun", 1 if quick else 3, say)
+    if (told := find_torchft()) is None:
         say("SKIPPED: torchft is not installed")
         yield {"peer": "torchft", "skipped": "not installed"}
         return
+    yield from _rows(Torchft, told, 2 if quick else 5, say)
+
+
+def find_torchft() -> str | None:
+    """Return torchft's name and version, None where it is not installed."""
+    if importlib.util.find_spec("torchft") is None:
+        return None
     # It comes as a nightly package, too.
     packages = importlib.metadata.packages_distributions()["torchft"]
-    yield from _rows(_Torchft, f"{packages[0]} {importlib.metadata.version(packages[0])}", 2 if quick else 5, say)
+    return f"{packages[0]} {importlib.metadata.version(packages[0])}"
 
 
-def _rows(make_peer: Callable[[Path], _Peer], told: str, num_tries: int, say: Say) -> Iterator[dict[str, Any]]:
+def _rows(make_peer: Callable[[Path], Peer], told: str, num_tries: int, say: Say) -> Iterator[dict[str, Any]]:
     joins, contributions, kills = [], [], []
     for number in range(num_tries):
         with scratch() as directory:

@@ -215,6 +215,32 @@ def _peers(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("peer", "event, model", "gap", "events"), table)
 
 
+def _lost_nodes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    ways = {"crash": "a host crashes", "cut": "a host is cut off"}
+
+    def verdict(row: dict[str, Any]) -> str:
+        if "target_s" not in row:
+            return "-"
+        return _verdict(row["gap_s"]["median"], row["target_s"], f"≤ {row['target_s']:.2f} s (limit + 1 s + a step)")
+
+    def count(row: dict[str, Any]) -> str:
+        number = 0 if row["gap_s"] is None else row["gap_s"]["number"]
+        failed = row.get("num_failed", 0)
+        return f"{number:.0f}" + (f", {failed} more did not continue" if failed else "")
+
+    table = [
+        (
+            f"{ways[row['way']]}, limit {row['limit_s']:g} s",
+            row["who"],
+            "-" if row["gap_s"] is None else _with_worst(row["gap_s"]),
+            verdict(row),
+            count(row),
+        )
+        for row in rows
+    ]
+    return _table(("event", "", "to the next step of the others", "reach", "events"), table)
+
+
 def _scheduling(rows: Sequence[dict[str, Any]]) -> list[str]:
     table = [
         (
@@ -319,6 +345,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "deaths": _deaths,
     "peers": _peers,
     "nodes": _nodes,
+    "lost_nodes": _lost_nodes,
     "scheduling": _scheduling,
     "sharing": _sharing,
     "load": _load,

@@ -1,6 +1,6 @@
 """Averaging over torchft: a replica group of one worker, which writes down its committed steps.
 
-The first argument is a JSON object: model, directory, number, lighthouse, min_workers, limit_s.
+The first argument is a JSON object: model, directory, number, address, lighthouse, min_workers, limit_s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
         adam.load_state_dict(state["optimizer"])
 
     # Each replica group brings a store of its own; the others meet in that of its quorum's first member.
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    store = dist.TCPStore(case["address"], 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     group = torchft.ProcessGroupGloo(timeout=limit)
     manager = torchft.Manager(
         group,
@@ -44,11 +44,11 @@ def main() -> None:
         timeout=limit,
         rank=0,
         world_size=1,
-        store_addr="127.0.0.1",
+        store_addr=case["address"],
         store_port=store.port,
         lighthouse_addr=case["lighthouse"],
         replica_id=f"worker-{case['number']}",
-        hostname="127.0.0.1",
+        hostname=case["address"],
     )
     optimizer = torchft.Optimizer(manager, adam)
     inputs, targets = make_data(8192).tensors

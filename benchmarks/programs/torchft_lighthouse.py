@@ -1,6 +1,6 @@
 """torchft's lighthouse: writes its port down, and serves until it is killed.
 
-The first argument is a JSON object: directory, min_workers, heartbeat_limit_s, join_limit_s.
+The first argument is a JSON object: directory, address, min_workers, heartbeat_limit_s, join_limit_s.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchft.coordination import LighthouseServer  # type: ignore[import-not-fou
 def main() -> None:
     case = json.loads(sys.argv[1])
     lighthouse = LighthouseServer(
-        bind="127.0.0.1:0",
+        bind=f"{case['address']}:0",
         min_replicas=case["min_workers"],
         join_timeout_ms=round(1e3 * case["join_limit_s"]),
         heartbeat_timeout_ms=round(1e3 * case["heartbeat_limit_s"]),

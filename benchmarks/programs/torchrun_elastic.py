@@ -1,10 +1,11 @@
 """DistributedDataParallel under torchrun's elastic launch: writes down its steps, and goes on from its last snapshot.
 
-The first argument is a JSON object: model, directory.
+The first argument is a JSON object: model, directory, and limit_s of an operation of the group, null for the default.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -25,7 +26,8 @@ def main() -> None:
     case = json.loads(sys.argv[1])
     directory = Path(case["directory"])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    limit = None if case["limit_s"] is None else datetime.timedelta(seconds=case["limit_s"])
+    dist.init_process_group("gloo", timeout=limit)
     model = DistributedDataParallel(make_model(case["model"]))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     snapshot = directory / "snapshot.pt"

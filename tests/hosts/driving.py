@@ -1,4 +1,7 @@
-"""A job's driver on a host, as a process: ``python -m tests.hosts.driving PLAN``. The plan is a JSON file (`Plan`)."""
+"""A job whose driver, on some host, has no server: what it needs, and the driver as a process.
+
+``python -m tests.hosts.driving PLAN`` runs the driver; the plan is a JSON file (`Plan`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from tests.hosts.bed import DISK, Hosts
 
+from legato.agent.orders import AgentOrder, write_agent_order
 from legato.core.agent_messages import OpenJob
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spec import JobSpec
@@ -17,13 +22,20 @@ from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Event
 from legato.engines.agent_node import NodeSpec
-from legato.engines.agents import PATH, AgentsEngine
+from legato.engines.agents import PATH, RECORD, AgentsEngine
+from legato.engines.agents_record import AgentsRecord
 from legato.engines.base import Launch
 from legato.system.door import Door
 
 SLOT_VARIABLE: Final = "LEGATO_TEST_SLOT"
 EXIT_STOPPED: Final = 3
 """Of a driver that stopped leading, or could not lead."""
+JOB_AGENT: Final = "legato.agent.process"
+"""The module of the agents of jobs."""
+
+_PORT: Final = 4500
+_TOKEN: Final = "token-of-the-agents"
+_PLAN: Final = "plan.json"
 
 
 class Plan(msgspec.Struct):
@@ -32,7 +44,6 @@ class Plan(msgspec.Struct):
     Args:
         spec: of the job.
         home: of Legato; on a disk that all hosts share.
-        port: to listen on, on all addresses of the host.
         nodes: name of each host → number of its slots.
         lease_s: of the agents.
         silence_limit_s: until a host counts as lost.
@@ -41,11 +52,40 @@ class Plan(msgspec.Struct):
 
     spec: JobSpec
     home: str
-    port: int
     nodes: dict[str, int]
     lease_s: float
     silence_limit_s: float
     folder: str
+
+
+def prepare(hosts: Hosts, plan: Plan) -> None:
+    """Write what the agents of the job, each on the disk of its host, and the driver, on any host, read."""
+    directory = JobDirectory.of(plan.spec.name, Path(plan.home))
+    directory.path.mkdir(parents=True)
+    (directory.path / RECORD).write_bytes(msgspec.json.encode(AgentsRecord(_TOKEN)))
+    Path(plan.folder, _PLAN).write_bytes(msgspec.json.encode(plan))
+    Path(plan.folder, "wanted").write_text(str(plan.spec.num_workers))
+    urls = tuple(f"ws://{hosts.address(host)}:{_PORT}{PATH}" for host in hosts.numbers)
+    for host in hosts.numbers:
+        order = AgentOrder(
+            job=plan.spec.name,
+            node=hosts.name(host),
+            urls=urls,
+            token=_TOKEN,
+            address=hosts.address(host),
+            num_slots=plan.nodes[hosts.name(host)],
+        )
+        write_agent_order(hosts.disk(host) / "agent", order)
+
+
+def command_of_agent() -> list[str]:
+    """Return the command that starts the agent of a host, and ends at once."""
+    return [sys.executable, "-m", JOB_AGENT, f"{DISK}/agent"]
+
+
+def command_of_driver(folder: Path) -> list[str]:
+    """Return the command that runs the driver to the end of the job; the folder is that of the plan."""
+    return [sys.executable, "-m", __spec__.name, str(folder / _PLAN)]
 
 
 class _Engine(AgentsEngine):
@@ -82,7 +122,7 @@ class _Observer:
 
 async def _drive(plan: Plan) -> int:
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
-    door = Door(host="0.0.0.0", port=plan.port, paths=("/worker", "/client", PATH))
+    door = Door(host="0.0.0.0", port=_PORT, paths=("/worker", "/client", PATH))
     engine = _Engine(
         directory.path,
         door,

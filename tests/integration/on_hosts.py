@@ -20,17 +20,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
-from tests.hosts.bed import DISK, Command, Hosts
-from tests.hosts.driving import Plan
+from tests.hosts.bed import Command, Hosts
+from tests.hosts.driving import JOB_AGENT, Plan, command_of_agent, command_of_driver, prepare
 from tests.hosts.schedules import OUTAGES, ROLES, Act
 from tests.integration.harness import NAME, PROGRAMS, Result, Stage
 
-from legato.agent.orders import AgentOrder, write_agent_order
 from legato.core.spec import JobSpec
 from legato.driver.journal import Outcome
-from legato.engines.agents import PATH, RECORD, AgentsRecord
 
 SLOTS_OF_HOST: Final = 2
 LEASE_S: Final = 8.0
@@ -38,9 +35,6 @@ SILENCE_LIMIT_S: Final = 2.0
 LIMIT_S: Final = 150.0
 """Until jobs train again after everything is well again. It is never needed on a machine that is not overloaded."""
 
-JOB_AGENT: Final = b"legato.agent.process"
-_PORT: Final = 4500
-_TOKEN: Final = "token-of-the-agents"
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -230,14 +224,15 @@ class OnHosts(ABC):
             if int(ids[-1]) == pid:
                 os.kill(found, signal.SIGKILL)
 
-    def _processes_of(self, host: int, text: bytes) -> list[int]:
+    def _processes_of(self, host: int, text: str) -> list[int]:
         """Return the processes of a host whose command contains a text."""
         return [pid for pid, command in self._commands_on(host) if text in command]
 
-    def _commands_on(self, host: int) -> Iterator[tuple[int, bytes]]:
+    def _commands_on(self, host: int) -> Iterator[tuple[int, str]]:
+        """Yield the processes of a host with their commands; words are separated by spaces."""
         for pid in self._hosts.pids(host):
             try:
-                yield pid, Path(f"/proc/{pid}/cmdline").read_bytes()
+                yield pid, Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
 
@@ -278,15 +273,13 @@ class JobOnHosts(OnHosts):
             max_breaks=100,
         )
         nodes = {hosts.name(host): SLOTS_OF_HOST for host in hosts.numbers}
-        plan = Plan(self._spec, str(stage.home), _PORT, nodes, LEASE_S, SILENCE_LIMIT_S, str(self._folder))
-        (self._folder / "plan.json").write_bytes(msgspec.json.encode(plan))
-        (self._folder / "wanted").write_text(str(self.max_workers))
+        plan = Plan(self._spec, str(stage.home), nodes, LEASE_S, SILENCE_LIMIT_S, str(self._folder))
+        prepare(hosts, plan)
         self._driver: Command | None = None
         self._driver_host = 0
 
     def run(self, acts: list[Act]) -> Result:
         """Run the job to its end, while a schedule happens."""
-        self._prepare_agents()
         self.play(acts)
         self._wait_until(lambda: self.outcome is not None, "the job ends")
         outcome = self.outcome
@@ -328,27 +321,10 @@ class JobOnHosts(OnHosts):
 
     # ------------------------------------------------------------ keeping it going
 
-    def _prepare_agents(self) -> None:
-        directory = self._stage.directory
-        directory.path.mkdir(parents=True)
-        (directory.path / RECORD).write_bytes(msgspec.json.encode(AgentsRecord(_TOKEN)))
-        urls = tuple(f"ws://{self._hosts.address(host)}:{_PORT}{PATH}" for host in self._hosts.numbers)
-        for host in self._hosts.numbers:
-            order = AgentOrder(
-                job=NAME,
-                node=self._hosts.name(host),
-                urls=urls,
-                token=_TOKEN,
-                address=self._hosts.address(host),
-                num_slots=SLOTS_OF_HOST,
-            )
-            write_agent_order(self._hosts.disk(host) / "agent", order)
-
     def _supervise_processes(self) -> None:
         for host in self._hosts.numbers:
             if self._can_start_on(host) and not self._processes_of(host, JOB_AGENT):
-                agent = [sys.executable, "-m", JOB_AGENT.decode(), f"{DISK}/agent"]
-                self._popen(host, agent, f"agent-{host}.log").wait()
+                self._popen(host, command_of_agent(), f"agent-{host}.log").wait()
         if self._driver is None or self._driver.poll() is not None:
             self._start_driver()
 
@@ -363,8 +339,7 @@ class JobOnHosts(OnHosts):
             self._note(f"  the driver has ended with {self._driver.returncode}")
         self._driver_host = self._dice.choice(well)
         self._note(f"  a driver starts on {self._hosts.name(self._driver_host)}")
-        command = [sys.executable, "-m", "tests.hosts.driving", str(self._folder / "plan.json")]
-        self._driver = self._popen(self._driver_host, command, "driver.log")
+        self._driver = self._popen(self._driver_host, command_of_driver(self._folder), "driver.log")
 
     # ------------------------------------------------------------ looking
 

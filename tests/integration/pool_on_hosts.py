@@ -176,8 +176,8 @@ class PoolOnHosts(OnHosts):
             and [node["agent"]["state"] for node in nodes["items"] if node["agent"]] == ["ready"] * len(self._joins)
         )
 
-    def _left_over(self) -> list[bytes]:
-        kept = (b"tests.hosts.pooling\0server", b"--connect")
+    def _left_over(self) -> list[str]:
+        kept = ("tests.hosts.pooling server", "--connect")
         return [
             command
             for host in self._hosts.numbers
@@ -195,7 +195,7 @@ class PoolOnHosts(OnHosts):
             job = running[self._num_scaled % len(running)]
             self._ask_until_done(f"jobs/{job.id}/resize", {"max_workers": int(act.targets[0])})
         elif act.kind == "driver":
-            for pid in self._processes_of(_SERVER, b"tests.hosts.pooling\0driver"):
+            for pid in self._processes_of(_SERVER, "tests.hosts.pooling driver"):
                 os.kill(pid, signal.SIGKILL)
         elif act.kind == "server":
             self._kill_server(act)
