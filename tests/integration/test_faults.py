@@ -121,7 +121,7 @@ def test_the_warm_parent_dies_and_the_store_with_it(stage: Stage, reference: Ref
     result = stage.run("text.py", workers=(1, 3, 3), plan=plan)
     # How a worker ended that the next warm parent took over is unknown: the end may be done again.
     result.check(want)
-    assert any("the store died" in event["reason"] for event in result.events), result.story()
+    assert any("the store was lost" in event["reason"] for event in result.events), result.story()
 
 
 @pytest.mark.soak

@@ -283,10 +283,11 @@ class Membership:
         if rendezvous == job.rendezvous:
             return
         job.rendezvous = rendezvous
-        job.record("note", "the process of the store died; new views use another one", level="warning")
+        told = f"the store is at {rendezvous} now, because its process died or its node is out of reach"
+        job.record("note", told, level="warning")
         view = job.current
         if view is not None and job.recovering is not None and job.unprepared(view):
-            job.torn = f"the store died while view {view.number} was being connected"
+            job.torn = f"the store was lost while view {view.number} was being connected"
 
     # ------------------------------------------------------------ consequences
 

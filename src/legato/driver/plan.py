@@ -258,7 +258,7 @@ def _decide_repair(job: JobFacts) -> Change | None:
         return _propose(job, job.unbuilt)
     missing = job.unprepared(job.pending)
     if missing and job.pending.rendezvous != job.rendezvous:
-        return _propose(job, f"the store died while view {job.pending.number} was being connected")
+        return _propose(job, f"the store was lost while view {job.pending.number} was being connected")
     if missing and job.now - job.proposed_at >= job.spec.prepare_limit_s:
         return _propose(job, f"workers {missing} did not prepare within {job.spec.prepare_limit_s:g} s")
     return None

@@ -50,7 +50,7 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoreMoved(msgspec.Struct, frozen=True, tag=True):
-    """The store has died, and a new, empty one listens at ``rendezvous`` (``host:port``)."""
+    """The store has died or is out of reach, and another, empty one listens at ``rendezvous`` (``host:port``)."""
 
     rendezvous: str
 

@@ -361,7 +361,7 @@ def test_a_recovery_that_the_store_did_not_outlive_is_made_again_at_once() -> No
     recovery = job_of(world).current
     assert recovery is not None
     assert (recovery.number, recovery.rendezvous) == (3, world.store)
-    assert "the store died while view 2 was being connected" in kinds(world, "recovered")[1].reason
+    assert "the store was lost while view 2 was being connected" in kinds(world, "recovered")[1].reason
     world.calm(5)
     world.check_at_peace()
 
