@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from legato.core.slots import node_of
 from legato.core.view import View
 from legato.core.wire import DriverMessage, WorkerMessage
 from legato.engines.base import EngineEvent
@@ -193,6 +194,11 @@ class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     finishing: bool = False
     tail: bool = False
     closed: bool = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the job uses: those of its slots, and of workers that may run."""
+        return tuple(dict.fromkeys(node_of(slot) for slot in (*self.wanted, *self.slots.values())))
 
 
 class Journal(msgspec.Struct, frozen=True):

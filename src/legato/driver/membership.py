@@ -144,7 +144,9 @@ class Membership:
         for view in known.values():
             job.learn(view)
         job.open_views = tuple(known.values())
-        job.lost_nodes = dict.fromkeys(snapshot.lost_nodes, now)
+        # The platform may have moved the job off a lost node. The engine then reports it only if it is used again.
+        lost = [node for node in snapshot.lost_nodes if not snapshot.is_assigned or node in snapshot.nodes]
+        job.lost_nodes = dict.fromkeys(lost, now)
         for worker in job.where(job.is_lost):
             worker.is_cut_off = True
         membership._adopted = snapshot

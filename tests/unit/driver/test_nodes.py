@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -154,6 +155,17 @@ def test_members_that_may_have_switched_out_of_reach_are_waited_for() -> None:
     world.end_lease("a")
     world.calm(1)
     assert members_of(world) == [1], "now its state is the newest"
+
+
+def test_a_new_driver_does_not_take_a_node_for_lost_that_the_platform_has_moved_the_job_off() -> None:
+    snapshot = events.MembershipSnapshot(
+        last_view=1, next_worker=4, slots={3: "c/1"}, wanted=("a/0",), lost_nodes=("a", "b", "c"), is_assigned=True
+    )
+    for is_assigned, lost in ((True, ["a", "c"]), (False, ["a", "b", "c"])):
+        found = msgspec.structs.replace(snapshot, is_assigned=is_assigned)
+        adopted = Membership.adopt(make_world_spec(), "store:1", found, {3: 3}, checkpoint_dir="/c", now=0.0)
+        # The engine does not report a node that the job does not use, so its slots would never be used again.
+        assert sorted(adopted.job.lost_nodes) == lost
 
 
 def test_a_new_driver_keeps_what_was_given_up_given_up_and_waits_for_a_lost_node() -> None:

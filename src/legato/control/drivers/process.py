@@ -25,6 +25,7 @@ from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
+from legato.driver.events import MembershipSnapshot
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
@@ -197,7 +198,8 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
             user=found.user,
         )
     else:
-        engine, door = make_agents_engine(found, found.door, directory, wished)
+        snapshot = journal.snapshot if begun and journal is not None else None
+        engine, door = make_agents_engine(found, found.door, directory, wished, list_nodes(found, snapshot))
     spec = None if begun else msgspec.structs.replace(order.spec, python=python)
     slots = tuple(name_slot(slot, found.node) for slot in found.slots)
     driver = Driver(
@@ -214,8 +216,19 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     return await driver.run()
 
 
+def list_nodes(found: LocalOrder, snapshot: MembershipSnapshot | None) -> tuple[str, ...]:
+    """Return the machines whose agents a driver waits for when it begins.
+
+    Args:
+        found: the order, with the slots at the beginning of the attempt.
+        snapshot: of an attempt that has begun. The job may have left machines since, and has no agents there.
+    """
+    begun_on = tuple(dict.fromkeys(node_of(name_slot(slot, found.node)) for slot in found.slots))
+    return begun_on if snapshot is None else snapshot.nodes or begun_on
+
+
 def make_agents_engine(
-    found: LocalOrder, said: DoorOrder, directory: JobDirectory, wished: tuple[str, ...]
+    found: LocalOrder, said: DoorOrder, directory: JobDirectory, wished: tuple[str, ...], nodes: tuple[str, ...]
 ) -> tuple[AgentsEngine, Door]:
     """Return the engine of an attempt that may use all machines of the pool, and the door for their agents.
 
@@ -224,6 +237,7 @@ def make_agents_engine(
         said: where the driver listens.
         directory: of the job.
         wished: packages that the workers' warm parents import.
+        nodes: the machines with which it begins; it takes others when the driver names a slot of them.
     """
     spec = found.order.spec
     door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH))
@@ -239,7 +253,6 @@ def make_agents_engine(
         data=spec.environment.get(DATA_VARIABLE, ""),
         package=str(_PACKAGE),
     )
-    nodes = dict.fromkeys(node_of(name_slot(slot, found.node)) for slot in found.slots)
     engine = AgentsEngine(
         directory.path,
         door,

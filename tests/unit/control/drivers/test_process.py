@@ -12,11 +12,12 @@ import pytest
 from legato.control.drivers import process
 from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.local import LocalDrivers
-from legato.control.drivers.process import read_order
+from legato.control.drivers.process import LocalOrder, list_nodes, read_order
 from legato.core.errors import LegatoError
 from legato.core.slots import index_of
 from legato.core.spec import JobSpec
 from legato.core.terms import first_term
+from legato.driver.events import MembershipSnapshot
 from legato.driver.journal import JobDirectory, Outcome
 
 JOB = "j-0000000001"
@@ -68,6 +69,14 @@ def test_slots_of_the_pool_become_devices_of_this_machine(tmp_path: Path, made: 
     assert (made["slots"], made["node"]) == (("here/1", "here/2"), "here")
     assert made["environment"] == {"PYTHONPATH": "src"}
     assert made["directory"] == str(tmp_path)
+
+
+def test_the_next_driver_waits_for_no_machine_that_the_job_has_left(tmp_path: Path) -> None:
+    found = LocalOrder(order=order(tmp_path, "a/0", "b/0"), slots=("a/0", "b/0"), devices=("cpu",), own_node="a")
+    assert list_nodes(found, None) == ("a", "b"), "at the beginning of the attempt"
+    left = MembershipSnapshot(last_view=1, next_worker=4, slots={3: "c/1"}, wanted=("a/0",))
+    assert list_nodes(found, left) == ("a", "c"), "of its slots, and of a worker that may still run"
+    assert list_nodes(found, msgspec.structs.replace(left, slots={}, wanted=())) == ("a", "b"), "never none"
 
 
 def test_a_later_server_gives_the_driver_of_the_same_attempt_a_higher_term(
