@@ -41,6 +41,10 @@ JOB_ENDED: Final = "The job has ended."
 
 _RETRY_S: Final = 0.3
 _OPEN_LIMIT_S: Final = 5.0
+_SILENCE_LIMIT_S: Final = 4.0
+_SILENT_BEATS: Final = 8
+"""A driver that answers none of so many beats, and nothing for `_SILENCE_LIMIT_S`, is given up: TCP alone may find out
+only a minute after the network is back."""
 _MAX_FRAME_BYTES: Final = 64 * 2**20
 _FLUSH_LIMIT_S: Final = 5.0
 _CODE: Final = "code"
@@ -133,7 +137,7 @@ class Agent:
         try:
             await self._serve(connection, read_agent_order(self._directory))
         except (ConnectionClosed, OSError):
-            pass  # the agent connects again
+            pass  # also for TimeoutError: the agent connects again
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
 
@@ -148,7 +152,8 @@ class Agent:
         )
         said_at = self._clock()
         await connection.send(messages.encode_agent_frame(hello))
-        first = messages.decode_agent_request(_as_bytes(await connection.recv()))
+        async with asyncio.timeout(_OPEN_LIMIT_S):
+            first = messages.decode_agent_request(_as_bytes(await connection.recv()))
         if isinstance(first, messages.AgentRefused):
             await self._give_up(f"The driver does not use this agent: {first.reason}.")
             return
@@ -169,10 +174,20 @@ class Agent:
             asyncio.create_task(self._send_forever(connection, self._outgoing)),
             asyncio.create_task(self._beat_forever(first.beat_every_s)),
         ]
+        # Only waits count, so the driver is not silent because this process could not run.
+        silent_s, limit_s = 0.0, max(_SILENCE_LIMIT_S, _SILENT_BEATS * first.beat_every_s)
         try:
             while self._over is None and not self._has_moved:
-                with contextlib.suppress(TimeoutError):
+                if silent_s > limit_s:
+                    _log.warning("The driver is silent for %g s. The agent connects again", limit_s)
+                    connection.transport.abort()
+                    return
+                try:
                     frame = await asyncio.wait_for(connection.recv(), _RETRY_S)
+                except TimeoutError:
+                    silent_s += _RETRY_S
+                else:
+                    silent_s = 0.0
                     await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
             if self._has_moved:
                 self._previous = connection

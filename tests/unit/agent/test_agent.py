@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from legato.agent import agent as agent_module
 from legato.agent.agent import Agent
 from legato.agent.orders import AgentOrder, write_agent_order
 from legato.core.agent_messages import (
@@ -24,6 +29,29 @@ from legato.driver.journal import Address, JobDirectory
 LIMIT_S = 30.0
 
 
+@contextlib.asynccontextmanager
+async def driver_of(directory: Path, lead: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[AgentOrder]:
+    """Let a pretended driver listen, and write the order of its agent."""
+    async with serve(lead, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        order = AgentOrder(
+            job="job", node="h2", urls=(f"ws://127.0.0.1:{port}/agent",), token="token", address="127.0.0.1"
+        )
+        write_agent_order(directory, order)
+        yield order
+
+
+async def welcome(connection: ServerConnection, lease_s: float = 60.0) -> AgentHello:
+    hello = await hear(connection)
+    assert isinstance(hello, AgentHello)
+    await send(connection, AgentWelcome(term=2, beat_every_s=0.02, lease_s=lease_s))
+    return hello
+
+
+async def send(connection: ServerConnection, message: AgentEnvelope) -> None:
+    await connection.send(encode_agent_frame(message))
+
+
 async def hear(connection: ServerConnection) -> AgentEnvelope:
     frame = await connection.recv()
     assert isinstance(frame, bytes)
@@ -35,23 +63,67 @@ def test_an_agent_that_starts_again_tells_its_workers_the_address_of_the_next_dr
     found: list[Address] = []
 
     async def lead(connection: ServerConnection) -> None:
-        assert isinstance(await hear(connection), AgentHello)
-        await connection.send(encode_agent_frame(AgentWelcome(term=2, beat_every_s=0.1, lease_s=60.0)))
+        await welcome(connection)
         assert isinstance(await hear(connection), Beat)
         found.append(msgspec.json.decode(file.read_bytes(), type=Address))
-        await connection.send(encode_agent_frame(AgentRefused(reason="the test is over")))
+        await send(connection, AgentRefused(reason="the test is over"))
 
-    async def run() -> str:
-        async with serve(lead, "127.0.0.1", 0) as server:
-            port = next(iter(server.sockets)).getsockname()[1]
-            order = AgentOrder(
-                job="job", node="h2", urls=(f"ws://127.0.0.1:{port}/agent",), token="token", address="127.0.0.1"
-            )
-            write_agent_order(tmp_path, order)
+    async def run() -> None:
+        async with driver_of(tmp_path, lead) as order:
             # An earlier process of the agent wrote it, for workers that still run.
             file.write_bytes(msgspec.json.encode(Address("ws://10.0.0.1:1/worker", "attempt of the workers")))
-            told = await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
-            assert found == [Address(f"ws://127.0.0.1:{port}/worker", "attempt of the workers")]
-            return told
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+            assert found == [Address(order.urls[0].replace("/agent", "/worker"), "attempt of the workers")]
 
-    assert "the test is over" in asyncio.run(run())
+    asyncio.run(run())
+
+
+def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
+    num_connections = 0
+
+    async def lead(connection: ServerConnection) -> None:
+        nonlocal num_connections
+        num_connections += 1
+        await welcome(connection)
+        if num_connections == 1:
+            for _ in range(20):
+                await send(connection, await hear(connection))
+            time.sleep(1.0)  # noqa: ASYNC251 -- the agent runs in this loop too, and cannot hear this driver either
+            for _ in range(20):
+                await send(connection, await hear(connection))
+            assert num_connections == 1, "it answers each beat"
+            await connection.wait_closed()  # as if the network were cut
+        await send(connection, AgentRefused(reason="the test is over"))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert num_connections == 2
+
+
+def test_an_agent_does_not_wait_for_the_welcome_of_a_driver_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_OPEN_LIMIT_S", 0.3)
+    num_connections = 0
+
+    async def lead(connection: ServerConnection) -> None:
+        nonlocal num_connections
+        num_connections += 1
+        if num_connections == 1:
+            await connection.wait_closed()
+        await welcome(connection)
+        await send(connection, AgentRefused(reason="the test is over"))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert num_connections == 2

@@ -35,6 +35,10 @@ _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
+_SILENCE_LIMIT_S: Final = 10.0
+_SILENT_BEATS: Final = 8
+"""A driver that sends none of so many heartbeats, and nothing for `_SILENCE_LIMIT_S`, is given up: TCP alone may find
+out only a minute after the network is back."""
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
@@ -210,12 +214,20 @@ class Link:
         connection.send(wire.encode(hello))
         interval = _FLUSH_S
         next_heartbeat = time.monotonic()
+        silent_s = 0.0
         while not self._closing:
             try:
                 frame = connection.recv(timeout=interval, decode=False)
+                silent_s = 0.0
                 self._hear(wire.decode_driver_message(frame), connection)
             except TimeoutError:
-                pass
+                # Only waits count, so the driver is not silent because this process could not run.
+                silent_s += interval
+            if silent_s > self._silence_limit_s:
+                # A closing handshake would wait for the driver, and behind the thread that sends.
+                with contextlib.suppress(OSError):
+                    connection.socket.shutdown(socket.SHUT_RDWR)
+                return
             self._outbox.flush()
             now = time.monotonic()
             if self.settings is not None and now >= next_heartbeat:
@@ -229,6 +241,11 @@ class Link:
                 self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
             self._check_away()
+
+    @property
+    def _silence_limit_s(self) -> float:
+        beat_s = self.settings.heartbeat_interval_s if self.settings is not None else 0.0
+        return max(_SILENCE_LIMIT_S, _SILENT_BEATS * beat_s)
 
     def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
         if isinstance(message, wire.Welcome | wire.Refused):

@@ -407,6 +407,38 @@ def test_a_worker_keeps_looking_for_its_driver_while_only_an_earlier_one_answers
     in_time(link.close)
 
 
+def test_a_worker_connects_again_when_its_driver_is_silent_and_sends_what_the_network_may_have_lost(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_SILENCE_LIMIT_S", 0.3)
+    monkeypatch.setattr(link_module, "_SILENT_BEATS", 0)
+    door = open_door()  # it sends no heartbeat, and reads nothing
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    in_time(lambda: speak_much(link, 50))
+    door.await_heard(wire.Hello, 2)
+    door.reads.set()
+    assert door.await_heard(wire.Saved)[-1] == wire.Saved(step=50, path="step")
+    in_time(link.close)
+
+
+def test_a_driver_is_not_silent_for_the_time_in_which_the_link_could_not_run(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_SILENCE_LIMIT_S", 5.0)
+    door = open_door()
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    now = time.monotonic() + 300.0
+    monkeypatch.setattr(link_module.time, "monotonic", lambda: now)
+    door.reads.set()
+    link.send(wire.Saved(step=3, path="step-3"))
+    assert door.await_heard(wire.Saved) == [wire.Saved(step=3, path="step-3")]
+    assert len(door.await_heard(wire.Hello)) == 1
+    monkeypatch.undo()
+    in_time(link.close)
+
+
 def test_a_worker_that_ends_without_a_driver_leaves_after_the_limit(
     tmp_path: Path, open_door: Callable[..., Door]
 ) -> None:
