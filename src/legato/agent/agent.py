@@ -82,7 +82,7 @@ class Agent:
         self._answered_at = clock()
         self._url = ""
         self._order: AgentOrder | None = None
-        self._has_moved = False
+        self._newest_order = read_agent_order(directory)
         self._previous: ClientConnection | None = None
         self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
         self._reporting: asyncio.Task[None] | None = None
@@ -93,12 +93,14 @@ class Agent:
         """Serve until the end; returns the reason of the end, as a sentence."""
         write_state(self._directory, self._state)
         self._tasks += [asyncio.create_task(self._logs.send_forever()), asyncio.create_task(self._keep_lease())]
+        self._tasks.append(asyncio.create_task(self._watch_order()))
         self._tasks.append(asyncio.create_task(self._checkpoints.watch_forever()))
         try:
             while (reason := self._over) is None:
-                connection = await self._connect()
+                order = self._order = self._newest_order
+                connection = await self._connect(order)
                 if connection is not None:
-                    await self._serve_safely(connection)
+                    await self._serve_safely(connection, order)
                     if self._previous is not connection:
                         await connection.close()
                 if self._previous is None:
@@ -114,9 +116,19 @@ class Agent:
 
     # ------------------------------------------------------------ the connection
 
-    async def _connect(self) -> ClientConnection | None:
-        order = read_agent_order(self._directory)
-        self._order, self._has_moved = order, False
+    async def _watch_order(self) -> None:
+        """Keep the newest order in memory. Nothing else waits for the file system, which may not answer."""
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            with contextlib.suppress(UsageError):
+                self._newest_order = await asyncio.to_thread(read_agent_order, self._directory)
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether there is another order than that of the present connection."""
+        return self._newest_order != self._order
+
+    async def _connect(self, order: AgentOrder) -> ClientConnection | None:
         for url in order.urls:
             with contextlib.suppress(OSError, WebSocketException, TimeoutError):
                 connection = await connect(
@@ -133,16 +145,16 @@ class Agent:
                 return connection
         return None
 
-    async def _serve_safely(self, connection: ClientConnection) -> None:
+    async def _serve_safely(self, connection: ClientConnection, order: AgentOrder) -> None:
         try:
-            await self._serve(connection, read_agent_order(self._directory))
+            await self._serve(connection, order)
         except (ConnectionClosed, OSError):
             pass  # also for TimeoutError: the agent connects again
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
 
     async def _serve(self, connection: ClientConnection, order: AgentOrder) -> None:
-        devices = _choose_devices(order.num_slots)
+        devices = await asyncio.to_thread(_choose_devices, order.num_slots)
         hello = messages.AgentHello(
             node=order.node,
             identity=self._state.identity,
@@ -164,9 +176,9 @@ class Agent:
             return
         await self._leave_previous(first.term)
         self._state.term = first.term
-        write_state(self._directory, self._state)
+        await asyncio.to_thread(write_state, self._directory, self._state)
         self._lease_s, self._answered_at = first.lease_s, max(self._answered_at, said_at)
-        self._write_address()
+        await asyncio.to_thread(self._write_address)
         self._outgoing = asyncio.Queue()
         self._logs.begin_again()
         self._checkpoints.begin_again()
@@ -363,7 +375,7 @@ class Agent:
         if self._engine is None:
             return
         self._attempt = request.attempt
-        self._write_address()
+        await asyncio.to_thread(self._write_address)
         environment = {
             **request.environment,
             "LEGATO_DRIVER_FILE": str(self._files.address_file),
@@ -448,11 +460,12 @@ class Agent:
     # ------------------------------------------------------------ the end
 
     async def _keep_lease(self) -> None:
-        """Kill the workers when the lease is over, and end when no driver has come for long after that."""
+        """Kill the workers when the lease is over, and end when no driver has come for long after that.
+
+        Waits for no file and no thread: a file system that does not answer must not delay the kill.
+        """
         while True:
             await asyncio.sleep(_RETRY_S)
-            with contextlib.suppress(LegatoError):
-                self._has_moved = await asyncio.to_thread(read_agent_order, self._directory) != self._order
             if self._lease_s is None:
                 lease_s, idle_s = _OPEN_LIMIT_S, 60.0
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from legato.agent import agent as agent_module
 from legato.agent.agent import Agent
-from legato.agent.orders import AgentOrder, write_agent_order
+from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.agent_messages import (
     AgentEnvelope,
     AgentHello,
@@ -127,3 +128,61 @@ def test_an_agent_does_not_wait_for_the_welcome_of_a_driver_without_end(
 
     asyncio.run(run())
     assert num_connections == 2
+
+
+class Workers:
+    """Workers of an engine that is open; ``stopped`` are those that the agent has killed."""
+
+    devices = ("cpu",)
+
+    def __init__(self) -> None:
+        self.last_running = {7: 4711}
+        self.stopped = asyncio.Event()
+
+    async def stop(self, worker: int, *, force: bool) -> None:
+        assert (worker, force) == (7, True)
+        self.last_running = {}
+        self.stopped.set()
+
+    async def close(self) -> None:
+        self.last_running = {}
+
+
+def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
+    now = 0.0
+
+    async def run() -> None:
+        nonlocal now
+        answers, reads = threading.Event(), threading.Event()
+
+        async def lead(connection: ServerConnection) -> None:
+            await welcome(connection, lease_s=60.0)
+            await send(connection, await hear(connection))
+            await connection.wait_closed()
+
+        def read(directory: Path) -> AgentOrder:
+            reads.set()
+            answers.wait(LIMIT_S)
+            return read_agent_order(directory)
+
+        async with driver_of(tmp_path, lead):
+            agent, workers = Agent(tmp_path, clock=lambda: now), Workers()
+            agent._engine = workers  # type: ignore[assignment]
+            running = asyncio.create_task(agent.run())
+            while agent._lease_s is None or agent._outgoing is None:
+                await asyncio.sleep(0.01)
+            # A file system no longer answers, and its readers fill the pool of threads.
+            monkeypatch.setattr(agent_module, "read_agent_order", read)
+            assert await asyncio.to_thread(reads.wait, LIMIT_S)
+            for _ in range(64):
+                asyncio.get_running_loop().run_in_executor(None, answers.wait, LIMIT_S)
+            try:
+                now = 61.0
+                await asyncio.wait_for(workers.stopped.wait(), LIMIT_S / 3)
+            finally:
+                answers.set()
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
