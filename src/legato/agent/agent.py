@@ -117,11 +117,20 @@ class Agent:
     # ------------------------------------------------------------ the connection
 
     async def _watch_order(self) -> None:
-        """Keep the newest order in memory. Nothing else waits for the file system, which may not answer."""
+        """Keep the newest order in memory. Nothing else waits for the file system, which may not answer.
+
+        The last order stays in force while the file cannot be read.
+        """
+        trouble = ""
         while True:
             await asyncio.sleep(_RETRY_S)
-            with contextlib.suppress(UsageError):
+            try:
                 self._newest_order = await asyncio.to_thread(read_agent_order, self._directory)
+                trouble = ""
+            except UsageError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("%s The agent uses the last one, and tries again", trouble)
 
     @property
     def _has_moved(self) -> bool:

@@ -186,3 +186,33 @@ def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, mo
                 await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_an_order_that_cannot_be_read_ends_neither_the_agent_nor_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
+    connections: list[bool] = []
+
+    async def run() -> None:
+        workers = Workers()
+
+        async def lead(connection: ServerConnection) -> None:
+            connections.append(bool(workers.last_running))
+            await welcome(connection)
+            if len(connections) == 3:
+                await send(connection, AgentRefused(reason="the test is over"))
+            if len(connections) > 1:
+                return
+            (tmp_path / "agent.json").write_bytes(b"{")
+            while "Cannot read the agent's order" not in caplog.text:
+                await asyncio.sleep(0.01)
+
+        async with driver_of(tmp_path, lead):
+            agent = Agent(tmp_path)
+            agent._engine = workers  # type: ignore[assignment]
+            assert "the test is over" in await asyncio.wait_for(agent.run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert connections == [True, True, True]
+    assert caplog.text.count("Cannot read the agent's order") == 1, "once, not in each round"
