@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -40,6 +41,7 @@ JOB_ENDED: Final = "The job has ended."
 """The reason for which an agent ends after its job."""
 
 _RETRY_S: Final = 0.3
+_AFTER_FAULT_S: Final = 1.0
 _OPEN_LIMIT_S: Final = 5.0
 _SILENCE_LIMIT_S: Final = 4.0
 _SILENT_BEATS: Final = 8
@@ -49,6 +51,10 @@ _MAX_FRAME_BYTES: Final = 64 * 2**20
 _FLUSH_LIMIT_S: Final = 5.0
 _CODE: Final = "code"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
+
+
+class AgentFailedError(LegatoError):
+    """A task of the agent failed. Another agent of the same directory may serve the job."""
 
 
 class Agent:
@@ -87,14 +93,22 @@ class Agent:
         self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
         self._reporting: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._fault: BaseException | None = None
+        self._keeps_workers = False
         self._over: str | None = None
 
     async def run(self) -> str:
-        """Serve until the end; returns the reason of the end, as a sentence."""
+        """Serve until the end; returns the reason of the end, as a sentence.
+
+        Raises:
+            AgentFailedError: a task of the agent failed. If the engine did, the workers were killed; otherwise they
+                train on, and the next agent finds them.
+        """
         write_state(self._directory, self._state)
-        self._tasks += [asyncio.create_task(self._logs.send_forever()), asyncio.create_task(self._keep_lease())]
-        self._tasks.append(asyncio.create_task(self._watch_order()))
-        self._tasks.append(asyncio.create_task(self._checkpoints.watch_forever()))
+        self._begin(self._keep_lease())
+        self._begin(self._watch_order())
+        self._begin(_persist(self._logs.send_forever))
+        self._begin(_persist(self._checkpoints.watch_forever))
         try:
             while (reason := self._over) is None:
                 order = self._order = self._newest_order
@@ -105,14 +119,39 @@ class Agent:
                         await connection.close()
                 if self._previous is None:
                     await asyncio.sleep(_RETRY_S)
+            if self._fault is not None:
+                raise AgentFailedError(reason) from self._fault
             return reason
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._checkpoints.begin_again()
-            if self._engine is not None:
+            if self._engine is not None and self._keeps_workers:
+                await self._engine.detach()
+            elif self._engine is not None:
                 await self._engine.close()
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do something while the agent serves; if it fails, the agent reports that and ends."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._note_end)
+        self._tasks.append(task)
+        return task
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None or isinstance(error, ConnectionClosed) or self._over is not None or self._is_closing:
+            return
+        _log.error("The agent fails", exc_info=error)
+        if task is self._reporting:
+            # Without its engine the agent cannot know what its workers do.
+            self._say(messages.OpenRefused(reason=f"its agent failed: {error}".rstrip(".")))
+        else:
+            self._keeps_workers = True
+            self._say(messages.Remark(number=self._next_number(), text=f"its agent failed and starts again: {error!r}"))
+        self._fault = error
+        self._over = f"The agent in {self._directory} failed: {error!r}."
 
     # ------------------------------------------------------------ the connection
 
@@ -195,6 +234,8 @@ class Agent:
             asyncio.create_task(self._send_forever(connection, self._outgoing)),
             asyncio.create_task(self._beat_forever(first.beat_every_s)),
         ]
+        for part in parts:
+            part.add_done_callback(self._note_end)
         # Only waits count, so the driver is not silent because this process could not run.
         silent_s, limit_s = 0.0, max(_SILENCE_LIMIT_S, _SILENT_BEATS * first.beat_every_s)
         try:
@@ -210,7 +251,9 @@ class Agent:
                 else:
                     silent_s = 0.0
                     await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
-            if self._has_moved:
+            if self._fault is not None:
+                await self._send_rest()
+            elif self._has_moved:
                 self._previous = connection
         finally:
             self._outgoing = None
@@ -238,6 +281,13 @@ class Agent:
         while True:
             self._say(messages.Beat(sent_s=self._clock()))
             await asyncio.sleep(every_s)
+
+    async def _send_rest(self) -> None:
+        """Wait until the messages are sent, but no longer than `_FLUSH_LIMIT_S`."""
+        if self._outgoing is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_LIMIT_S):
+                    await self._outgoing.join()
 
     def _say(self, message: messages.AgentMessage) -> bool:
         """Send a message; returns False without a connection."""
@@ -296,14 +346,13 @@ class Agent:
                 self._say(self._unacknowledged)
             return
         self._job = job
-        self._opening = asyncio.create_task(self._open_engine(job, order, devices))
-        self._tasks.append(self._opening)
+        self._opening = self._begin(self._open_engine(job, order, devices))
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
             directory = await asyncio.to_thread(self._find_directory, job, order)
             python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python))
-        except UsageError as error:
+        except (LegatoError, OSError) as error:
             self._say(messages.OpenRefused(reason=str(error)))
             return
         mark = Path(job.checkpoints, job.mark)
@@ -326,12 +375,11 @@ class Agent:
         try:
             await engine.open()
             self._engine = engine
-            self._reporting = asyncio.create_task(self._report_forever(engine))
-            self._tasks.append(self._reporting)
+            self._reporting = self._begin(self._report_forever(engine))
             caps = LogCaps(self._files, job.log_max_bytes, self._warn)
-            self._tasks.append(asyncio.create_task(caps.watch_forever()))
+            self._begin(_persist(caps.watch_forever))
             self._rendezvous = await engine.rendezvous()
-        except LegatoError as error:
+        except (LegatoError, OSError) as error:
             self._engine = None
             await engine.close()
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
@@ -425,7 +473,18 @@ class Agent:
     # ------------------------------------------------------------ reports
 
     async def _report_forever(self, engine: LocalEngine) -> None:
-        """Report each event of the engine until the driver has acknowledged it; only then take the next one."""
+        """Report each event of the engine until the driver has acknowledged it; only then take the next one.
+
+        Raises:
+            LegatoError: the engine failed after it was open. `_open_engine` reports earlier errors.
+        """
+        try:
+            await self._report_events(engine)
+        except LegatoError:
+            if self._engine is engine and self._opening is not None and self._opening.done():
+                raise
+
+    async def _report_events(self, engine: LocalEngine) -> None:
         async for event in engine.events():
             match event:
                 case StoreMoved(rendezvous=rendezvous):
@@ -437,7 +496,8 @@ class Agent:
                     await self._deliver(messages.WorkerEvent(number=self._next_number(), worker=worker, pid=pid))
                 case Exited(worker=worker, exit_code=code, reason=reason):
                     # The driver shows the last lines of a log when it reports the end.
-                    await self._logs.flush(worker, _FLUSH_LIMIT_S)
+                    with contextlib.suppress(OSError):
+                        await self._logs.flush(worker, _FLUSH_LIMIT_S)
                     number = self._next_number()
                     end = messages.WorkerEvent(number=number, worker=worker, exit_code=code, reason=reason)
                     await self._deliver(end)
@@ -499,12 +559,10 @@ class Agent:
             if self._reporting is not None:
                 await asyncio.wait([self._reporting])
             self._engine = None
-        await self._logs.flush(None, _FLUSH_LIMIT_S)
+        with contextlib.suppress(OSError):
+            await self._logs.flush(None, _FLUSH_LIMIT_S)
         self._say(messages.Closed())
-        if self._outgoing is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FLUSH_LIMIT_S):
-                    await self._outgoing.join()
+        await self._send_rest()
         self._over = JOB_ENDED
 
     async def _give_up(self, reason: str) -> None:
@@ -512,6 +570,16 @@ class Agent:
             await self._engine.close()
             self._engine = None
         self._over = reason
+
+
+async def _persist(work: Callable[[], Awaitable[None]]) -> None:
+    """Do something without end. It begins again after an error of the system: a disk may be full for a while."""
+    while True:
+        try:
+            await work()
+        except OSError:
+            _log.exception("The agent tries again in %g s", _AFTER_FAULT_S)
+        await asyncio.sleep(_AFTER_FAULT_S)
 
 
 def _choose_devices(num_slots: int | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from legato.agent.agent import JOB_ENDED, Agent
+from legato.agent.agent import JOB_ENDED, Agent, AgentFailedError
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.errors import LegatoError
 
@@ -28,6 +28,7 @@ LOCK_FILE: Final = "agent.lock"
 LOG_FILE: Final = "agent.log"
 _NUM_POLLS: Final = 500
 _POLL_S: Final = 0.01
+_RESTART_S: Final = 5.0
 
 
 def start_agent(directory: Path, order: AgentOrder) -> None:
@@ -98,7 +99,7 @@ def main(directory: Path) -> int:
         return 0
     os.pwrite(lock, f"{os.getpid():>10}\n".encode(), 0)
     try:
-        reason = asyncio.run(Agent(directory).run())
+        reason = _serve(directory)
         _log.info("The agent ends: %s", reason)
         if reason == JOB_ENDED and read_agent_order(directory).is_temporary:
             # The driver has all of its logs and checkpoints.
@@ -107,6 +108,16 @@ def main(directory: Path) -> int:
         _log.exception("The agent of %s failed", directory)
         return 1
     return 0
+
+
+def _serve(directory: Path) -> str:
+    """Serve the job until the end, and begin again after a fault; returns the reason of the end."""
+    while True:
+        try:
+            return asyncio.run(Agent(directory).run())
+        except AgentFailedError as error:
+            _log.error("%s It starts again in %g s", error, _RESTART_S)
+            time.sleep(_RESTART_S)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from legato.agent import agent as agent_module
-from legato.agent.agent import Agent
+from legato.agent import process
+from legato.agent.agent import Agent, AgentFailedError
+from legato.agent.logs import LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.agent_messages import (
     AgentEnvelope,
@@ -22,12 +25,20 @@ from legato.core.agent_messages import (
     AgentRefused,
     AgentWelcome,
     Beat,
+    Opened,
+    OpenJob,
+    OpenRefused,
+    Remark,
     decode_agent_message,
     encode_agent_frame,
 )
+from legato.core.errors import LegatoError
 from legato.driver.journal import Address, JobDirectory
+from legato.engines.base import EngineEvent, Launch
 
 LIMIT_S = 30.0
+
+Kind = TypeVar("Kind", bound=AgentEnvelope)
 
 
 @contextlib.asynccontextmanager
@@ -47,6 +58,24 @@ async def welcome(connection: ServerConnection, lease_s: float = 60.0) -> AgentH
     assert isinstance(hello, AgentHello)
     await send(connection, AgentWelcome(term=2, beat_every_s=0.02, lease_s=lease_s))
     return hello
+
+
+async def lead_to_opened(connection: ServerConnection, directory: Path) -> None:
+    await welcome(connection)
+    await send(connection, OpenJob(environment={}, directory=str(directory)))
+    await wait_for(connection, Opened)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 -- several of these conditions have no event
+        await asyncio.sleep(0.01)
+
+
+async def wait_for(connection: ServerConnection, kind: type[Kind]) -> Kind:
+    """Return the next message of a kind, and drop those before it."""
+    while not isinstance(message := await hear(connection), kind):
+        pass
+    return message
 
 
 async def send(connection: ServerConnection, message: AgentEnvelope) -> None:
@@ -130,14 +159,27 @@ def test_an_agent_does_not_wait_for_the_welcome_of_a_driver_without_end(
     assert num_connections == 2
 
 
-class Workers:
-    """Workers of an engine that is open; ``stopped`` are those that the agent has killed."""
+class Engine:
+    """An engine with a worker, without a process."""
 
-    devices = ("cpu",)
+    devices: tuple[str, ...] = ("cpu",)
+    known_workers = (7,)
 
-    def __init__(self) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.last_running = {7: 4711}
         self.stopped = asyncio.Event()
+        self.fault = asyncio.get_running_loop().create_future()
+        self.end = ""
+
+    async def open(self) -> None: ...
+
+    async def rendezvous(self) -> str:
+        return "127.0.0.1:1"
+
+    async def events(self) -> AsyncIterator[EngineEvent]:
+        yield await self.fault
+
+    async def start(self, launch: Launch) -> None: ...
 
     async def stop(self, worker: int, *, force: bool) -> None:
         assert (worker, force) == (7, True)
@@ -145,7 +187,23 @@ class Workers:
         self.stopped.set()
 
     async def close(self) -> None:
-        self.last_running = {}
+        self.end = self.end or "closed"
+
+    async def detach(self) -> None:
+        self.end = self.end or "detached"
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """The engines that agents make, in order."""
+    made: list[Engine] = []
+
+    def make(*_: Any, **__: Any) -> Engine:
+        made.append(Engine())
+        return made[-1]
+
+    monkeypatch.setattr(agent_module, "LocalEngine", make)
+    return made
 
 
 def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,11 +225,10 @@ def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, mo
             return read_agent_order(directory)
 
         async with driver_of(tmp_path, lead):
-            agent, workers = Agent(tmp_path, clock=lambda: now), Workers()
+            agent, workers = Agent(tmp_path, clock=lambda: now), Engine()
             agent._engine = workers  # type: ignore[assignment]
             running = asyncio.create_task(agent.run())
-            while agent._lease_s is None or agent._outgoing is None:
-                await asyncio.sleep(0.01)
+            await until(lambda: agent._lease_s is not None and agent._outgoing is not None)
             # A file system no longer answers, and its readers fill the pool of threads.
             monkeypatch.setattr(agent_module, "read_agent_order", read)
             assert await asyncio.to_thread(reads.wait, LIMIT_S)
@@ -192,21 +249,20 @@ def test_an_order_that_cannot_be_read_ends_neither_the_agent_nor_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
-    connections: list[bool] = []
+    connections: list[str] = []
 
     async def run() -> None:
-        workers = Workers()
+        workers = Engine()
 
         async def lead(connection: ServerConnection) -> None:
-            connections.append(bool(workers.last_running))
+            connections.append(workers.end)
             await welcome(connection)
             if len(connections) == 3:
                 await send(connection, AgentRefused(reason="the test is over"))
             if len(connections) > 1:
                 return
             (tmp_path / "agent.json").write_bytes(b"{")
-            while "Cannot read the agent's order" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await until(lambda: "Cannot read the agent's order" in caplog.text)
 
         async with driver_of(tmp_path, lead):
             agent = Agent(tmp_path)
@@ -214,5 +270,93 @@ def test_an_order_that_cannot_be_read_ends_neither_the_agent_nor_its_workers(
             assert "the test is over" in await asyncio.wait_for(agent.run(), LIMIT_S)
 
     asyncio.run(run())
-    assert connections == [True, True, True]
+    assert connections == ["", "", ""]
     assert caplog.text.count("Cannot read the agent's order") == 1, "once, not in each round"
+
+
+def test_an_agent_whose_engine_fails_says_so_kills_its_workers_and_ends(tmp_path: Path, engines: list[Engine]) -> None:
+    refused: list[OpenRefused] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        await lead_to_opened(connection, tmp_path)
+        engines[0].fault.set_exception(LegatoError("Cannot start the process that starts the workers."))
+        refused.append(await wait_for(connection, OpenRefused))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            with pytest.raises(AgentFailedError):
+                await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert refused == [OpenRefused(reason="its agent failed: Cannot start the process that starts the workers")]
+    assert engines[0].end == "closed"
+
+
+def test_an_agent_of_which_another_task_fails_says_so_and_leaves_its_workers_to_the_next_agent(
+    tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remarks: list[Remark] = []
+    failing = threading.Event()
+
+    async def send_logs(_: LogSender) -> None:
+        await until(failing.is_set)
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(LogSender, "send_forever", send_logs)
+
+    async def lead(connection: ServerConnection) -> None:
+        await lead_to_opened(connection, tmp_path)
+        failing.set()
+        remarks.append(await wait_for(connection, Remark))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            with pytest.raises(AgentFailedError, match="a fault"):
+                await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert [remark.text for remark in remarks] == ["its agent failed and starts again: ZeroDivisionError('a fault')"]
+    assert engines[0].end == "detached"
+
+
+def test_logs_are_sent_again_after_an_error_of_the_disk(
+    tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_AFTER_FAULT_S", 0.01)
+    num_tries = 0
+
+    async def send_logs(sender: LogSender) -> None:
+        nonlocal num_tries
+        num_tries += 1
+        if num_tries < 3:
+            raise OSError("a stale handle")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(LogSender, "send_forever", send_logs)
+
+    async def lead(connection: ServerConnection) -> None:
+        await lead_to_opened(connection, tmp_path)
+        await until(lambda: num_tries == 3)
+        await send(connection, AgentRefused(reason="the test is over"))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert engines[0].end == "closed"
+
+
+def test_the_process_of_an_agent_serves_again_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_RESTART_S", 0.01)
+    ends: list[str | AgentFailedError] = [AgentFailedError("It failed."), AgentFailedError("It failed."), "the end"]
+
+    async def run(_: Agent) -> str:
+        end = ends.pop(0)
+        if isinstance(end, AgentFailedError):
+            raise end
+        return end
+
+    write_agent_order(tmp_path, AgentOrder(job="job", node="h2", urls=("ws://x",), token="token", address="127.0.0.1"))
+    monkeypatch.setattr(Agent, "run", run)
+    assert process._serve(tmp_path) == "the end"
