@@ -23,6 +23,7 @@ from legato.agent.checkpoints import CheckpointRelay
 from legato.agent.logs import LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_state
 from legato.core import agent_messages as messages
+from legato.core import exits
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.clock import Clock
 from legato.core.errors import LegatoError, UsageError
@@ -81,6 +82,8 @@ class Agent:
         self._num_events = 0
         self._unacknowledged: messages.WorkerEvent | messages.Remark | None = None
         self._acknowledged = asyncio.Event()
+        self._delivering = asyncio.Lock()
+        self._unstarted: set[int] = set()
         self._logs = LogSender(self._files.logs, self._say)
         self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
         self._shares_checkpoints = True
@@ -202,7 +205,10 @@ class Agent:
             _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
 
     async def _serve(self, connection: ClientConnection, order: AgentOrder) -> None:
-        devices = await asyncio.to_thread(_choose_devices, order.num_slots)
+        if self._engine is not None:
+            devices = self._engine.devices  # also if the machine has others by now
+        else:
+            devices = await asyncio.to_thread(_choose_devices, order.num_slots)
         hello = messages.AgentHello(
             node=order.node,
             identity=self._state.identity,
@@ -236,21 +242,8 @@ class Agent:
         ]
         for part in parts:
             part.add_done_callback(self._note_end)
-        # Only waits count, so the driver is not silent because this process could not run.
-        silent_s, limit_s = 0.0, max(_SILENCE_LIMIT_S, _SILENT_BEATS * first.beat_every_s)
         try:
-            while self._over is None and not self._has_moved:
-                if silent_s > limit_s:
-                    _log.warning("The driver is silent for %g s. The agent connects again", limit_s)
-                    connection.transport.abort()
-                    return
-                try:
-                    frame = await asyncio.wait_for(connection.recv(), _RETRY_S)
-                except TimeoutError:
-                    silent_s += _RETRY_S
-                else:
-                    silent_s = 0.0
-                    await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
+            await self._listen(connection, order, devices, max(_SILENCE_LIMIT_S, _SILENT_BEATS * first.beat_every_s))
             if self._fault is not None:
                 await self._send_rest()
             elif self._has_moved:
@@ -260,6 +253,25 @@ class Agent:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _listen(
+        self, connection: ClientConnection, order: AgentOrder, devices: tuple[str, ...], silence_limit_s: float
+    ) -> None:
+        """Carry out what the driver asks for, until the agent ends, has another order, or the driver is silent."""
+        silent_s = 0.0
+        while self._over is None and not self._has_moved:
+            if silent_s > silence_limit_s:
+                _log.warning("The driver is silent for %g s. The agent connects again", silence_limit_s)
+                connection.transport.abort()
+                return
+            try:
+                frame = await asyncio.wait_for(connection.recv(), _RETRY_S)
+            except TimeoutError:
+                # Only waits count, so the driver is not silent because this process could not run.
+                silent_s += _RETRY_S
+            else:
+                silent_s = 0.0
+                await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
 
     async def _leave_previous(self, term: int) -> None:
         """Close the connection to the driver that had the previous address, and say so if it leads no more."""
@@ -432,7 +444,6 @@ class Agent:
         if self._engine is None:
             return
         self._attempt = request.attempt
-        await asyncio.to_thread(self._write_address)
         environment = {
             **request.environment,
             "LEGATO_DRIVER_FILE": str(self._files.address_file),
@@ -450,6 +461,7 @@ class Agent:
             program = self._move(program, request.directory)
             directory = directory if self._work is None else str(self._work)
         try:
+            await asyncio.to_thread(self._write_address)
             await self._engine.start(
                 Launch(
                     worker=request.worker,
@@ -460,8 +472,19 @@ class Agent:
                     log_path=str(self._files.log_path(request.worker)),
                 )
             )
-        except LegatoError as error:
-            self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
+        except UsageError as error:
+            # The machine has no such slot, so no worker can ever train there.
+            self._report_unstarted(request.worker, exits.EXIT_REFUSED, error)
+        except (LegatoError, OSError) as error:
+            self._report_unstarted(request.worker, exits.EXIT_UNSTARTED, error)
+
+    def _report_unstarted(self, worker: int, exit_code: int, error: Exception) -> None:
+        if worker not in self._unstarted:  # the driver repeats the request until it knows the end
+            self._unstarted.add(worker)
+            end = messages.WorkerEvent(
+                number=self._next_number(), worker=worker, exit_code=exit_code, reason=str(error).rstrip(".")
+            )
+            self._begin(self._deliver(end))
 
     def _write_address(self) -> None:
         if self._attempt:
@@ -519,12 +542,13 @@ class Agent:
         return self._num_events
 
     async def _deliver(self, message: messages.WorkerEvent | messages.Remark) -> None:
-        self._unacknowledged = message
-        self._say(message)
-        if self._is_closing:
-            return
-        self._acknowledged.clear()
-        await self._acknowledged.wait()
+        async with self._delivering:
+            self._unacknowledged = message
+            self._say(message)
+            if self._is_closing:
+                return
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
 
     # ------------------------------------------------------------ the end
 

@@ -207,6 +207,11 @@ class LocalEngine:
         return dict(self._running)
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """The device of each slot; after `open` those of the workers that it has adopted."""
+        return self._slots.devices
+
+    @property
     def known_workers(self) -> tuple[int, ...]:
         """The workers that run, or whose end was not acknowledged."""
         record = self._read_record()

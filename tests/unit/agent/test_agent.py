@@ -20,6 +20,7 @@ from legato.agent.agent import Agent, AgentFailedError
 from legato.agent.logs import LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.agent_messages import (
+    Acknowledge,
     AgentEnvelope,
     AgentHello,
     AgentRefused,
@@ -29,10 +30,13 @@ from legato.core.agent_messages import (
     OpenJob,
     OpenRefused,
     Remark,
+    StartOne,
+    WorkerEvent,
     decode_agent_message,
     encode_agent_frame,
 )
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
+from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.driver.journal import Address, JobDirectory
 from legato.engines.base import EngineEvent, Launch
 
@@ -179,7 +183,11 @@ class Engine:
     async def events(self) -> AsyncIterator[EngineEvent]:
         yield await self.fault
 
-    async def start(self, launch: Launch) -> None: ...
+    async def start(self, launch: Launch) -> None:
+        if launch.worker == 8:
+            raise UsageError("Cannot use slot h2/5: this machine has 1 slots.")
+        if launch.worker == 9:
+            raise OSError("the disk is full")
 
     async def stop(self, worker: int, *, force: bool) -> None:
         assert (worker, force) == (7, True)
@@ -360,3 +368,40 @@ def test_the_process_of_an_agent_serves_again_after_a_fault(tmp_path: Path, monk
     write_agent_order(tmp_path, AgentOrder(job="job", node="h2", urls=("ws://x",), token="token", address="127.0.0.1"))
     monkeypatch.setattr(Agent, "run", run)
     assert process._serve(tmp_path) == "the end"
+
+
+def test_a_worker_that_cannot_be_started_ends_alone_and_the_machine_stays_in_use(
+    tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[WorkerEvent] = []
+    hellos: list[AgentHello] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        hellos.append(await welcome(connection))
+        await send(connection, OpenJob(environment={}, directory=str(tmp_path)))
+        await wait_for(connection, Opened)
+        if len(hellos) == 2:
+            await send(connection, AgentRefused(reason="the test is over"))
+            return
+        for worker in (8, 9, 8):
+            start = StartOne(worker=worker, slot="h2/5", program=(), environment={}, directory="/", attempt="1")
+            await send(connection, start)
+        for _ in range(2):
+            message = await hear(connection)
+            while not isinstance(message, WorkerEvent):
+                assert not isinstance(message, OpenRefused), "the machine can be used"
+                message = await hear(connection)
+            ends.append(message)
+            await send(connection, Acknowledge(number=message.number))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            # As if the engine had adopted workers of an agent with other devices.
+            monkeypatch.setattr(Engine, "devices", ("cpu", "cpu"))
+            assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert [(end.worker, end.exit_code) for end in ends] == [(8, EXIT_REFUSED), (9, EXIT_UNSTARTED)]
+    assert [end.reason for end in ends] == ["Cannot use slot h2/5: this machine has 1 slots", "the disk is full"]
+    assert [hello.devices for hello in hellos] == [("cpu",), ("cpu", "cpu")]
+    assert engines[0].end == "closed"
