@@ -120,7 +120,7 @@ class Agent:
                     await self._serve_safely(connection, order)
                     if self._previous is not connection:
                         await connection.close()
-                if self._previous is None:
+                if connection is None or self._previous is None:
                     await asyncio.sleep(_RETRY_S)
             if self._fault is not None:
                 raise AgentFailedError(reason) from self._fault

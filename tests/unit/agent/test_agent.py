@@ -405,3 +405,29 @@ def test_a_worker_that_cannot_be_started_ends_alone_and_the_machine_stays_in_use
     assert [end.reason for end in ends] == ["Cannot use slot h2/5: this machine has 1 slots", "the disk is full"]
     assert [hello.devices for hello in hellos] == [("cpu",), ("cpu", "cpu")]
     assert engines[0].end == "closed"
+
+
+def test_an_agent_waits_between_its_tries_at_a_new_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
+
+    async def lead(connection: ServerConnection) -> None:
+        await welcome(connection)
+        await connection.wait_closed()
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead) as order:
+            agent, tries = Agent(tmp_path), 0
+
+            async def connect_again(_: AgentOrder) -> None:
+                nonlocal tries
+                tries += 1
+
+            running = asyncio.create_task(agent.run())
+            await until(lambda: agent._outgoing is not None)
+            monkeypatch.setattr(agent, "_connect", connect_again)
+            write_agent_order(tmp_path, msgspec.structs.replace(order, urls=("ws://127.0.0.1:1/agent",)))
+            await until(lambda: tries == 5)  # never true if the agent tries again without a wait
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
