@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final
@@ -34,6 +33,7 @@ from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
+from legato.system.clocks import read_boot_clock
 from legato.system.decoding import decode
 
 _log = logging.getLogger(__name__)
@@ -63,10 +63,10 @@ class Agent:
 
     Args:
         directory: of the agent: its order, state, logs and the processes of the job.
-        clock: monotonic seconds.
+        clock: seconds of a clock that also runs while the machine is suspended, because the driver's does.
     """
 
-    def __init__(self, directory: Path, *, clock: Clock = time.monotonic) -> None:
+    def __init__(self, directory: Path, *, clock: Clock = read_boot_clock) -> None:
         self._directory = directory
         self._files = JobDirectory(directory)
         self._clock = clock

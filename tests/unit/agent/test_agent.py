@@ -39,6 +39,7 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.driver.journal import Address, JobDirectory
 from legato.engines.base import EngineEvent, Launch
+from legato.system.clocks import read_boot_clock
 
 LIMIT_S = 30.0
 
@@ -233,6 +234,7 @@ def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, mo
             return read_agent_order(directory)
 
         async with driver_of(tmp_path, lead):
+            assert Agent(tmp_path)._clock is read_boot_clock, "also after the machine was suspended"
             agent, workers = Agent(tmp_path, clock=lambda: now), Engine()
             agent._engine = workers  # type: ignore[assignment]
             running = asyncio.create_task(agent.run())

@@ -27,6 +27,7 @@ from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
 from legato.core.view import View
+from legato.system.clocks import read_boot_clock
 from legato.train.membership.outbox import Outbox
 
 _RETRY_S: Final = 0.2
@@ -39,6 +40,7 @@ _SILENCE_LIMIT_S: Final = 10.0
 _SILENT_BEATS: Final = 8
 """A driver that sends none of so many heartbeats, and nothing for `_SILENCE_LIMIT_S`, is given up: TCP alone may find
 out only a minute after the network is back."""
+_SUSPENDED_S: Final = 1.0  # no two clocks of a machine that runs differ by so much between two checks
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
@@ -86,7 +88,8 @@ class Link:
         self.is_independent = False
         self.on_recover: Callable[[View], None] = _ignore
         self._outbox = Outbox()
-        self._last_heard = self._last_checked = time.monotonic()
+        self._last_heard = self._last_check = read_boot_clock()
+        self._last_run = time.monotonic()  # differs from the other clock after the machine was suspended
         self._rounds_when_orphaned: int | None = None
         self._closing = False
         self._term_here = 0  # of the driver of the present connection; 0: it has not said Welcome
@@ -130,7 +133,7 @@ class Link:
         """
         self._outbox.flush()
         limit_s = self.settings.away_limit_s if self.settings is not None else 0.0
-        is_said = self._outbox.wait_until_sent(max(self._last_heard + limit_s - time.monotonic(), _LAST_WORDS_S))
+        is_said = self._outbox.wait_until_sent(max(self._last_heard + limit_s - read_boot_clock(), _LAST_WORDS_S))
         self._closing = True
         connection = self._outbox.disconnect()
         if connection is None:
@@ -252,7 +255,7 @@ class Link:
             self._check_term(message)
         if self._term_here < self.term:
             return  # no message counts before the driver has shown its term; it repeats them after its Welcome
-        self._last_heard = time.monotonic()
+        self._last_heard = read_boot_clock()
         with self.changed:
             match message:
                 case wire.Welcome():
@@ -326,11 +329,16 @@ class Link:
         limit = self.settings.away_limit_s if self.settings is not None else None
         if limit is None:
             return
-        now = time.monotonic()
-        held_up_s, self._last_checked = now - self._last_checked, now
+        now, ran_to = read_boot_clock(), time.monotonic()
+        passed_s, held_up_s = now - self._last_check, ran_to - self._last_run
+        self._last_check, self._last_run = now, ran_to
         if held_up_s > _HELD_UP_S:
             # Messages that the driver sent meanwhile are still unread. So the time of the pause does not count.
             self._last_heard = min(self._last_heard + held_up_s, now)
+        if passed_s - held_up_s > _SUSPENDED_S:
+            # The machine was suspended. That time counts, because a driver elsewhere ran on; but one on this machine
+            # was suspended too, and needs a moment to be heard.
+            self._last_heard = max(self._last_heard, now - max(limit - _HELD_UP_S, 0.0))
         away_s = now - self._last_heard
         if self.stop_reason is None and away_s > limit:
             with self.changed:

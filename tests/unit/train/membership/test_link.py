@@ -469,8 +469,10 @@ def test_a_worker_that_ends_without_a_driver_waits_for_the_next_to_tell_it(
 def test_time_in_which_the_links_own_thread_could_not_run_is_no_time_without_a_driver(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [time.monotonic()]
+    now = [link._last_heard]
+    link._last_run = now[0]
     monkeypatch.setattr(link_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(link_module, "read_boot_clock", lambda: now[0])
     link._hear(msgspec.structs.replace(WELCOME, away_limit_s=60.0), Line())  # type: ignore[arg-type]
     link._check_away()
     now[0] += 300.0
@@ -479,4 +481,25 @@ def test_time_in_which_the_links_own_thread_could_not_run_is_no_time_without_a_d
     for _ in range(61):
         now[0] += 1.0
         link._check_away()
+    assert link.stop_reason == "orphaned"
+
+
+def test_time_in_which_the_machine_was_suspended_is_time_without_a_driver(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspended_s = 0.0
+    now = [link._last_run]
+    ahead_s = link._last_heard - now[0]
+    monkeypatch.setattr(link_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(link_module, "read_boot_clock", lambda: now[0] + ahead_s + suspended_s)
+    link._hear(msgspec.structs.replace(WELCOME, away_limit_s=60.0), Line())  # type: ignore[arg-type]
+    link._check_away()
+    suspended_s = 3600.0
+    for _ in range(10):
+        link._check_away()
+        now[0] += 1.0
+    assert link.stop_reason is None, "a driver of the same machine was suspended too, and may still be heard"
+    for _ in range(2):
+        link._check_away()
+        now[0] += 1.0
     assert link.stop_reason == "orphaned"
