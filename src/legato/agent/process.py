@@ -21,6 +21,7 @@ from typing import Final
 from legato.agent.agent import JOB_ENDED, Agent, AgentFailedError
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.errors import LegatoError
+from legato.system.processes import boot_id, send_signal, start_time_of
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,12 @@ def kill_agent(directory: Path) -> None:
     for _ in range(_NUM_POLLS):
         if not is_running(directory):
             return
-        # The process that holds the lock has written its id.
-        with contextlib.suppress(ValueError, ProcessLookupError):
-            os.kill(int((directory / LOCK_FILE).read_bytes()), signal.SIGKILL)
+        # The process that holds the lock may not have written its identity yet: then it is that of an earlier one,
+        # whose number another process may have by now.
+        with contextlib.suppress(ValueError, OSError):
+            pid, start_time, boot = (directory / LOCK_FILE).read_text().split()
+            if boot == boot_id():
+                send_signal(int(pid), int(start_time), signal.SIGKILL)
         time.sleep(_POLL_S)
     raise LegatoError(f"The agent in {directory} cannot be killed. End it by hand.")
 
@@ -97,7 +101,8 @@ def main(directory: Path) -> int:
     except BlockingIOError:
         _log.info("The agent of %s runs already", directory)
         return 0
-    os.pwrite(lock, f"{os.getpid():>10}\n".encode(), 0)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()} {start_time_of(os.getpid())} {boot_id()}\n".encode(), 0)
     try:
         reason = _serve(directory)
         _log.info("The agent ends: %s", reason)
