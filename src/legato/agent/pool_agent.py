@@ -301,11 +301,20 @@ class PoolAgent:
 
     def _remove_old(self, jobs: set[str]) -> None:
         """Remove the files of agents that have ended long ago without the end of their job."""
-        for path in self._folder.iterdir():
-            if not path.is_dir() or path.name.rpartition("-")[0] in jobs:
+        for path in self._list():
+            if path.name.rpartition("-")[0] in jobs:
                 continue
-            if time.time() - path.stat().st_mtime > _KEEP_S and not is_running(path):
-                shutil.rmtree(path, ignore_errors=True)
+            # An agent may remove its directory at the same moment.
+            with contextlib.suppress(OSError):
+                is_old = path.is_dir() and time.time() - path.stat().st_mtime > _KEEP_S
+                if is_old and not is_running(path):
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _list(self) -> list[Path]:
+        try:
+            return list(self._folder.iterdir())
+        except OSError:
+            return []  # the next round tries again
 
     # ------------------------------------------------------------ files
 
