@@ -396,6 +396,11 @@ class Agent:
             await engine.close()
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
             return
+        except BaseException:
+            # The job has ended meanwhile, or this agent ends: no other code knows the engine.
+            if self._engine is None:
+                await engine.close()
+            raise
         self._say_opened()
 
     def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:
@@ -578,6 +583,7 @@ class Agent:
     async def _close(self) -> None:
         self._is_closing = True
         self._acknowledged.set()
+        await self._end_opening()
         if self._engine is not None:
             await self._engine.close()
             if self._reporting is not None:
@@ -589,7 +595,14 @@ class Agent:
         await self._send_rest()
         self._over = JOB_ENDED
 
+    async def _end_opening(self) -> None:
+        """End an opening of the engine that is not done; an engine that is not open yet ends with it."""
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+
     async def _give_up(self, reason: str) -> None:
+        await self._end_opening()
         if self._engine is not None:
             await self._engine.close()
             self._engine = None

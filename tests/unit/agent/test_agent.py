@@ -26,6 +26,8 @@ from legato.core.agent_messages import (
     AgentRefused,
     AgentWelcome,
     Beat,
+    Closed,
+    CloseJob,
     Opened,
     OpenJob,
     OpenRefused,
@@ -49,7 +51,7 @@ Kind = TypeVar("Kind", bound=AgentEnvelope)
 @contextlib.asynccontextmanager
 async def driver_of(directory: Path, lead: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[AgentOrder]:
     """Let a pretended driver listen, and write the order of its agent."""
-    async with serve(lead, "127.0.0.1", 0) as server:
+    async with serve(lead, "127.0.0.1", 0, close_timeout=0.2) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         order = AgentOrder(
             job="job", node="h2", urls=(f"ws://127.0.0.1:{port}/agent",), token="token", address="127.0.0.1"
@@ -119,6 +121,7 @@ def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itsel
     monkeypatch.setattr(agent_module, "_SILENCE_LIMIT_S", 0.3)
     monkeypatch.setattr(agent_module, "_RETRY_S", 0.05)
     num_connections = 0
+    has_answered: list[int] = []
 
     async def lead(connection: ServerConnection) -> None:
         nonlocal num_connections
@@ -130,7 +133,7 @@ def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itsel
             time.sleep(1.0)  # noqa: ASYNC251 -- the agent runs in this loop too, and cannot hear this driver either
             for _ in range(20):
                 await send(connection, await hear(connection))
-            assert num_connections == 1, "it answers each beat"
+            has_answered.append(num_connections)
             await connection.wait_closed()  # as if the network were cut
         await send(connection, AgentRefused(reason="the test is over"))
 
@@ -139,6 +142,7 @@ def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itsel
             assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
 
     asyncio.run(run())
+    assert has_answered == [1], "it is not given up while it answers"
     assert num_connections == 2
 
 
@@ -169,14 +173,18 @@ class Engine:
 
     devices: tuple[str, ...] = ("cpu",)
     known_workers = (7,)
+    opens = True
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.last_running = {7: 4711}
-        self.stopped = asyncio.Event()
+        self.is_opening, self.stopped = asyncio.Event(), asyncio.Event()
         self.fault = asyncio.get_running_loop().create_future()
         self.end = ""
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        self.is_opening.set()
+        if not self.opens:
+            await asyncio.Event().wait()
 
     async def rendezvous(self) -> str:
         return "127.0.0.1:1"
@@ -433,3 +441,29 @@ def test_an_agent_waits_between_its_tries_at_a_new_address(tmp_path: Path, monke
             await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", [CloseJob(), AgentRefused(reason="the test is over")])
+def test_a_job_that_ends_while_its_engine_opens_leaves_no_process(
+    tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch, end: AgentEnvelope
+) -> None:
+    monkeypatch.setattr(Engine, "opens", False)
+    ends_when_closed: list[str] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        await welcome(connection)
+        await send(connection, OpenJob(environment={}, directory=str(tmp_path)))
+        await until(lambda: bool(engines))
+        await engines[0].is_opening.wait()
+        await send(connection, end)
+        if isinstance(end, CloseJob):
+            await wait_for(connection, Closed)
+            ends_when_closed.append(engines[0].end)
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert engines[0].end == "closed"
+    assert ends_when_closed in ([], ["closed"]), "before the agent says that no process is left"
