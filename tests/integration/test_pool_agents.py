@@ -59,7 +59,7 @@ class Machine:
     def log(self) -> str:
         return (self.home / "log").read_text()
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, number: int) -> int:
         assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(LIMIT_S)
@@ -193,7 +193,16 @@ def test_a_job_grows_onto_machines_that_join_and_shrinks_off_one_that_is_drained
     ask = ask.at(server)
     assert ask.http.post("nodes/b/resume").status_code == 204
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 4)
-    assert c.stop() == 0, c.log()
+
+    # A restart of the agent, such as `systemctl restart` makes it, takes no worker away.
+    workers, num_joins = c.pids(), c.log().count("This machine is node c")
+    assert c.stop(signal.SIGTERM) == 0, c.log()
+    assert "its jobs train on" in c.log()
+    c.start(server)
+    wait_until(lambda: c.log().count("This machine is node c") > num_joins, "the agent does not come back")
+    assert (num_workers(ask.get(f"jobs/{job}")), c.pids()) == (4, workers)
+
+    assert c.stop(signal.SIGINT) == 0, c.log()
     assert "No job uses this machine any more." in c.log()
     assert state_of(ask, "c") == "left"
     check_done(ask, server.home, tmp_path, job, weights)

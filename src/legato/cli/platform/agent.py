@@ -41,7 +41,10 @@ def agent(
         typer.Option(metavar="FOLDER", help="Directory for the files of jobs. [default: ~/.local/share/legato]"),
     ] = None,
 ) -> None:
-    """Make this machine a node of a server's pool. Ctrl-C gives its GPUs back: jobs shrink off it, none is stopped."""
+    """Make this machine a node of a server's pool. Ctrl-C gives its GPUs back: jobs shrink off it, none is stopped.
+
+    SIGTERM ends the command at once, and the workers train on.
+    """
     import asyncio
     import logging
     import signal
@@ -63,9 +66,18 @@ def agent(
     )
 
     async def run() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, pool_agent.leave)
-        await pool_agent.run()
+        loop = asyncio.get_running_loop()
+        running = loop.create_task(pool_agent.run())
+        loop.add_signal_handler(signal.SIGINT, pool_agent.leave)
+        # Service managers send it also for a restart, from which jobs must notice nothing.
+        loop.add_signal_handler(signal.SIGTERM, running.cancel)
+        try:
+            await running
+        except asyncio.CancelledError:
+            typer.echo(
+                "This command ends, and its jobs train on. If it does not start again within 15 s, jobs shrink off "
+                "this machine."
+            )
 
     asyncio.run(run())
 
