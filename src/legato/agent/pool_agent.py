@@ -249,9 +249,9 @@ class PoolAgent:
     # ------------------------------------------------------------ the agents of jobs
 
     def _apply_all(self, http: httpx.AsyncClient, orders: tuple[AgentOrder, ...]) -> None:
+        self._applying = {job: task for job, task in self._applying.items() if not task.done()}
         for order in orders:
-            running = self._applying.get(order.job)
-            if running is None or running.done():
+            if order.job not in self._applying:
                 self._applying[order.job] = asyncio.create_task(self._apply_safely(http, order))
 
     async def _apply_safely(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
