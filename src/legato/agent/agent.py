@@ -384,8 +384,9 @@ class Agent:
             cpu_capability=job.cpu_capability,
             address=order.address,
         )
+        opening = asyncio.ensure_future(engine.open())
         try:
-            await engine.open()
+            await asyncio.shield(opening)
             self._engine = engine
             self._reporting = self._begin(self._report_forever(engine))
             caps = LogCaps(self._files, job.log_max_bytes, self._warn)
@@ -399,6 +400,9 @@ class Agent:
         except BaseException:
             # The job has ended meanwhile, or this agent ends: no other code knows the engine.
             if self._engine is None:
+                # A thread may be starting the warm parent, and cannot be stopped.
+                await asyncio.wait([opening], timeout=_OPEN_LIMIT_S)
+                opening.cancel()
                 await engine.close()
             raise
         self._say_opened()

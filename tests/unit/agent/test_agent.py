@@ -180,11 +180,17 @@ class Engine:
         self.is_opening, self.stopped = asyncio.Event(), asyncio.Event()
         self.fault = asyncio.get_running_loop().create_future()
         self.end = ""
+        self.num_processes = 0
 
     async def open(self) -> None:
         self.is_opening.set()
         if not self.opens:
+            await asyncio.to_thread(self.start_process)
             await asyncio.Event().wait()
+
+    def start_process(self) -> None:
+        time.sleep(0.1)  # as long as a start may take: no other code can end it
+        self.num_processes += 1
 
     async def rendezvous(self) -> str:
         return "127.0.0.1:1"
@@ -205,6 +211,7 @@ class Engine:
 
     async def close(self) -> None:
         self.end = self.end or "closed"
+        self.num_processes = 0
 
     async def detach(self) -> None:
         self.end = self.end or "detached"
@@ -448,6 +455,7 @@ def test_a_job_that_ends_while_its_engine_opens_leaves_no_process(
     tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch, end: AgentEnvelope
 ) -> None:
     monkeypatch.setattr(Engine, "opens", False)
+    monkeypatch.setattr(agent_module, "_OPEN_LIMIT_S", 1.0)
     ends_when_closed: list[str] = []
 
     async def lead(connection: ServerConnection) -> None:
@@ -465,5 +473,5 @@ def test_a_job_that_ends_while_its_engine_opens_leaves_no_process(
             await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
 
     asyncio.run(run())
-    assert engines[0].end == "closed"
+    assert (engines[0].end, engines[0].num_processes) == ("closed", 0)
     assert ends_when_closed in ([], ["closed"]), "before the agent says that no process is left"
