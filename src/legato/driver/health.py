@@ -17,6 +17,7 @@ overloaded. So the engine examines its process, and the result decides:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -229,6 +230,8 @@ def _moments(job: JobFacts) -> Iterator[float]:
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
     yield from job.retry_at.values()
+    if job.kept_until is not None and job.kept_until < math.inf:
+        yield job.kept_until
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
     if job.current is not None and job.recovering is not None and job.unprepared(job.current):

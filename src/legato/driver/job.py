@@ -45,6 +45,7 @@ class Worker:
         evidence: samples of its process.
         is_spared: it has been silent for longer than the limit, but is not fenced because its process is healthy.
         is_cut_off: its node was lost, and it has not been heard since.
+        is_in_doubt: another node was lost while this worker was silent too, and it has not been heard since.
         ends_with_connection: the engine cannot confirm its end any more; the end of its connection does.
         idle_warned_at: the ``progressed_at`` of the last warning that it only waits; None: no warning.
     """
@@ -76,6 +77,7 @@ class Worker:
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False
     is_cut_off: bool = False
+    is_in_doubt: bool = False
     ends_with_connection: bool = False
     idle_warned_at: float | None = None
     history: list[str] = field(default_factory=list)
@@ -138,6 +140,8 @@ class JobFacts:
         num_unbuilt: number of proposals in a row that a worker could not connect.
         open_views: the views in which a worker may complete a round; see `nodes`.
         lost_nodes: nodes whose agents cannot be reached → since when.
+        kept_until: workers of lost nodes are kept until then, because they alone can have the state (infinite), or
+            did so a moment ago; None: there are none to keep.
         awaited: the workers for whose certain end the job waits, as last reported.
         views: the newest views by number, including void proposals, to which a worker may have switched.
         prepared: view → the workers that are connected in it, for the newest views.
@@ -188,6 +192,7 @@ class JobFacts:
     num_unbuilt: int = 0
     open_views: tuple[View, ...] = ()
     lost_nodes: dict[str, float] = field(default_factory=dict)
+    kept_until: float | None = None
     awaited: frozenset[int] = frozenset()
     views: dict[int, View] = field(default_factory=dict)
     prepared: dict[int, set[int]] = field(default_factory=dict)

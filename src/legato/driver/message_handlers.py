@@ -38,7 +38,7 @@ def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> N
     if worker.is_spared:
         job.record("note", f"worker {number} answers again after {job.now - worker.last_heard:.1f} s", worker)
     worker.last_heard = job.now
-    worker.away = worker.is_spared = worker.is_cut_off = False
+    worker.away = worker.is_spared = worker.is_cut_off = worker.is_in_doubt = False
     if not isinstance(message, wire.Heartbeat):
         worker.progressed_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):

@@ -471,16 +471,21 @@ class AgentsEngine:
 
     def _look(self) -> None:
         now = self._clock()
+        silent = []
         for node in self._nodes.values():
             # After a pause of this process, what agents have sent meanwhile still waits to be read.
             node.num_looks += 1
-            is_silent = now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS
-            if node.is_open and is_silent:
-                self._lose(node, f"its agent is silent for {self._silence_limit_s:g} s")
+            if node.is_open and now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS:
+                silent.append(node)
+                node.is_open = False  # all of them before the first loss, which may choose another store
+        for node in silent:
+            told = f"its agent is silent for {self._silence_limit_s:g} s"
+            self._lose(node, told, silent_s=now - node.last_heard)
+        for node in self._nodes.values():
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
 
-    def _lose(self, node: AgentNode, reason: str) -> None:
+    def _lose(self, node: AgentNode, reason: str, *, silent_s: float = 0.0) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
@@ -493,7 +498,7 @@ class AgentsEngine:
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
-        self._put(NodeLost(node.spec.name, reason))
+        self._put(NodeLost(node.spec.name, reason, silent_s))
         self._changed.set()
 
     def _refuse(self, node: AgentNode, reason: str) -> None:

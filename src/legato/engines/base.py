@@ -72,10 +72,12 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True):
     Args:
         node: its name, as in the names of its slots.
         reason: a sentence without its period.
+        silent_s: how long its agent has not been heard; 0: the reason is another one.
     """
 
     node: str
     reason: str
+    silent_s: float = 0.0
 
 
 class NodeBack(msgspec.Struct, frozen=True, tag=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
@@ -98,6 +100,66 @@ def test_a_node_that_has_all_the_state_is_waited_for_and_loses_nothing() -> None
     assert told(world, "returned") == ["node a is back after 16 s; workers 0, 1 can continue"]
     assert world.num_lineages == 1
     world.check_at_peace()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+@pytest.mark.parametrize("pause_s", [0, 3])
+def test_a_driver_that_was_cut_off_from_all_nodes_gives_up_no_worker(order: tuple[str, ...], pause_s: int) -> None:
+    """The losses are reported one after the other, and the links are back one after the other."""
+    world = make_world("a/0", "a/1", "b/0", "b/1", "c/0", "c/1")
+    for node in order:
+        world.cut(node)
+    for _ in range(12):
+        world.tick()
+        world.compute()
+    for node in order:
+        world.lose(node)
+        world.tick()
+        assert told(world, "fenced") == []
+    world.calm(10)
+    rounds = world.most_rounds
+    for node in reversed(order):
+        world.heal(node)
+        world.calm(pause_s)
+    world.calm(20)
+    assert told(world, "fenced") == []
+    assert sorted(world.bodies) == [0, 1, 2, 3, 4, 5]
+    assert {body.number_at for body in world.bodies.values()} == {1}, "in the same view"
+    assert world.most_rounds > rounds
+    world.check_at_peace()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_that_is_not_back_with_the_others_is_given_up(*, restarts: bool) -> None:
+    world = make_world("a/0", "b/0")
+    for node in "ab":
+        world.cut(node)
+    world.calm(10)
+    if restarts:
+        world.crash_driver()
+        world.restart_driver()
+    world.heal("a")
+    world.calm(8)
+    assert told(world, "fenced") == [], "it may be back at any moment"
+    world.calm(4)
+    assert told(world, "fenced") == ["worker 1 is given up, because node b is lost; it is refused if it comes back"]
+    assert members_of(world) == [0]
+    rounds = world.most_rounds
+    world.calm(3)
+    assert world.most_rounds > rounds
+
+
+def test_a_loss_of_all_nodes_delays_no_later_loss_of_one() -> None:
+    world = make_world("a/0", "b/0")
+    for node in "ab":
+        world.cut(node)
+    world.calm(10)
+    for node in "ab":
+        world.heal(node)
+    world.calm(2)
+    world.cut("b")
+    world.calm(4.5)
+    assert told(world, "fenced") == ["worker 1 is given up, because node b is lost; it is refused if it comes back"]
 
 
 def test_no_second_training_begins_before_the_first_has_certainly_ended() -> None:

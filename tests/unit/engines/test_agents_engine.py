@@ -100,11 +100,38 @@ def test_the_store_moves_before_its_machine_is_lost_and_wherever_a_machine_is_ba
             return await take(events, 2 if others else 1)
 
         told = await lose(first, (other,))
-        assert told == [StoreMoved(f"{other}:1"), NodeLost(first, "its agent is silent for 4 s")]
+        assert told == [StoreMoved(f"{other}:1"), NodeLost(first, "its agent is silent for 4 s", silent_s=5.0)]
         (lost,) = await lose(other)
         assert isinstance(lost, NodeLost)
         await bed.join(first)
         assert set(await take(events, 2)) == {StoreMoved(f"{first}:1"), NodeBack(first, (f"{first}/0",))}
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_machines_that_are_silent_together_are_lost_together_and_the_store_moves_to_none_of_them(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a", "b", "c"), beat_every_s=1e6)  # so the test alone lets the engine look
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        for node in ("a", "b", "c"):
+            await bed.join(node)
+        await opening
+        await bed.engine.rendezvous()
+        events = bed.engine.events()
+        await take(events, 3)
+        bed.now += 5.0
+        for _ in range(10):
+            bed.engine._look()
+        lost = await take(events, 3)
+        assert {event.node: event.silent_s for event in lost if isinstance(event, NodeLost)} == dict.fromkeys(
+            "abc", 5.0
+        )
         await bed.engine.detach()
         await bed.door.close()
 
