@@ -47,7 +47,6 @@ class AgentNode:
     def __init__(self, spec: NodeSpec, record: NodeRecord) -> None:
         self.spec = spec
         self.record = record
-        self.identity = ""
         self.connection: ServerConnection | None = None
         self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
         self.is_open = False

@@ -547,6 +547,9 @@ class AgentsEngine:
             if reason is not None or node is None:
                 await connection.send(messages.encode_agent_frame(messages.AgentRefused(reason=reason or "")))
                 return
+            if self._is_early(node, hello):
+                await connection.close(1013, "another agent of this machine may still run workers: try again later")
+                return
             await self._serve_node(node, hello, connection)
         except (ConnectionClosed, TimeoutError):
             pass  # the agent connects again, or the machine is lost
@@ -565,19 +568,34 @@ class AgentsEngine:
             )
             self._refuse(node, reason)
             return reason
-        if node.connection is not None and node.identity not in ("", hello.identity):
+        if node.connection is not None and node.record.identity not in ("", hello.identity):
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
+
+    def _is_early(self, node: AgentNode, hello: messages.AgentHello) -> bool:
+        """Whether an agent must wait because another one, with the same name, may still run workers.
+
+        It knows nothing of these workers, so its word does not end them: the other agent's, or its lease, does.
+        """
+        may_run = any((Exited, worker) not in self._reported for worker in node.record.workers)
+        if not may_run or node.record.identity in ("", hello.identity):
+            return False
+        node.trouble = "another agent has connected for it, and waits until workers of the previous one have ended"
+        self._changed.set()
+        return True
 
     async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
         if hello.term > self._term:
             self._fail(Superseded(_TAKEN_OVER))
             return
         node.cut()
-        node.connection, node.waiting, node.identity = connection, asyncio.Queue(), hello.identity
+        node.connection, node.waiting = connection, asyncio.Queue()
         node.note_heard(self._clock())
+        known = node.record.identity, node.record.devices
+        node.record.identity = hello.identity
         if not node.record.workers:
             node.record.devices = hello.devices[: node.spec.num_slots]
+        if known != (node.record.identity, node.record.devices):
             self._write_record()
         welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)

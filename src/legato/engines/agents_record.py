@@ -13,10 +13,18 @@ from legato.system.decoding import decode
 
 
 class NodeRecord(msgspec.Struct):
-    """What the next driver needs to know of a machine: its devices, and worker → pid of workers that may run."""
+    """What the next driver needs to know of a machine.
+
+    Args:
+        devices: of its slots.
+        workers: worker → pid of workers that may run.
+        identity: of the agent that was used last, and that alone knows of these workers; "": unknown, because an
+            earlier release wrote the record.
+    """
 
     devices: tuple[str, ...] = ()
     workers: dict[int, int] = {}
+    identity: str = ""
 
 
 class AgentsRecord(msgspec.Struct):

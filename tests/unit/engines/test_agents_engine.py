@@ -24,7 +24,7 @@ from legato.core.agent_messages import (
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
-from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
+from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.system.door import Door
 
@@ -48,12 +48,16 @@ class Bed:
             **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
-    async def join(self, node: str) -> ClientConnection:
+    async def greet(self, node: str, identity: str) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
         )
-        hello = AgentHello(node=node, identity=node, devices=("cpu",), address="127.0.0.1")
+        hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
         await agent.send(encode_agent_frame(hello))
+        return agent
+
+    async def join(self, node: str, identity: str | None = None) -> ClientConnection:
+        agent = await self.greet(node, identity or node)
         await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=())))
         return agent
 
@@ -178,6 +182,34 @@ def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_
         assert re.fullmatch(r"its agent has not connected within \d+\.\d s", lost.reason)
         await bed.join("a")
         assert StoreMoved("a:1") in await take(events, 2)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(tmp_path: Path) -> None:
+    async def test() -> None:
+        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
+        bed = Bed(tmp_path, ("a",), lease_s=100.0)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(2))
+        await asyncio.sleep(0)
+        other = await bed.join("a", "other")
+        await other.wait_closed()
+        await opening
+        events = bed.engine.events()
+        told = "another agent has connected for it, and waits until workers of the previous one have ended"
+        assert await anext(events) == NodeLost("a", told)
+        assert bed.engine.last_running == {7: 4711}
+        bed.now += 111.0
+        assert await anext(events) == Exited(7, -9, "the machine a was lost, and the lease of its agent is over")
+        other = await bed.join("a", "other")
+        assert await anext(events) == NodeBack("a", ("a/0",))
+        found = read_record(tmp_path / "agents.json")
+        assert found is not None
+        assert found.nodes["a"] == NodeRecord(("cpu",), {}, identity="other")
         await bed.engine.detach()
         await bed.door.close()
 
