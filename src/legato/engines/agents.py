@@ -491,7 +491,7 @@ class AgentsEngine:
             return
         node.cut()
         node.is_open, node.is_lost = False, True
-        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
+        self._count_lease(node)
         for name, future in node.wanted.items():
             if not future.done():
                 future.set_exception(self._explain_missing(node, name))
@@ -509,6 +509,9 @@ class AgentsEngine:
             else:
                 self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
+
+    def _count_lease(self, node: AgentNode) -> None:
+        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
 
     def _end_lease(self, node: AgentNode) -> None:
         node.lease_ends = None
@@ -589,8 +592,8 @@ class AgentsEngine:
             self._fail(Superseded(_TAKEN_OVER))
             return
         node.cut()
-        node.connection, node.waiting = connection, asyncio.Queue()
-        node.note_heard(self._clock())
+        node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
+        self._note_heard(node)
         known = node.record.identity, node.record.devices
         node.record.identity = hello.identity
         if not node.record.workers:
@@ -607,7 +610,7 @@ class AgentsEngine:
             async for frame in connection:
                 if node.connection is not connection:
                     return
-                node.note_heard(self._clock())
+                self._note_heard(node)
                 await self._hear(node, messages.decode_agent_message(_as_bytes(frame)))
         finally:
             sender.cancel()
@@ -615,6 +618,16 @@ class AgentsEngine:
                 await sender
             if node.connection is connection:
                 node.connection = None
+
+    def _note_heard(self, node: AgentNode) -> None:
+        """Count the agent's silence and its lease from now: the answer to what it has just sent renews its lease.
+
+        The agent counts from when it sent that, which is earlier. So the driver's count ends later than the agent's,
+        also on a connection on which the agent never says that it is open.
+        """
+        node.note_heard(self._clock())
+        if node.lease_ends is not None and node.trouble is None:
+            self._count_lease(node)
 
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:

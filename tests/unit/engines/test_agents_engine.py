@@ -216,6 +216,31 @@ def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(t
     run(test)
 
 
+def test_the_lease_is_counted_from_the_last_answered_beat_also_before_an_agent_is_open(tmp_path: Path) -> None:
+    async def test() -> None:
+        record = NodeRecord(("cpu",), {7: 4711}, identity="a")
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": record}))
+        bed = Bed(tmp_path, ("a",), lease_s=100.0, start_limit_s=0.0, beat_every_s=1e6)
+        await bed.door.open()
+        await bed.engine.open(2)
+        events = bed.engine.events()
+        assert isinstance(await anext(events), NodeLost)
+        bed.now = 90.0
+        agent = await bed.greet("a", "a")
+        await agent.send(encode_agent_frame(Beat(sent_s=1.0)))
+        await wait_for_answer(agent, 1.0)
+        bed.now = 190.0
+        bed.engine._look()
+        assert bed.engine.last_running == {7: 4711}, "the agent's lease runs until 190, and the margin is 10 s"
+        bed.now = 201.0
+        bed.engine._look()
+        assert isinstance(await anext(events), Exited)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
 def launch(worker: int, slot: str, path: Path) -> Launch:
     return Launch(worker=worker, slot=slot, program=(), environment={}, directory=str(path), log_path=str(path / "log"))
 
