@@ -73,6 +73,7 @@ class Declaration:
         self._store = store
         self._node = node
         self._devices = tuple(devices)
+        self._kind = find_kind()
         self._declared: dict[str, Node] = {}
         self._counts_from: dict[str, float] = {}  # machine → when its silence began to count
         self._looked_at = 0.0
@@ -126,14 +127,13 @@ class Declaration:
 
     def _describe_own(self) -> Node:
         types = find_gpu_types(self._devices)
-        # A pool of one machine needs no kind.
-        kind = find_kind() if self.has_agents else None
+        # Also without agents: a job that begins before the first one joins keeps this kind.
         return Node(
             name=self._node,
             engine=LOCAL,
             slots=_make_slots(self._node, self._devices, types),
-            kind=None if kind is None else kind.name,
-            traits=None if kind is None else kind.traits,
+            kind=self._kind.name,
+            traits=self._kind.traits,
         )
 
 

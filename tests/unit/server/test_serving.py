@@ -30,6 +30,7 @@ from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.core.errors import LegatoError, SettingsError, StoreError, Unauthenticated, UsageError
+from legato.engines.machine_kind import find_kind
 from legato.server import local_login, machine, serving
 from legato.server.local_login import FILE, LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
@@ -279,6 +280,11 @@ def test_slots_without_a_server_are_reported_as_gone(platform: Platform) -> None
     }
     Declaration(platform.store, "mine", ("cpu",)).declare(lease, NOW)
     assert [slot.id for slot in platform.store.pool.list_slots() if slot.unusable_since is None] == ["mine/0"]
+
+
+def test_the_servers_machine_has_a_kind_before_others_join(platform: Platform) -> None:
+    Declaration(platform.store, "mine", ("cpu",)).declare(platform.lead(num_slots=1), NOW)
+    assert {node.name: node.kind for node in platform.store.pool.list_nodes()}["mine"] == find_kind().name
 
 
 def test_a_damaged_row_of_a_slot_is_put_right_at_the_start(platform: Platform) -> None:

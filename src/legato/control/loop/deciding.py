@@ -191,7 +191,7 @@ def _describe(
         gpus_per_worker=job.gpus_per_worker,
         gpu_type=None if work is None else work.gpu_type,
         labels={} if work is None else work.node_labels,
-        machine_kind=job.machine_kind,
+        machine_kind=_complete_kind(pool, job.machine_kind),
         priority=job.priority,
         elastic=job.is_elastic,
         num_micro_batches=num_micro_batches,
@@ -205,6 +205,14 @@ def _describe(
         served_slot_s=memory.account.served_slot_s if memory else 0.0,
         behind=memory.account.behind if memory else 0,
     )
+
+
+def _complete_kind(pool: RoundFacts, kind: str | None) -> str | None:
+    """Return the kind of machine on which a job began; earlier releases recorded no name for that of the server."""
+    if kind is None or not kind.startswith("/"):
+        return kind
+    own = next((node.kind for node in pool.facts.nodes if node.engine == LOCAL and node.kind), "")
+    return f"{own}{kind}"
 
 
 def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standing:
