@@ -62,11 +62,13 @@ class Opened(AgentEnvelope, frozen=True):
         rendezvous: ``host:port`` of the machine's store.
         workers: those that run, or whose end the driver has not acknowledged.
         shares_checkpoints: the machine sees the driver's directory of checkpoints.
+        devices: the device of each slot that workers can be started in; (): those of `AgentHello`.
     """
 
     rendezvous: str
     workers: tuple[int, ...]
     shares_checkpoints: bool = True
+    devices: tuple[str, ...] = ()
 
 
 class OpenRefused(AgentEnvelope, frozen=True):

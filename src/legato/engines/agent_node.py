@@ -57,6 +57,11 @@ class AgentNode:
         self.num_looks = 0
         """How often the engine has looked since it last heard the agent."""
         self.lease_ends: float | None = None
+        self.opened_at = 0.0
+        self.num_failures = 0
+        """How often it has refused the job soon after it was open."""
+        self.used_from = 0.0
+        """It is not used again before then."""
         self.launches: dict[int, messages.StartOne] = {}
         self.forced: dict[int, bool] = {}
         self.shares_checkpoints = True

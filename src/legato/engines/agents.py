@@ -48,6 +48,10 @@ LEASE_MARGIN: Final = 0.1
 
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
+_FIRST_DELAY_S: Final = 1.0
+_MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
+_SOUND_S: Final = 60.0
+"""A machine that has been open for so long begins with the first delay again."""
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _ANSWER_LIMIT_S: Final = 0.5
 _CLOSE_LIMIT_S: Final = 20.0
@@ -505,10 +509,18 @@ class AgentsEngine:
         node.trouble = reason
         if not node.is_lost and self._opened and not self._closing:
             if node.is_open:
+                self._delay_return(node)
                 self._lose(node, reason)
             else:
                 self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
+
+    def _delay_return(self, node: AgentNode) -> None:
+        """Use a machine that fails again and again less and less often, and do not repeat what it failed at."""
+        now = self._clock()
+        node.num_failures = 1 if now - node.opened_at >= _SOUND_S else node.num_failures + 1
+        node.used_from = now + min(_FIRST_DELAY_S * 2 ** min(node.num_failures - 1, 10), _MAX_DELAY_S)
+        node.launches.clear()  # when the agent is back, it says which of these workers it has
 
     def _count_lease(self, node: AgentNode) -> None:
         node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
@@ -549,6 +561,9 @@ class AgentsEngine:
             reason = self._check(node, hello)
             if reason is not None or node is None:
                 await connection.send(messages.encode_agent_frame(messages.AgentRefused(reason=reason or "")))
+                return
+            if self._clock() < node.used_from:
+                await connection.close(1013, "this machine has just failed: try again later")
                 return
             if self._is_early(node, hello):
                 await connection.close(1013, "another agent of this machine may still run workers: try again later")
@@ -703,6 +718,11 @@ class AgentsEngine:
     def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
         was_open, node.is_open, node.trouble = node.is_open, True, None
+        if opened.devices and opened.devices[: node.spec.num_slots] != node.record.devices:
+            node.record.devices = opened.devices[: node.spec.num_slots]
+            self._write_record()
+        if not was_open:
+            node.opened_at = self._clock()
         node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
         node.is_lost, node.lease_ends = False, None
         if not was_open:

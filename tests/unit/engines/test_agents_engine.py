@@ -241,16 +241,66 @@ def test_the_lease_is_counted_from_the_last_answered_beat_also_before_an_agent_i
     run(test)
 
 
+def test_a_machine_that_fails_again_and_again_is_used_less_and_less_often(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agent = await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        assert await anext(events) == NodeBack("a", ("a/0",))
+        await bed.engine.start(launch(7, "a/0", tmp_path))
+        for delay_s in (1.0, 2.0, 4.0):
+            await agent.send(encode_agent_frame(OpenRefused(reason="no space left")))
+            assert await anext(events) == NodeLost("a", "no space left")
+            bed.now += delay_s - 0.5
+            await (await bed.join("a")).wait_closed()
+            bed.now += 1.0
+            agent = await bed.join("a")
+            assert await anext(events) == NodeBack("a", ("a/0",)), "nothing was reported in between"
+            if delay_s == 1.0:
+                assert await anext(events) == Exited(7, -9, "its end was not seen")
+        await agent.send(encode_agent_frame(Beat(sent_s=1.0)))
+        while not isinstance(message := await next_request(agent), Beat):
+            assert not isinstance(message, StartOne), "what it has failed at is not repeated"
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_machine_has_the_devices_with_which_its_agent_is_open(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agent = await bed.greet("a", "a")
+        await agent.send(encode_agent_frame(Opened(rendezvous="a:1", workers=(), devices=("cuda:0",))))
+        await opening
+        assert await bed.engine.device_of("a/0") == "cuda:0"
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
 def launch(worker: int, slot: str, path: Path) -> Launch:
     return Launch(worker=worker, slot=slot, program=(), environment={}, directory=str(path), log_path=str(path / "log"))
 
 
+async def next_request(agent: ClientConnection) -> Any:
+    frame = await agent.recv()
+    assert isinstance(frame, bytes)
+    return decode_agent_request(frame)
+
+
 async def wait_for(agent: ClientConnection, kind: type[Any]) -> Any:
-    while True:
-        frame = await agent.recv()
-        assert isinstance(frame, bytes)
-        if isinstance(found := decode_agent_request(frame), kind):
-            return found
+    while not isinstance(found := await next_request(agent), kind):
+        pass
+    return found
 
 
 def test_a_further_machine_is_used_when_the_driver_names_a_slot_of_it(tmp_path: Path) -> None:
