@@ -240,9 +240,8 @@ class AgentsEngine:
         self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
 
     async def _gather(self) -> None:
-        if self.last_running:
-            self._start_limit_s = min(self._start_limit_s, self._adopt_limit_s)
-        deadline = self._clock() + self._start_limit_s
+        limits_s = (self._start_limit_s, self._adopt_limit_s) if self.last_running else (self._start_limit_s,)
+        deadline = self._clock() + min(limits_s)
         is_gathering = False
         while not all(node.is_known for node in self._nodes.values()):
             if not is_gathering and any(node.is_open for node in self._nodes.values()):

@@ -171,7 +171,7 @@ def test_no_machine_is_lost_because_the_driver_itself_was_paused(tmp_path: Path)
 def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_live(tmp_path: Path) -> None:
     async def test() -> None:
         write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
-        bed = Bed(tmp_path, ("a",), start_limit_s=1e6, adopt_limit_s=0.05, clock=time.monotonic)
+        bed = Bed(tmp_path, ("a",), grows=True, start_limit_s=1e6, adopt_limit_s=0.05, clock=time.monotonic)
         await bed.door.open()
         await bed.engine.open(2)
         assert await bed.engine.running() == {7: 4711}
@@ -182,6 +182,11 @@ def test_a_new_driver_waits_for_agents_of_running_workers_only_as_long_as_these_
         assert re.fullmatch(r"its agent has not connected within \d+\.\d s", lost.reason)
         await bed.join("a")
         assert StoreMoved("a:1") in await take(events, 2)
+        starting = asyncio.create_task(bed.engine.start(launch(8, "b/0", tmp_path)))
+        await asyncio.sleep(0.1)
+        assert not starting.done(), "an agent that is started now has the usual time"
+        await bed.join("b")
+        await starting
         await bed.engine.detach()
         await bed.door.close()
 
