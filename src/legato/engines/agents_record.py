@@ -57,5 +57,5 @@ def read_record(path: Path) -> AgentsRecord | None:
 
 
 def write_record(path: Path, record: AgentsRecord) -> None:
-    """Replace the record atomically."""
-    write_private(path, msgspec.json.encode(record))
+    """Replace the record, also on disk: workers on other machines survive a power loss of this one."""
+    write_private(path, msgspec.json.encode(record), is_durable=True)
