@@ -241,3 +241,11 @@ def test_a_server_whose_jobs_run_as_other_users_takes_no_agents(platform: Platfo
     platform.settings.__dict__["run_jobs_as"] = "pool"
     refused = join(platform, make_token(platform)["secret"])
     check_problem(refused, 403, "forbidden", "run_jobs_as")
+
+
+def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platform) -> None:
+    """Jobs that only the server's machine can run are bound to one of these."""
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    told = "Cannot use the label 'legato.machine': names that begin with 'legato.' are Legato's own"
+    check_problem(report(platform, secret, labels={"legato.machine": "server"}), 422, "invalid", told)
+    assert report(platform, secret, labels={"legatos": "x"}).status_code == 200

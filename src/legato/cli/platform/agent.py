@@ -10,6 +10,7 @@ import typer
 
 from legato.cli.entry import Entry
 from legato.core.errors import UsageError
+from legato.core.slots import check_node_labels
 
 _MAX_TOKEN_BYTES: Final = 4096
 
@@ -94,6 +95,7 @@ def _read_labels(labels: list[str]) -> dict[str, str]:
         if not key or not value:
             raise UsageError(f"Cannot use the label '{label[:200]}': write it as NAME=VALUE, such as site=berlin.")
         found[key] = value
+    check_node_labels(found)
     return found
 
 

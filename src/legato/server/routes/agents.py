@@ -16,7 +16,7 @@ from legato.control.records import BEAT_EVERY_S, AgentReport
 from legato.control.store import check_sha256
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
-from legato.core.slots import node_of
+from legato.core.slots import check_node_labels, node_of
 from legato.core.version import __version__
 from legato.server.agent_orders import list_orders
 from legato.server.answers import Answer, Listed, responses
@@ -112,6 +112,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
 async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
     """Keep the report of an agent; return the jobs for which its machine must have an agent."""
     node = await _authenticate(request, here)
+    check_node_labels(body.labels)
     said = AgentReport(**body.model_dump())
 
     def work() -> tuple[AgentOrder, ...]:
