@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.records import AGENT_SILENT_S
@@ -249,3 +250,19 @@ def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platf
     told = "Cannot use the label 'legato.machine': names that begin with 'legato.' are Legato's own"
     check_problem(report(platform, secret, labels={"legato.machine": "server"}), 422, "invalid", told)
     assert report(platform, secret, labels={"legatos": "x"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0"])
+def test_no_machine_joins_through_a_proxy_while_jobs_listen_at_loopback_only(
+    new_platform: NewPlatform, host: str
+) -> None:
+    """Its agents would look for the drivers on their own machine, and show the jobs' tokens to what listens there."""
+    platform = new_platform(host=host)
+    token = make_token(platform)["secret"]
+    said = {"token": token, "node": "b", "identity": "one", "version": "0.1.0", "protocol": AGENT_PROTOCOL}
+    through = platform.ask("POST", "agents/join", said, who=None, X_Forwarded_For="10.0.0.7")
+    if host == "0.0.0.0":
+        assert through.status_code == 200
+    else:
+        check_problem(through, 403, "forbidden", f"jobs of this server listen at {host} only")
+    assert join(platform, token).status_code == 200, "from this machine"

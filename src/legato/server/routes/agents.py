@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ router = APIRouter(prefix=API, tags=["pool"])
 
 _OPEN: Final[dict[str, Any]] = {"security": []}
 _BEARER: Final = "Bearer "
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")  # a proxy has sent the request
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -104,6 +106,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
             "Cannot join: jobs of this server run as other system users (the setting run_jobs_as), which machines with "
             "agents cannot do yet."
         )
+    _check_reachable(request, here)
     secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
     return Answer(Joined(secret))
 
@@ -141,6 +144,24 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
         return Response(await run_in_threadpool(work), media_type="application/zip")
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
+
+
+def _check_reachable(request: Request, here: Services) -> None:
+    """Raise Forbidden if an agent of another machine would look for drivers, with their tokens, on its own machine."""
+    host = here.settings.host
+    is_forwarded = any(name in request.headers for name in _FORWARDED)
+    if _is_loopback(host) and (is_forwarded or not _is_loopback(read_address(request.scope))):
+        raise Forbidden(
+            f"Cannot join: jobs of this server listen at {host} only, where other machines cannot reach them. Set host "
+            "to 0.0.0.0 or to an address of the server in the network of its machines."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _authenticate(request: Request, here: Services) -> str:
