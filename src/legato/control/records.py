@@ -100,8 +100,11 @@ class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
 BEAT_EVERY_S: Final = 2.0
 """An agent reports this often."""
 
-AGENT_SILENT_S: Final = 15.0
-"""Without a report of its agent for so long, a machine cannot be used."""
+AGENT_SILENT_S: Final = 45.0
+"""Without a report of its agent for so long, a machine cannot be used, and jobs shrink off it.
+
+Workers there may train on, so this is longer than the restart of an agent, and than two reports in a row that time out
+(2 + 10 + 4 + 10 + 4 s). A job whose machine has crashed does not wait for it: its driver notices after seconds."""
 
 
 class JoinToken(pool.JoinToken, frozen=True, kw_only=True):

@@ -266,3 +266,18 @@ def test_no_machine_joins_through_a_proxy_while_jobs_listen_at_loopback_only(
     else:
         check_problem(through, 403, "forbidden", f"jobs of this server listen at {host} only")
     assert join(platform, token).status_code == 200, "from this machine"
+
+
+def test_one_lost_report_or_a_restart_of_an_agent_costs_its_machine_nothing(
+    platform: Platform, declared: Declaration
+) -> None:
+    """A report every 2 s that is given up after 10 s, twice in a row, and the waits before the next ones."""
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    report(platform, secret)
+    declare(platform, declared)
+    for _ in range(30):
+        platform.now += 1.0
+        declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "ready"
+    slots = {slot.id: slot.unusable_reason for slot in platform.store.pool.list_slots()}
+    assert slots["b/0"] is None
