@@ -60,6 +60,28 @@ _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have see
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
 
 
+class _Receipt:
+    """Tells an agent that the driver has handled an event.
+
+    Args:
+        node: the agent's machine.
+        connection: on which the event has come last. On a later one the agent may count its events from 1 again, so the
+            number would acknowledge another event; the agent repeats this one there.
+        number: of the event; 0: it is not from the agent.
+    """
+
+    def __init__(self, node: AgentNode, connection: ServerConnection | None, number: int) -> None:
+        self._node = node
+        self.connection = connection
+        self.number = number
+        self.is_handled = False
+
+    def send(self) -> None:
+        """Send the acknowledgement, if the connection is still there."""
+        if self.number and self.connection is self._node.connection:
+            self._node.send(messages.Acknowledge(number=self.number))
+
+
 class AgentsEngine:
     """Start, stop and watch workers on several machines; see `legato.engines.base.Engine`.
 
@@ -126,8 +148,8 @@ class AgentsEngine:
         self._store: AgentNode | None = None
         self._said_store: str | None = None
         self._program: messages.Program | None = None
-        self._events: asyncio.Queue[tuple[EngineEvent, AgentNode | None, int] | None] = asyncio.Queue()
-        self._reported: set[tuple[type[EngineEvent], int]] = set()
+        self._events: asyncio.Queue[tuple[EngineEvent, _Receipt | None] | None] = asyncio.Queue()
+        self._reported: dict[tuple[type[EngineEvent], int], _Receipt] = {}
         self._changed = asyncio.Event()
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
         self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
@@ -418,12 +440,13 @@ class AgentsEngine:
             Superseded: another driver has taken over the agents.
         """
         while (entry := await self._events.get()) is not None:
-            event, node, number = entry
+            event, receipt = entry
             yield event
             if isinstance(event, Exited):
                 self._forget(event.worker)
-            if node is not None:
-                node.send(messages.Acknowledge(number=number))
+            if receipt is not None:
+                receipt.is_handled = True
+                receipt.send()
         self._events.put_nowait(None)
         if self._error is not None:
             raise self._error
@@ -662,7 +685,8 @@ class AgentsEngine:
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
             case messages.Remark(text=text, number=number):
-                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), node, number))
+                receipt = _Receipt(node, node.connection, number)
+                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), receipt))
             case messages.Vitals(question=number, found=found):
                 answer = self._questions.get(number)
                 if answer is not None and not answer.done():
@@ -744,11 +768,15 @@ class AgentsEngine:
         self._changed.set()
 
     def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:
-        if (type(event), event.worker) in self._reported:
-            node.send(messages.Acknowledge(number=number))
+        receipt = self._reported.get((type(event), event.worker))
+        if receipt is not None:
+            # A copy. Its first one may still wait to be handled.
+            receipt.connection, receipt.number = node.connection, number
+            if receipt.is_handled:
+                receipt.send()
             return
-        self._reported.add((type(event), event.worker))
-        self._events.put_nowait((event, node, number))
+        receipt = self._reported[type(event), event.worker] = _Receipt(node, node.connection, number)
+        self._events.put_nowait((event, receipt))
         node.launches.pop(event.worker, None)
         if isinstance(event, Exited):
             node.forced.pop(event.worker, None)
@@ -760,7 +788,7 @@ class AgentsEngine:
             self._write_record()
 
     def _put(self, event: EngineEvent) -> None:
-        self._events.put_nowait((event, None, 0))
+        self._events.put_nowait((event, None))
 
     def _fail(self, error: LegatoError) -> None:
         self._error = error

@@ -9,15 +9,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
 from legato.core.agent_messages import (
+    Acknowledge,
     AgentHello,
     Beat,
     Opened,
     OpenJob,
     OpenRefused,
     StartOne,
+    WorkerEvent,
     decode_agent_request,
     encode_agent_frame,
 )
@@ -286,6 +289,42 @@ def test_a_machine_has_the_devices_with_which_its_agent_is_open(tmp_path: Path) 
         await agent.send(encode_agent_frame(Opened(rendezvous="a:1", workers=(), devices=("cuda:0",))))
         await opening
         assert await bed.engine.device_of("a/0") == "cuda:0"
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_an_event_is_acknowledged_when_it_is_handled_and_only_to_the_agent_that_counts_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 1, 8: 2})}))
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(2))
+        await asyncio.sleep(0)
+        opened, exited = Opened(rendezvous="a:1", workers=(7, 8)), WorkerEvent(number=5, worker=7, exit_code=0)
+        agent = await bed.greet("a", "a")
+        for said in (opened, exited, exited, Beat(sent_s=1.0)):
+            await agent.send(encode_agent_frame(said))
+        await opening
+        while not isinstance(message := await next_request(agent), Beat):
+            assert not isinstance(message, Acknowledge), "no driver has handled it, also not the first copy"
+        # The agent begins again, and counts its events from 1.
+        await agent.close()
+        agent = await bed.greet("a", "a")
+        for said in (opened, WorkerEvent(number=1, worker=8, exit_code=0), Beat(sent_s=2.0)):
+            await agent.send(encode_agent_frame(said))
+        await wait_for_answer(agent, 2.0)
+        events = bed.engine.events()
+        assert await take(events, 3) == [NodeBack("a", ("a/0",)), Exited(7, 0, ""), Exited(8, 0, "")]
+        await agent.send(encode_agent_frame(Beat(sent_s=3.0)))
+        while not isinstance(message := await next_request(agent), Beat):
+            assert not isinstance(message, Acknowledge), "number 5 would acknowledge number 1 too"
+        next_event = asyncio.create_task(anext(events))
+        assert await wait_for(agent, Acknowledge) == Acknowledge(number=1)
+        await agent.send(encode_agent_frame(msgspec.structs.replace(exited, number=2)))
+        assert await wait_for(agent, Acknowledge) == Acknowledge(number=2), "it is handled"
+        next_event.cancel()
         await bed.engine.detach()
         await bed.door.close()
 
