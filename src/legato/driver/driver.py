@@ -43,7 +43,7 @@ from legato.driver.plugin import PluginHost
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
-from legato.driver.tokens import make_worker_token
+from legato.driver.tokens import make_peer_secret, make_worker_token
 from legato.engines.base import Engine, Exited, Launch
 from legato.system.door import LOOPBACK, Door
 from legato.system.hosts import name_this_machine
@@ -265,6 +265,7 @@ class Driver:
                 slots=self._slots,
                 term=self._term,
             )
+        self._membership.job.peer_secret = make_peer_secret(self._token, self._attempt)
         await asyncio.to_thread(self._records.load)
         return self._membership.begin(now)
 

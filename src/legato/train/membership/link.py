@@ -205,6 +205,7 @@ class Link:
             node=self.node,
             term=self.term,
             protocol=wire.PROTOCOL,
+            proves=True,
         )
         self._term_here = 0
         connection.send(wire.encode(hello))
