@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ EXIT_STOPPED: Final = 3
 JOB_AGENT: Final = "legato.agent.process"
 """The module of the agents of jobs."""
 
-_PORT: Final = 4500
+PORT: Final = 4500
+"""Of the driver, on all addresses of its host."""
 _TOKEN: Final = "token-of-the-agents"
 _PLAN: Final = "plan.json"
 
@@ -58,21 +60,29 @@ class Plan(msgspec.Struct):
     folder: str
 
 
-def prepare(hosts: Hosts, plan: Plan) -> None:
-    """Write what the agents of the job, each on the disk of its host, and the driver, on any host, read."""
+def prepare(hosts: Hosts, plan: Plan, address: Callable[[int], str] | None = None) -> None:
+    """Write what the agents of the job, each on the disk of its host, and the driver, on any host, read.
+
+    Args:
+        hosts: that are up.
+        plan: of the job.
+        address: of a host, at which the others reach it. None: its IPv4 address.
+    """
+    address = address or hosts.address
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
     directory.path.mkdir(parents=True)
     (directory.path / RECORD).write_bytes(msgspec.json.encode(AgentsRecord(_TOKEN)))
     Path(plan.folder, _PLAN).write_bytes(msgspec.json.encode(plan))
     Path(plan.folder, "wanted").write_text(str(plan.spec.num_workers))
-    urls = tuple(f"ws://{hosts.address(host)}:{_PORT}{PATH}" for host in hosts.numbers)
+    addresses = [address(host) for host in hosts.numbers]
+    urls = tuple(f"ws://{f'[{one}]' if ':' in one else one}:{PORT}{PATH}" for one in addresses)
     for host in hosts.numbers:
         order = AgentOrder(
             job=plan.spec.name,
             node=hosts.name(host),
             urls=urls,
             token=_TOKEN,
-            address=hosts.address(host),
+            address=address(host),
             num_slots=plan.nodes[hosts.name(host)],
         )
         write_agent_order(hosts.disk(host) / "agent", order)
@@ -122,7 +132,7 @@ class _Observer:
 
 async def _drive(plan: Plan) -> int:
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
-    door = Door(host="0.0.0.0", port=_PORT, paths=("/worker", "/client", PATH))
+    door = Door(host="", port=PORT, paths=("/worker", "/client", PATH))
     engine = _Engine(
         directory.path,
         door,

@@ -1,10 +1,43 @@
-"""The name of this machine."""
+"""The name of this machine, and the network interfaces of its addresses."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import ipaddress
 import socket
+import struct
+from pathlib import Path
+from typing import Final
 
 from legato.core.slots import make_node
+
+
+_GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
+_REQUEST: Final = struct.Struct("16sHH4s232x")
+
+
+def find_interface(address: str) -> str | None:
+    """Return the network interface of this machine that has an address; None if none is known to have it.
+
+    Of several IPv4 addresses of one interface only the first is known.
+
+    >>> find_interface("127.0.0.1")
+    'lo'
+    """
+    wanted = ipaddress.ip_address(address)
+    if wanted.version == 6:
+        with contextlib.suppress(OSError):
+            lines = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+            return next((line[5] for line in lines if line[0] == wanted.packed.hex()), None)
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(asking, _GET_ADDRESS, _REQUEST.pack(name.encode(), socket.AF_INET, 0, b""))
+                if _REQUEST.unpack(answer)[3] == wanted.packed:
+                    return name
+    return None
 
 
 def name_this_machine() -> str:

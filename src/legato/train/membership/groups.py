@@ -29,6 +29,7 @@ import torch
 
 from legato.core.errors import BrokenView
 from legato.core.view import View, nodes_of, proves
+from legato.system.hosts import find_interface
 from legato.train import torch_private
 from legato.train.membership.control_sockets import ControlSockets, connect
 from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
@@ -588,11 +589,24 @@ def _connect_devices(group: Group, store: Any, device: torch.device) -> None:
     elif len(set(places)) < group.size:
         made, obstacle = None, "several workers share one GPU, which NCCL refuses"
     else:
+        _keep_nccl_on(member.host)
         made, obstacle = _try_nccl(store, group.rank, group.size, device)
     obstacles = [told for told in group.all_gather_object(obstacle) if told]
     if obstacles and made is not None:
         _run_beside(lambda: _end_device_group(made))
     group.use_devices(None if obstacles else made, obstacles[0] if obstacles else "")
+
+
+def _keep_nccl_on(host: str) -> None:
+    """Let NCCL use only the network of this worker's address, unless the job's variables choose an interface.
+
+    NCCL reads these variables once, when it is first used in a process; by default it listens on all networks.
+    """
+    interface = find_interface(host)
+    if interface is None or "NCCL_SOCKET_IFNAME" in os.environ:
+        return
+    os.environ["NCCL_SOCKET_IFNAME"] = f"={interface}"  # this one, and not all whose names begin so
+    os.environ.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6" if ":" in host else "AF_INET")
 
 
 def identify_gpu(device: torch.device) -> str:
