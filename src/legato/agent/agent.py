@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -25,12 +26,21 @@ from legato.core import agent_messages as messages
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.clock import Clock
 from legato.core.errors import LegatoError, UsageError
+from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
+from legato.engines.environment import pass_on
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
+from legato.engines.job_users import (
+    check_reach,
+    find_closed_folder,
+    is_powerful,
+    list_missing_capabilities,
+    look_up_user,
+)
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.system.decoding import decode
 
@@ -145,6 +155,7 @@ class Agent:
             devices=devices,
             address=order.address,
             term=self._state.term,
+            switches_users=not list_missing_capabilities(),
         )
         said_at = self._clock()
         await connection.send(messages.encode_agent_frame(hello))
@@ -265,13 +276,15 @@ class Agent:
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
+            user = await asyncio.to_thread(self._share_with, job.user) if job.user else None
             directory = await asyncio.to_thread(self._find_directory, job, order)
-            python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python))
-        except UsageError as error:
-            self._say(messages.OpenRefused(reason=str(error)))
+            if user is not None:
+                await asyncio.to_thread(check_reach, user, [str(directory), *([job.data] if job.data else [])])
+            python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python, user))
+        except (LegatoError, OSError) as error:
+            self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
             return
-        mark = Path(job.checkpoints, job.mark)
-        self._shares_checkpoints = not job.mark or await asyncio.to_thread(mark.is_file)
+        self._shares_checkpoints = await asyncio.to_thread(_shares_checkpoints, job, user)
         engine = LocalEngine(
             self._directory,
             devices,
@@ -285,6 +298,7 @@ class Agent:
             limits=job.limits,
             python=python,
             cpu_capability=job.cpu_capability,
+            user=user,
             address=order.address,
         )
         try:
@@ -301,6 +315,41 @@ class Agent:
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
             return
         self._say_opened()
+
+    def _share_with(self, name: str) -> JobUser:
+        """Return the system user of the workers on this machine, and give it the folders that they write.
+
+        Raises:
+            LegatoError: there is no such user here, or its processes cannot reach the folders.
+        """
+        user = look_up_user(name)
+        if user is None:
+            raise UsageError(
+                f"it has no system user '{name}', as whom this job runs: make that user on this machine, with the "
+                "rights to read the job's data"
+            )
+        if is_powerful(user):
+            raise UsageError(
+                f"the job would run there as the system user '{name}', which can do all that the agent can: choose "
+                "another one in the server's setting job_users"
+            )
+        closed = find_closed_folder(user, self._directory)
+        if closed is not None:
+            raise UsageError(
+                f"the system user '{name}' cannot reach '{self._directory}' there, because '{closed}' is closed to "
+                "it: start the agent with --home and a folder that all users can pass through, or open the closed one "
+                "by chmod o+x"
+            )
+        self._files.user = user
+        self._files.make()
+        self._files.share_with_job()
+        self._checkpoints.serve(user)
+        self._write_address()  # which this user may read
+        # The rest of this process's variables is not for jobs.
+        passed = pass_on(os.environ)
+        os.environ.clear()
+        os.environ.update(passed)
+        return user
 
     def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:
         """Return the working directory; another folder if this machine does not have the driver's.
@@ -381,7 +430,7 @@ class Agent:
 
     def _write_address(self) -> None:
         if self._attempt:
-            replace_file(self._files.address_file, msgspec.json.encode(Address(self._url, self._attempt)))
+            self._files.write_address(Address(self._url, self._attempt))
 
     def _warn(self, text: str) -> None:
         _log.warning("%s", text)
@@ -480,6 +529,14 @@ class Agent:
 def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
     found = find_devices()
     return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
+
+
+def _shares_checkpoints(job: messages.OpenJob, user: JobUser | None) -> bool:
+    """Return whether this machine sees the driver's directory of checkpoints, and its workers may write there."""
+    if not job.mark:
+        return True
+    folder = Path(job.checkpoints)
+    return Path(folder, job.mark).is_file() and (user is None or folder.stat().st_uid == user.uid)
 
 
 def _read_attempt(files: JobDirectory) -> str:

@@ -17,8 +17,10 @@ import msgspec
 from legato.core import agent_messages as messages
 from legato.core.checkpoint_requests import HERE, WANTED, Answer
 from legato.core.errors import CheckpointError
+from legato.core.job_user import JobUser
 from legato.driver.journal import replace_file
 from legato.engines.file_pieces import PieceReceiver, PieceSender, check_file_name
+from legato.system.plain_files import replace_for
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.1
@@ -35,11 +37,16 @@ class CheckpointRelay:
     def __init__(self, folder: Path, say: Callable[[messages.AgentMessage], bool]) -> None:
         self.folder = folder
         self._say = say
+        self._user: JobUser | None = None
         self._receiver = PieceReceiver(folder)
         self._sender = PieceSender(say)
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._partial = ""
         self._asked = False
+
+    def serve(self, user: JobUser) -> None:
+        """Send only files of a system user, who can write the folder, and give received ones to it."""
+        self._user = self._receiver.user = user
 
     async def watch_forever(self) -> None:
         """Ask the driver for the newest checkpoint when a worker wants it."""
@@ -86,13 +93,17 @@ class CheckpointRelay:
         self._asked = False
         content = msgspec.json.encode(Answer(error))
         for wanted in await asyncio.to_thread(self._list_wanted):
-            await asyncio.to_thread(replace_file, self.folder / wanted.name.replace(WANTED, HERE), content)
+            here = self.folder / wanted.name.replace(WANTED, HERE)
+            if self._user is None:
+                await asyncio.to_thread(replace_file, here, content)
+            else:
+                await asyncio.to_thread(replace_for, here, content, self._user)
             wanted.unlink(missing_ok=True)
 
     async def _send(self, request: messages.SendCheckpoint) -> None:
         try:
             path = self.folder / check_file_name(request.name)
-            await self._sender.send(path, request.offset)
+            await self._sender.send(path, request.offset, self._user)
         except (CheckpointError, OSError) as error:
             _log.warning("Cannot send the checkpoint %s: %s", request.name, error)
             self._say(messages.CheckpointGone(name=request.name))

@@ -44,6 +44,7 @@ _API: Final = "/api/v1"
 _STATE: Final = ".pool.json"
 _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
+_ROOT: Final = 0
 _ANSWER_LIMIT_S: Final = 10.0
 _CODE_LIMIT_S: Final = 300.0
 _MAX_RETRY_S: Final = 5.0
@@ -132,6 +133,9 @@ class PoolAgent:
             UsageError: the machine cannot join.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() == _ROOT:
+            # System users of jobs pass through it to their own folders; they cannot list it.
+            await asyncio.to_thread(self._folder.chmod, 0o711)
         lock = self._lock()
         try:
             self._state = self._read_state()

@@ -39,6 +39,8 @@ class AgentHello(AgentEnvelope, frozen=True):
         address: at which workers of other machines reach this machine.
         protocol: `AGENT_PROTOCOL` of the agent.
         term: the highest term of a driver that the agent has seen.
+        switches_users: it can run workers as another system user; False: also an agent of an earlier release, which
+            would run them as its own.
     """
 
     node: str
@@ -47,6 +49,7 @@ class AgentHello(AgentEnvelope, frozen=True):
     address: str
     protocol: int = AGENT_PROTOCOL
     term: int = 0
+    switches_users: bool = False
 
 
 class Outranked(AgentEnvelope, frozen=True):
@@ -202,6 +205,7 @@ class OpenJob(AgentEnvelope, frozen=True):
         copies_program: False: a machine that has neither the directory nor a copy of it is refused.
         data: the directory of the job's data, which each machine must have; "": none.
         package: the folder of the driver's Legato: a program in it is run from the agent's own.
+        user: name of the system user of the workers on each machine; "": that of the agent.
         start: ``fork`` or ``fresh``.
         entry: ``module:function`` that a worker runs.
         preload: what the warm parent imports before it forks.
@@ -231,6 +235,7 @@ class OpenJob(AgentEnvelope, frozen=True):
     copies_program: bool = True
     data: str = ""
     package: str = ""
+    user: str = ""
 
 
 class Program(AgentEnvelope, frozen=True):

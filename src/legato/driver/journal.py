@@ -305,10 +305,14 @@ class JobDirectory:
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Write the driver's address for clients, and without the secret for workers."""
         address = Address(driver_file.url, name_attempt(driver_file.token))
+        self.write_address(address)
+        replace_file(self.driver_file, msgspec.json.encode(driver_file))
+
+    def write_address(self, address: Address) -> None:
+        """Write the driver's address for workers."""
         replace_file(self.address_file, msgspec.json.encode(address))
         if self.user is not None:
             open_to(self.address_file, self.user, _READ)
-        replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
         """Remove the driver's address, because the job has ended."""

@@ -28,6 +28,7 @@ from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.clock import Clock
 from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
+from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
@@ -37,6 +38,7 @@ from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost,
 from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
 from legato.engines.gpus import torch_name
 from legato.system.door import Door
+from legato.system.plain_files import replace_for
 from legato.system.processes import Vital
 
 _log = logging.getLogger(__name__)
@@ -66,6 +68,8 @@ class AgentsEngine:
         job: what each agent needs to open the job.
         log_path: the path of a worker's log on this machine.
         checkpoints: the job's directory of checkpoints on this machine; None: it has none.
+        user: the system user of the job's processes on this machine, who can write the checkpoints; the agents find
+            the user of the same name on theirs. None: processes run as the user of their agent.
         keep: how many checkpoints from machines that do not share the directory are kept in it.
         starter: makes the agents exist; None: they are started by other means.
         grows: further machines may be used: a machine joins when the driver names a slot of it, and the engine then
@@ -89,6 +93,7 @@ class AgentsEngine:
         *,
         log_path: Callable[[int], Path],
         checkpoints: Path | None = None,
+        user: JobUser | None = None,
         keep: int = 3,
         starter: Starter | None = None,
         grows: bool = False,
@@ -104,7 +109,8 @@ class AgentsEngine:
         self._path = directory / RECORD
         self._door = door
         self._specs = tuple(nodes)
-        self._job = job
+        self._job = job if user is None else msgspec.structs.replace(job, user=user.name)
+        self._user = user
         self._log_path = log_path
         self._checkpoints = checkpoints
         self._keep_files = keep
@@ -125,7 +131,7 @@ class AgentsEngine:
         self._events: asyncio.Queue[tuple[EngineEvent, AgentNode | None, int] | None] = asyncio.Queue()
         self._reported: set[tuple[type[EngineEvent], int]] = set()
         self._changed = asyncio.Event()
-        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
+        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
         self._num_questions = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -232,7 +238,10 @@ class AgentsEngine:
             return
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         mark = self._checkpoints / f"{_MARK}{self._record.mark}"
-        mark.touch()
+        if self._user is None:
+            mark.touch()
+        else:
+            replace_for(mark, b"", self._user)
         self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
 
     async def _gather(self) -> None:
@@ -560,6 +569,13 @@ class AgentsEngine:
             )
             self._refuse(node, reason)
             return reason
+        if self._job.user and not hello.switches_users:
+            reason = (
+                f"its agent cannot run jobs as the system user '{self._job.user}': run this release of "
+                "'legato agent' there as root"
+            )
+            self._refuse(node, reason)
+            return reason
         if node.connection is not None and node.identity not in ("", hello.identity):
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
@@ -660,7 +676,7 @@ class AgentsEngine:
             node.send(messages.NoCheckpoint())
             return
         try:
-            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0)
+            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0, self._user)
         except OSError:
             _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
 

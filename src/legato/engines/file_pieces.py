@@ -9,15 +9,18 @@ import asyncio
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from legato.core.agent_messages import MAX_PIECE_BYTES, FilePiece, FileTaken
 from legato.core.errors import CheckpointError
+from legato.core.job_user import JobUser
 
 _NAME: Final = re.compile(r"step-[0-9]{1,18}\.legato")
 _WINDOW_BYTES: Final = 16 * MAX_PIECE_BYTES
+_OF_A_JOB: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a job can put a link or a pipe there
 
 
 def check_file_name(name: str) -> str:
@@ -52,14 +55,20 @@ class PieceSender:
         self._taken[message.name] = message.num_bytes
         self._progress.set()
 
-    async def send(self, path: Path, offset: int) -> bool:
+    async def send(self, path: Path, offset: int, user: JobUser | None = None) -> bool:
         """Send a file from ``offset`` on; returns False if the connection was lost.
 
+        Args:
+            path: of the file.
+            offset: in bytes.
+            user: the only system user whose file is sent. None: any file is.
+
         Raises:
-            OSError: the file cannot be read.
+            OSError: the file cannot be read, or is no plain file of the user.
         """
-        descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | _OF_A_JOB)
         try:
+            _check_owner(descriptor, path, user)
             size = os.fstat(descriptor).st_size
             self._taken[path.name] = at = min(offset, size)
             while at < size or at == offset == 0:
@@ -82,15 +91,17 @@ class PieceReceiver:
 
     Args:
         folder: of the files; made if it does not exist.
+        user: the system user who can write into the folder, and gets the files. None: the user of this process.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, user: JobUser | None = None) -> None:
         self._folder = folder
+        self.user = user
 
     def num_bytes_of(self, name: str) -> int:
         """Return how many bytes of an incomplete file are there."""
         try:
-            return self._part_of(name).stat().st_size
+            return self._part_of(name).lstat().st_size
         except FileNotFoundError:
             return 0
 
@@ -99,13 +110,13 @@ class PieceReceiver:
 
         Raises:
             CheckpointError: the name has another form, or a piece is missing before this one.
-            OSError: it cannot be written.
+            OSError: it cannot be written, or something that is no plain file of the user is in its place.
         """
         part = self._part_of(piece.name)
         if piece.offset > self.num_bytes_of(piece.name):
             raise CheckpointError(f"A piece of {piece.name} is missing.")
         self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._open(part)
         try:
             os.pwrite(descriptor, piece.data, piece.offset)
             end = piece.offset + len(piece.data)
@@ -124,6 +135,21 @@ class PieceReceiver:
             os.close(folder)
         return whole
 
+    def _open(self, part: Path) -> int:
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OF_A_JOB, 0o600)
+        except FileExistsError:
+            descriptor = os.open(part, os.O_WRONLY | _OF_A_JOB)
+        else:
+            if self.user is not None:
+                os.fchown(descriptor, self.user.uid, self.user.gid)
+        try:
+            _check_owner(descriptor, part, self.user)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
     def prune(self, keep: int) -> None:
         """Delete all but the newest ``keep`` files, and older incomplete ones."""
         found = sorted(
@@ -136,3 +162,11 @@ class PieceReceiver:
 
     def _part_of(self, name: str) -> Path:
         return self._folder / f".{check_file_name(name)}.part"
+
+
+def _check_owner(descriptor: int, path: Path, user: JobUser | None) -> None:
+    """Check that an open file has content of a job's user only. This process may read and write files of others."""
+    about = os.fstat(descriptor)
+    is_own = user is None or (about.st_uid == user.uid and about.st_nlink == 1)
+    if not stat.S_ISREG(about.st_mode) or not is_own:
+        raise OSError(f"{path} is no plain file of the job's user")

@@ -180,12 +180,13 @@ class DoorFinder:
         self._declaration = declaration
 
     def __call__(self) -> DoorOrder | None:
-        """Return where the driver of an attempt listens; None: there are no agents.
+        """Return where the driver of an attempt listens; None: there are no agents, or they cannot run its jobs.
 
         Raises:
             UsageError: this machine has no address at which the others can reach it.
         """
-        if not self._declaration.has_agents:
+        # Agents look the users of jobs up by name; a user of the pool has none on other machines.
+        if not self._declaration.has_agents or self._settings.run_jobs_as == "pool":
             return None
         host = self._settings.host
         return DoorOrder(host=host, ports=self._settings.driver_port_range, address=self._find_address())

@@ -12,7 +12,6 @@ from typing import Final
 
 from legato.core.slots import make_node
 
-
 _GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
 _REQUEST: Final = struct.Struct("16sHH4s232x")
 

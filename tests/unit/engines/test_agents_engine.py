@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
 from legato.core.agent_messages import (
     AgentHello,
+    AgentRefused,
     Beat,
     Opened,
     OpenJob,
@@ -22,6 +25,7 @@ from legato.core.agent_messages import (
     encode_agent_frame,
 )
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
+from legato.core.job_user import JobUser
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
@@ -48,11 +52,12 @@ class Bed:
             **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
-    async def join(self, node: str) -> ClientConnection:
+    async def join(self, node: str, *, switches_users: bool = False) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
         )
         hello = AgentHello(node=node, identity=node, devices=("cpu",), address="127.0.0.1")
+        hello = msgspec.structs.replace(hello, switches_users=switches_users)
         await agent.send(encode_agent_frame(hello))
         await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=())))
         return agent
@@ -227,3 +232,41 @@ def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_i
         await bed.door.close()
 
     run(test)
+
+
+def test_an_agent_that_would_run_the_job_as_its_own_user_is_refused(tmp_path: Path) -> None:
+    """Agents of earlier releases do not know the field that names the user."""
+    me = JobUser(uid=os.geteuid(), gid=os.getegid(), name="ann", home="/")
+
+    async def play() -> None:
+        bed = Bed(tmp_path, ("a", "b"), user=me, gather_limit_s=0.0, clock=time.monotonic)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await _until_open(bed)
+        old = await bed.join("b")
+        refused = decode_agent_request(_bytes_of(await old.recv()))
+        assert isinstance(refused, AgentRefused)
+        assert refused.reason == (
+            "its agent cannot run jobs as the system user 'ann': run this release of 'legato agent' there as root"
+        )
+        agent = await bed.join("a", switches_users=True)
+        received = [decode_agent_request(_bytes_of(await agent.recv())) for _ in range(2)]
+        assert isinstance(received[1], OpenJob)
+        assert received[1].user == "ann"
+        await opening
+        assert bed.engine.slots[:1] == ("a/0",)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    asyncio.run(asyncio.wait_for(play(), LIMIT_S))
+
+
+async def _until_open(bed: Bed) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not bed.engine.is_open:  # noqa: ASYNC110 -- the engine has no event for that
+            await asyncio.sleep(0)
+
+
+def _bytes_of(frame: str | bytes) -> bytes:
+    assert isinstance(frame, bytes)
+    return frame

@@ -25,7 +25,6 @@ from websockets.exceptions import WebSocketException
 
 from legato.agent.process import kill_agent
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
-from legato.control.drivers.environment import PASSED_ON, pass_on
 from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
 from legato.control.drivers.process import OWN_AGENT, DoorOrder, LocalOrder, find_lease_s, read_order, write_order
 from legato.core import wire
@@ -37,6 +36,7 @@ from legato.core.spec import JobSpec
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.engines.agents import LEASE_MARGIN, RECORD
 from legato.engines.agents_record import read_record
+from legato.engines.environment import PASSED_ON, pass_on
 from legato.engines.parent import RUN
 from legato.system.decoding import decode
 from legato.system.processes import is_alive, send_signal, start_time_of

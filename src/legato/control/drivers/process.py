@@ -32,8 +32,8 @@ from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Engine
 from legato.engines.imports import imported_packages
 from legato.engines.interpreter import find_python
+from legato.engines.job_users import check_reach
 from legato.engines.local import LocalEngine
-from legato.engines.parent import try_as
 from legato.system.decoding import decode
 from legato.system.door import Door
 
@@ -44,10 +44,6 @@ OWN_AGENT: Final = "agent"
 """The folder of a job's agent on the driver's machine, in the job's directory."""
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]  # the folder of Legato's package
-_REACH: Final = """
-import os, sys
-sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK | os.X_OK)), 0))
-"""
 
 
 class DoorOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +167,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         )
         if found.user is not None:
             places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
-            await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
+            await asyncio.to_thread(check_reach, found.user, [place for place in places if place is not None])
     python = order.spec.python
     if begun:
         # Workers run with the one that was found at the beginning.
@@ -260,6 +256,7 @@ def make_agents_engine(
         opening,
         log_path=directory.log_path,
         checkpoints=Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints,
+        user=found.user,
         keep=spec.keep,
         starter=OwnAgent(found.order.job, found.node, directory.path / OWN_AGENT, door, said.address, found.devices),
         grows=True,
@@ -276,19 +273,6 @@ def find_lease_s(spec: JobSpec) -> float:
     Workers without a driver end after ``away_limit_s``, and then save.
     """
     return spec.away_limit_s + spec.stop_limit_s
-
-
-def _check_reach(user: JobUser, places: list[str]) -> None:
-    """Raise UsageError if the user of a job may not read a folder that the job needs, or not run this Python."""
-    error = try_as(user, [sys.executable, "-I", "-S", "-c", _REACH, *places], {})
-    if error is None:
-        return
-    what = f"read the directory '{error}'" if error in places else f"run Python ({error})"
-    raise UsageError(
-        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. The operator "
-        "must "
-        "give that user the right."
-    )
 
 
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:

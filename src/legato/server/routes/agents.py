@@ -99,11 +99,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
             f"Cannot join: this agent is of Legato {body.version[:64]}, and the server of {__version__}. Install the "
             "server's release on this machine."
         )
-    if here.settings.run_jobs_as != "server":
-        raise Forbidden(
-            "Cannot join: jobs of this server run as other system users (the setting run_jobs_as), which machines with "
-            "agents cannot do yet."
-        )
+    _check_users(here)
     secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
     return Answer(Joined(secret))
 
@@ -112,6 +108,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
 async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
     """Keep the report of an agent; return the jobs for which its machine must have an agent."""
     node = await _authenticate(request, here)
+    _check_users(here)
     said = AgentReport(**body.model_dump())
 
     def work() -> tuple[AgentOrder, ...]:
@@ -140,6 +137,16 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
         return Response(await run_in_threadpool(work), media_type="application/zip")
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
+
+
+def _check_users(here: Services) -> None:
+    """Raise Forbidden if other machines cannot run the jobs of this server."""
+    if here.settings.run_jobs_as == "pool":
+        raise Forbidden(
+            "This server takes no machines with agents: it gives the users of its jobs numbers (run_jobs_as=pool), "
+            "which other machines do not know. Set run_jobs_as=submitter on the server, and give each user an account "
+            "on each machine."
+        )
 
 
 async def _authenticate(request: Request, here: Services) -> str:
