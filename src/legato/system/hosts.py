@@ -19,12 +19,15 @@ _REQUEST: Final = struct.Struct("16sHH4s232x")
 def find_interface(address: str) -> str | None:
     """Return the network interface of this machine that has an address; None if none is known to have it.
 
-    Of several IPv4 addresses of one interface only the first is known.
+    Of several IPv4 addresses of one interface only the first is known. Names are not looked up.
 
-    >>> find_interface("127.0.0.1")
-    'lo'
+    >>> find_interface("127.0.0.1"), find_interface("machine.example.org")
+    ('lo', None)
     """
-    wanted = ipaddress.ip_address(address)
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError:
+        return None
     if wanted.version == 6:
         with contextlib.suppress(OSError):
             lines = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]

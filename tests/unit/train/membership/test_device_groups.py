@@ -94,7 +94,9 @@ def test_nccl_uses_the_network_of_the_workers_address_only(
     assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_FAMILY"]) == ("=lo", "AF_INET")
 
 
-@pytest.mark.parametrize(("host", "found"), [("::1", ("=lo", "AF_INET6")), ("192.0.2.7", (None, None))])
+@pytest.mark.parametrize(
+    ("host", "found"), [("::1", ("=lo", "AF_INET6")), ("192.0.2.7", (None, None)), ("a-name", (None, None))]
+)
 def test_the_network_of_nccl_follows_the_address(
     host: str, found: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
