@@ -140,10 +140,10 @@ def test_checkpoints_of_a_user_come_from_a_machine_and_go_there_again(tmp_path: 
         assert not [event for event in events if "does not count as saved" in event["reason"]]
 
 
-def test_a_machine_that_cannot_switch_users_or_does_not_know_the_user_says_what_to_do() -> None:
+def test_a_machine_whose_agent_cannot_switch_users_says_what_to_do() -> None:
     as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     with (
-        platforms(run_jobs_as="submitter", job_users=["ann=daemon", "ben=legato-test-user"]) as platform,
+        platforms(**SUBMITTER) as platform,
         machine_of(platform, "c", prefix=as_nobody) as other,
     ):
         os.chown(_made(platform.folder / "c"), 65534, 65534)
