@@ -28,6 +28,7 @@ from legato.core.clock import Clock
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
+from legato.core.spec import DEFAULT_LOG_BYTES
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
@@ -53,6 +54,8 @@ _RETRY_S: Final = 0.3
 _OPEN_LIMIT_S: Final = 5.0
 _MAX_FRAME_BYTES: Final = 64 * 2**20
 _FLUSH_LIMIT_S: Final = 5.0
+_LAST_FLUSH_LIMIT_S: Final = 15.0
+_CAP_EVERY_S: Final = 1.0
 _CODE: Final = "code"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
 
@@ -82,6 +85,9 @@ class Agent:
         self._unacknowledged: messages.WorkerEvent | messages.Remark | None = None
         self._acknowledged = asyncio.Event()
         self._logs = LogSender(self._files.logs, self._say)
+        # The driver says in a log what is missing.
+        self._caps = LogCaps(self._files, DEFAULT_LOG_BYTES, self._warn, says=False)
+        self._delivering = asyncio.Lock()
         self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
         self._shares_checkpoints = True
         self._lease_s: float | None = None
@@ -90,6 +96,7 @@ class Agent:
         self._order: AgentOrder | None = None
         self._has_moved = False
         self._previous: ClientConnection | None = None
+        self._written: Address | None = None
         self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
         self._reporting: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -100,6 +107,8 @@ class Agent:
         write_state(self._directory, self._state)
         self._tasks += [asyncio.create_task(self._logs.send_forever()), asyncio.create_task(self._keep_lease())]
         self._tasks.append(asyncio.create_task(self._checkpoints.watch_forever()))
+        # Also while no driver takes the logs.
+        self._tasks += [asyncio.create_task(self._caps.watch_forever()), asyncio.create_task(self._drop_ended())]
         try:
             while (reason := self._over) is None:
                 connection = await self._connect()
@@ -142,8 +151,10 @@ class Agent:
     async def _serve_safely(self, connection: ClientConnection) -> None:
         try:
             await self._serve(connection, read_agent_order(self._directory))
-        except (ConnectionClosed, OSError):
+        except (ConnectionClosed, ConnectionError):
             pass  # the agent connects again
+        except OSError as error:
+            _log.warning("Cannot serve the driver: %s. The agent connects again", error)  # such as a full disk
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
 
@@ -169,8 +180,10 @@ class Agent:
             await connection.send(messages.encode_agent_frame(messages.Outranked(term=self._state.term)))
             return
         await self._leave_previous(first.term)
-        self._state.term = first.term
-        write_state(self._directory, self._state)
+        if first.term != self._state.term:
+            state = msgspec.structs.replace(self._state, term=first.term)
+            write_state(self._directory, state)
+            self._state = state
         self._lease_s, self._answered_at = first.lease_s, max(self._answered_at, said_at)
         self._write_address()
         self._outgoing = asyncio.Queue()
@@ -247,8 +260,8 @@ class Agent:
                 if self._unacknowledged is not None and number >= self._unacknowledged.number:
                     self._unacknowledged = None
                     self._acknowledged.set()
-            case messages.TookLog(worker=worker, num_bytes=num_bytes):
-                self._logs.note_taken(worker, num_bytes)
+            case messages.TookLog():
+                self._logs.note_taken(message)
             case messages.SendCheckpoint():
                 self._checkpoints.send(message)
             case messages.FileTaken():
@@ -302,12 +315,13 @@ class Agent:
             address=order.address,
         )
         try:
+            earlier = await asyncio.to_thread(self._logs.list_logs)
             await engine.open()
             self._engine = engine
+            self._logs.note_ended(set(earlier) - set(engine.known_workers))
             self._reporting = asyncio.create_task(self._report_forever(engine))
             self._tasks.append(self._reporting)
-            caps = LogCaps(self._files, job.log_max_bytes, self._warn)
-            self._tasks.append(asyncio.create_task(caps.watch_forever()))
+            self._caps.max_bytes = job.log_max_bytes
             self._rendezvous = await engine.rendezvous()
         except LegatoError as error:
             self._engine = None
@@ -429,11 +443,26 @@ class Agent:
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
 
     def _write_address(self) -> None:
-        if self._attempt:
-            self._files.write_address(Address(self._url, self._attempt))
+        address = Address(self._url, self._attempt)
+        if self._attempt and address != self._written:
+            self._files.write_address(address)
+            self._written = address
+
+    async def _drop_ended(self) -> None:
+        """Keep the unsent logs of all ended workers together below the limit of one log."""
+        while True:
+            await asyncio.sleep(_CAP_EVERY_S)
+            # Without holes, `LogCaps` warns; these logs are deleted when the driver has them.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._logs.drop_ended, self._caps.max_bytes)
 
     def _warn(self, text: str) -> None:
+        self._tasks.append(asyncio.create_task(self._remark(text)))
+
+    async def _remark(self, text: str) -> None:
+        """Tell the job's user something; waits until the driver knows it."""
         _log.warning("%s", text)
+        await self._deliver(messages.Remark(number=self._next_number(), text=text))
 
     # ------------------------------------------------------------ reports
 
@@ -445,7 +474,7 @@ class Agent:
                     self._rendezvous = rendezvous
                     self._say_opened()
                 case Noted(told=text):
-                    await self._deliver(messages.Remark(number=self._next_number(), text=text))
+                    await self._remark(text)
                 case Started(worker=worker, pid=pid):
                     await self._deliver(messages.WorkerEvent(number=self._next_number(), worker=worker, pid=pid))
                 case Exited(worker=worker, exit_code=code, reason=reason):
@@ -454,6 +483,7 @@ class Agent:
                     number = self._next_number()
                     end = messages.WorkerEvent(number=number, worker=worker, exit_code=code, reason=reason)
                     await self._deliver(end)
+                    self._logs.note_ended([worker])
 
     def _move(self, program: tuple[str, ...], directory: str) -> tuple[str, ...]:
         """Return a program with the path at which this machine has it."""
@@ -472,12 +502,13 @@ class Agent:
         return self._num_events
 
     async def _deliver(self, message: messages.WorkerEvent | messages.Remark) -> None:
-        self._unacknowledged = message
-        self._say(message)
-        if self._is_closing:
-            return
-        self._acknowledged.clear()
-        await self._acknowledged.wait()
+        async with self._delivering:
+            self._unacknowledged = message
+            self._say(message)
+            if self._is_closing:
+                return
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
 
     # ------------------------------------------------------------ the end
 
@@ -511,7 +542,8 @@ class Agent:
             if self._reporting is not None:
                 await asyncio.wait([self._reporting])
             self._engine = None
-        await self._logs.flush(None, _FLUSH_LIMIT_S)
+        await self._logs.flush(None, _LAST_FLUSH_LIMIT_S)
+        self._logs.give_up()
         self._say(messages.Closed())
         if self._outgoing is not None:
             with contextlib.suppress(TimeoutError):

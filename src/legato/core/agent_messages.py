@@ -6,11 +6,12 @@ sends `AgentHello` first. A driver repeats requests after a reconnection, and bo
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from legato.core.limits import Limits
+from legato.core.spec import DEFAULT_LOG_BYTES
 
 AGENT_PROTOCOL: Final = 1
 """The number of this protocol. A driver and an agent whose numbers differ by more than 1 do not work together."""
@@ -20,6 +21,10 @@ MAX_LOG_BYTES: Final = 2**16
 
 MAX_PIECE_BYTES: Final = 2**18
 """Of a checkpoint in one message."""
+
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+LogData = Annotated[bytes, msgspec.Meta(max_length=MAX_LOG_BYTES)]
+PieceData = Annotated[bytes, msgspec.Meta(max_length=MAX_PIECE_BYTES)]
 
 
 class AgentEnvelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -111,11 +116,16 @@ class Vitals(AgentEnvelope, frozen=True):
 
 
 class LogBytes(AgentEnvelope, frozen=True):
-    """New bytes of a worker's log, which begin at ``offset``; at most `MAX_LOG_BYTES`."""
+    """New bytes of a worker's log, which begin at ``offset``.
+
+    Args:
+        num_lost: of the bytes before ``offset``, the number that were not sent and that the agent no longer has.
+    """
 
     worker: int
-    offset: int
-    data: bytes
+    offset: Position
+    data: LogData
+    num_lost: Position = 0
 
 
 class WantCheckpoint(AgentEnvelope, frozen=True):
@@ -229,7 +239,7 @@ class OpenJob(AgentEnvelope, frozen=True):
     python: str | None = None
     cpu_capability: str | None = None
     idle_limit_s: float = 60.0
-    log_max_bytes: int = 2**30
+    log_max_bytes: int = DEFAULT_LOG_BYTES
     checkpoints: str = ""
     mark: str = ""
     copies_program: bool = True
@@ -273,10 +283,15 @@ class Acknowledge(AgentEnvelope, frozen=True):
 
 
 class TookLog(AgentEnvelope, frozen=True):
-    """The driver has the first ``num_bytes`` bytes of a worker's log on its disk."""
+    """The driver has the first ``num_bytes`` bytes of a worker's log on its disk.
+
+    Args:
+        again: it could not write what came after them: send that again.
+    """
 
     worker: int
-    num_bytes: int
+    num_bytes: Position
+    again: bool = False
 
 
 class SendCheckpoint(AgentEnvelope, frozen=True):

@@ -198,6 +198,9 @@ class Driver:
             self._connections.close()
             await self._plugin.close()
         await self._engine.close()
+        for told in self._engine.remarks:
+            self._warn(told)
+        await self._records.flush()
         await asyncio.to_thread(self._write_end, outcome)
         return outcome
 

@@ -11,6 +11,7 @@ from websockets.asyncio.server import ServerConnection
 
 from legato.core import agent_messages as messages
 from legato.core.slots import make_slot, split_slot
+from legato.engines.agent_logs import LogReceiver
 from legato.engines.agents_record import NodeRecord
 from legato.engines.file_pieces import PieceSender
 
@@ -44,9 +45,12 @@ class Starter(Protocol):
 class AgentNode:
     """What the engine knows of one machine."""
 
-    def __init__(self, spec: NodeSpec, record: NodeRecord) -> None:
+    def __init__(self, spec: NodeSpec, record: NodeRecord, logs: LogReceiver) -> None:
         self.spec = spec
         self.record = record
+        self.logs = logs
+        self.log_retries: dict[int, float] = {}  # worker → when to ask for its log again
+        self.num_missing: dict[int, int] = {}  # worker → bytes of its log that are lost
         self.identity = ""
         self.connection: ServerConnection | None = None
         self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()

@@ -12,10 +12,10 @@ import contextlib
 import hmac
 import http
 import logging
-import os
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agent_logs import LogReceiver
 from legato.engines.agent_node import AgentNode, NodeSpec, Starter
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
@@ -52,7 +53,8 @@ _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _ANSWER_LIMIT_S: Final = 0.5
-_CLOSE_LIMIT_S: Final = 20.0
+_CLOSE_LIMIT_S: Final = 30.0
+_LOG_RETRY_S: Final = 2.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
@@ -139,6 +141,9 @@ class AgentsEngine:
         self._opened = False
         self._opened_at = 0.0
         self._closing = False
+        self.remarks: tuple[str, ...] = ()
+        self._writing = threading.Lock()
+        self._is_written = True
 
     @property
     def is_open(self) -> bool:
@@ -183,7 +188,7 @@ class AgentsEngine:
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
             if name in specs or record.workers or not self._grows:
-                self._nodes[name] = AgentNode(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
+                self._nodes[name] = self._new_node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
@@ -195,6 +200,9 @@ class AgentsEngine:
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
+
+    def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
+        return AgentNode(spec, record, LogReceiver(self._log_path, record.shifts, self._write_record))
 
     def _begin_to_keep(self, node: AgentNode) -> None:
         if self._starter is not None:
@@ -210,7 +218,7 @@ class AgentsEngine:
         name = node_of(slot)
         node = self._nodes.get(name)
         if node is None and self._grows:
-            node = self._nodes[name] = AgentNode(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
+            node = self._nodes[name] = self._new_node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
             node.note_heard(self._clock())
             self._begin_to_keep(node)
         if node is not None and self._grows:
@@ -333,7 +341,12 @@ class AgentsEngine:
                 each.send(self._program)
         # In the record before the request is sent: so no unknown worker runs, whichever process dies.
         node.record.workers[launch.worker] = 0
-        self._write_record()
+        node.record.shifts[launch.worker] = 0
+        try:
+            self._write_record()
+        except OSError:
+            del node.record.workers[launch.worker]
+            raise
         request = messages.StartOne(
             worker=launch.worker,
             slot=launch.slot,
@@ -449,10 +462,18 @@ class AgentsEngine:
             for wait in waits:
                 wait.cancel()
         await self._disconnect()
+        self.remarks = tuple(self._take_remarks())
         if self._error is None:
             self._path.unlink(missing_ok=True)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
+
+    def _take_remarks(self) -> Iterator[str]:
+        while not self._events.empty():
+            entry = self._events.get_nowait()
+            if entry is not None and isinstance(entry[0], Noted):
+                yield entry[0].told
+        self._events.put_nowait(None)
 
     async def detach(self) -> None:
         """Disconnect from the agents without ending them: the next driver of the job uses them."""
@@ -477,10 +498,14 @@ class AgentsEngine:
         while True:
             await asyncio.sleep(self._beat_every_s)
             self._look()
+            for node in tuple(self._nodes.values()):
+                await self._ask_for_logs(node)
+            if not self._is_written and self._opened:
+                self._write_record_soon()
 
     def _look(self) -> None:
         now = self._clock()
-        for node in self._nodes.values():
+        for node in tuple(self._nodes.values()):
             # After a pause of this process, what agents have sent meanwhile still waits to be read.
             node.num_looks += 1
             is_silent = now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS
@@ -589,7 +614,7 @@ class AgentsEngine:
         node.note_heard(self._clock())
         if not node.record.workers:
             node.record.devices = hello.devices[: node.spec.num_slots]
-            self._write_record()
+            self._write_record_soon()
         welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
         node.send(self._job)
@@ -623,7 +648,7 @@ class AgentsEngine:
             case messages.WorkerEvent(worker=worker, exit_code=None):
                 if worker in node.record.workers:
                     node.record.workers[worker] = message.pid
-                    self._write_record()
+                    self._write_record_soon()
                 self._report(Started(worker, message.pid), node, message.number)
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
@@ -633,11 +658,8 @@ class AgentsEngine:
                 answer = self._questions.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
-            case messages.LogBytes(worker=worker, offset=offset, data=data):
-                # An agent writes no log but those of its own workers.
-                if worker in node.record.workers or (Exited, worker) in self._reported:
-                    await asyncio.to_thread(_write_at, self._log_path(worker), offset, data)
-                node.send(messages.TookLog(worker=worker, num_bytes=offset + len(data)))
+            case messages.LogBytes():
+                await self._take_log(node, message)
             case messages.FilePiece():
                 await self._take_piece(node, message)
             case messages.FileTaken():
@@ -652,6 +674,39 @@ class AgentsEngine:
                     gone.set_exception(LegatoError(f"the machine {node.spec.name} has no checkpoint {name} any more"))
             case messages.Closed():
                 node.closed.set()
+
+    async def _take_log(self, node: AgentNode, piece: messages.LogBytes) -> None:
+        worker = piece.worker
+        try:
+            answer, num_missing = await asyncio.to_thread(node.logs.take, piece)
+        except OSError as error:
+            if not node.log_retries:
+                told = f"the log of worker {worker} on {node.spec.name} cannot be written here: {error}"
+                self._put(Noted(f"{told}. Training goes on; it is tried again, and the machine keeps the newest bytes"))
+            node.log_retries.setdefault(worker, self._clock() + _LOG_RETRY_S)
+            return
+        if answer.again and worker in node.log_retries:
+            return  # the agent is asked for it in a moment
+        node.log_retries.pop(worker, None)
+        node.send(answer)
+        before = node.num_missing.get(worker, 0)
+        node.num_missing[worker] = total = before + num_missing
+        if before.bit_length() != total.bit_length():
+            # Only when the number has doubled: a slow link may lose bytes all the time.
+            self._put(
+                Noted(
+                    f"{total} bytes of the log of worker {worker} are missing: the machine {node.spec.name} dropped "
+                    "them, because the driver did not take them in time"
+                )
+            )
+
+    async def _ask_for_logs(self, node: AgentNode) -> None:
+        """Ask again for logs that could not be written here."""
+        for worker, retry_at in tuple(node.log_retries.items()):
+            if self._clock() >= retry_at:
+                node.log_retries[worker] = self._clock() + _LOG_RETRY_S
+                with contextlib.suppress(OSError):
+                    node.send(await asyncio.to_thread(node.logs.find_end, worker))
 
     async def _take_piece(self, node: AgentNode, piece: messages.FilePiece) -> None:
         wanted = node.wanted.get(piece.name)
@@ -718,7 +773,7 @@ class AgentsEngine:
         node = self._node_with(worker)
         if node is not None:
             del node.record.workers[worker]
-            self._write_record()
+            self._write_record_soon()
 
     def _put(self, event: EngineEvent) -> None:
         self._events.put_nowait((event, None, 0))
@@ -731,7 +786,18 @@ class AgentsEngine:
     # ------------------------------------------------------------ the record
 
     def _write_record(self) -> None:
-        write_record(self._path, self._record)
+        """Write what the next driver must know. Raises OSError."""
+        with self._writing:
+            self._is_written = False
+            write_record(self._path, self._record)
+            self._is_written = True
+
+    def _write_record_soon(self) -> None:
+        """Write what the next driver should know; on a full disk, later. It can do without that."""
+        try:
+            self._write_record()
+        except OSError as error:
+            _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
 
 
 async def _send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
@@ -744,15 +810,6 @@ def _read_attempt(driver_file: str | None) -> str:
         return ""
     found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
     return found.get("attempt", "")
-
-
-def _write_at(path: Path, offset: int, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(descriptor, data, offset)
-    finally:
-        os.close(descriptor)
 
 
 def _as_bytes(frame: str | bytes) -> bytes:

@@ -13,10 +13,17 @@ from legato.system.decoding import decode
 
 
 class NodeRecord(msgspec.Struct):
-    """What the next driver needs to know of a machine: its devices, and worker → pid of workers that may run."""
+    """What the next driver needs to know of a machine.
+
+    Args:
+        devices: of its slots.
+        workers: worker → pid, of workers that may run.
+        shifts: worker → see `legato.engines.agent_logs`; of all workers that were started there.
+    """
 
     devices: tuple[str, ...] = ()
     workers: dict[int, int] = {}
+    shifts: dict[int, int] = {}
 
 
 class AgentsRecord(msgspec.Struct):

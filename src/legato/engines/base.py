@@ -92,7 +92,13 @@ EngineEvent = NodeLost | NodeBack | Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):
-    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again."""
+    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again.
+
+    Attributes:
+        remarks: after `close`: what the job's user must know of the end, without periods.
+    """
+
+    remarks: tuple[str, ...]
 
     async def open(self, term: int = 0) -> None:
         """Start the engine's processes on its nodes, or find them again after a driver's death.

@@ -111,6 +111,8 @@ class FakeMachine:
 class FakeEngine:
     """An engine on a `FakeMachine`; see `legato.engines.base.Engine`."""
 
+    remarks: tuple[str, ...] = ()
+
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()

@@ -138,6 +138,8 @@ class LocalEngine:
             not trusted. None: the user of this process.
     """
 
+    remarks: tuple[str, ...] = ()
+
     def __init__(
         self,
         job_directory: str | os.PathLike[str],

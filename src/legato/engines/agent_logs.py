@@ -1,0 +1,82 @@
+"""Writes the logs that agents send into the job's files. Bytes that an agent no longer has are counted and reported.
+
+A log is sent by offsets in the agent's file. Where the agent has dropped bytes, a line in the driver's file says how
+many are missing, and later bytes are written at other offsets than in the agent's file: by `NodeRecord.shifts`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from legato.core.agent_messages import LogBytes, TookLog
+
+
+class Taken(NamedTuple):
+    """What became of a piece: the answer to the agent, and how many bytes before the piece are lost."""
+
+    answer: TookLog
+    num_missing: int = 0
+
+
+class LogReceiver:
+    """Writes the logs of one machine's workers.
+
+    Args:
+        log_path: the path of a worker's log.
+        shifts: worker → offset in the agent's file minus offset in the driver's; of all workers whose logs are taken.
+        keep: writes ``shifts`` to the disk. Called before the bytes after a gap are written.
+    """
+
+    def __init__(self, log_path: Callable[[int], Path], shifts: dict[int, int], keep: Callable[[], None]) -> None:
+        self._log_path = log_path
+        self._shifts = shifts
+        self._keep = keep
+
+    def take(self, piece: LogBytes) -> Taken:
+        """Write a piece. A repeated piece does no harm; one of a worker of another machine is ignored.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        worker, end = piece.worker, piece.offset + len(piece.data)
+        if worker not in self._shifts:
+            return Taken(TookLog(worker=worker, num_bytes=end))
+        path = self._log_path(worker)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            at = piece.offset - self._shifts[worker]
+            num_missing = at - size
+            if num_missing > piece.num_lost:
+                # Pieces before this one could not be written.
+                return Taken(TookLog(worker=worker, num_bytes=size + self._shifts[worker], again=True))
+            if num_missing <= 0:
+                if at >= 0:
+                    _write(descriptor, piece.data, at)
+                return Taken(TookLog(worker=worker, num_bytes=end))
+            told = f"\n[legato] {num_missing} bytes of this log are missing here: the worker's machine dropped them.\n"
+            line = told.encode()
+            self._shifts[worker] = piece.offset - size - len(line)
+            self._keep()
+            _write(descriptor, line + piece.data, size)
+            return Taken(TookLog(worker=worker, num_bytes=end), num_missing)
+        finally:
+            os.close(descriptor)
+
+    def find_end(self, worker: int) -> TookLog:
+        """Return the request to send a log again from the first byte that is not there. Raises OSError."""
+        try:
+            size = self._log_path(worker).stat().st_size
+        except FileNotFoundError:
+            size = 0
+        return TookLog(worker=worker, num_bytes=size + self._shifts[worker], again=True)
+
+
+def _write(descriptor: int, data: bytes, at: int) -> None:
+    while data:
+        num = os.pwrite(descriptor, data, at)
+        data, at = data[num:], at + num
