@@ -415,6 +415,8 @@ class Driver:
                 next_beat = now + interval_s
                 self._connections.beat(self._records.num_metrics, self._records.losses_to_step)
                 self._notify(lambda observer: observer.on_status(self.status()))
+                if num_lost := self._records.take_lost():
+                    self._warn(f"{num_lost} lines of the job's records (events, metrics, losses) could not be written")
             self._woken.clear()
             deadline = self._membership.next_deadline()
             due = next_beat if deadline is None else min(next_beat, deadline)
@@ -447,6 +449,9 @@ class Driver:
         gap = self._records.describe_gap()
         if gap is not None:
             self._record_event(events.Record(kind="note", reason=gap, level="error"))
+        lost = self._records.describe_lost_metrics()
+        if lost is not None:
+            self._warn(lost)
         left = self._plugin.describe_left()
         if left is not None:
             # The user who ends a job early knows that it is incomplete.

@@ -1,6 +1,6 @@
-"""Logs on their way from a machine to the driver: bounded on both disks, complete, or with a line that says what is not.
+"""Logs on their way from a machine to the driver: bounded on its disk, and complete, or with a line that says what not.
 
-The sender of the agent and the receiver of the driver are joined directly; `Wire` can lose what is on its way.
+The sender of the agent and the receiver of the driver are joined directly.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ async def send(machine: Machine) -> None:
     """Send until the driver has everything."""
     sending = asyncio.create_task(machine.sender.send_forever())
     try:
-        while any(not machine.driver.log_path(each).exists() for each in machine.sender.list_logs()):
-            await asyncio.sleep(0.001)
+        machine.sender._progress.clear()
+        await machine.sender._progress.wait()
         await machine.sender.flush(None, LIMIT_S)
         assert machine.sender.num_unsent() == 0
     finally:
@@ -187,13 +187,13 @@ def test_a_full_disk_of_the_driver_loses_nothing(tmp_path: Path, monkeypatch: py
         return real(descriptor, data, at)
 
     monkeypatch.setattr(os, "pwrite", write_half)
-    failed = []
+    failed = asyncio.Event()
 
     def take(piece: LogBytes) -> None:
         try:
             Machine.take(machine, piece)
         except OSError:
-            failed.append(piece)
+            failed.set()
 
     monkeypatch.setattr(machine, "take", take)
 
@@ -201,8 +201,7 @@ def test_a_full_disk_of_the_driver_loses_nothing(tmp_path: Path, monkeypatch: py
         nonlocal is_full
         machine.write(1, numbered(0, 20_000))
         sending = asyncio.create_task(machine.sender.send_forever())
-        while not failed:
-            await asyncio.sleep(0.001)
+        await failed.wait()
         await asyncio.sleep(0)
         is_full = False
         machine.sender.note_taken(machine.receiver.find_end(1))

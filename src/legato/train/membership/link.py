@@ -68,7 +68,7 @@ class Link:
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
-        self.num_metrics = 0
+        self._num_metrics = 0
         # The content of Hello; the training thread updates it.
         self.phase = "joining"
         self.view: View | None = None
@@ -91,6 +91,11 @@ class Link:
             threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
             for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
         ]
+
+    @property
+    def num_metrics(self) -> int:
+        """How many calls of ``run.log``, from the first on, are not kept: a driver has them, or they were dropped."""
+        return max(self._num_metrics, self._outbox.num_dropped_metrics)
 
     def open(self) -> wire.Welcome:
         """Connect, say Hello, and wait for the settings of the job.
@@ -260,7 +265,7 @@ class Link:
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
-                    self.num_metrics = message.num_metrics
+                    self._num_metrics = message.num_metrics
                     self._outbox.forget_metrics(message.num_metrics)
                     self._outbox.forget_losses(message.losses_to_step)
             self.changed.notify_all()

@@ -29,9 +29,11 @@ class OutputGuard:
         self._reason = ""
 
     def install(self) -> None:
-        """Replace ``sys.stdout`` and ``sys.stderr``."""
+        """Replace ``sys.stdout`` and ``sys.stderr``, unless something else has replaced them already."""
         for descriptor, name in _STANDARD.items():
             stream: TextIO = getattr(sys, name)
+            if not _writes_to(stream, descriptor):
+                continue
             stream.flush()
             raw = _LogFile(descriptor, self)
             guarded = io.TextIOWrapper(
@@ -96,3 +98,10 @@ class _LogFile(io.FileIO):
         except OSError as error:
             self._guard.note_lost(num_bytes, error)
             return num_bytes
+
+
+def _writes_to(stream: TextIO, descriptor: int) -> bool:
+    try:
+        return stream.fileno() == descriptor
+    except io.UnsupportedOperation:
+        return False

@@ -234,6 +234,38 @@ def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(lin
     assert line.indices() == [1]
 
 
+def test_the_oldest_metrics_go_when_too_many_wait_and_the_next_driver_learns_which(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(wire.encode(wire.Metrics(index=100, step=100, epoch=0, values={})))
+    monkeypatch.setattr(outbox_module, "_MAX_METRICS_BYTES", 100 * size)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(100, 400))
+    dropped = link.num_metrics
+    assert 300 <= dropped < 313, "the state of training need not keep them either"
+    assert sum(isinstance(each, wire.Metrics) for each in link._outbox._unsent) == 400 - dropped
+    line = connect(link)
+    assert line.indices() == list(range(dropped, 400))
+    (note,) = [said for said in line.said if isinstance(said, wire.Note)]
+    assert note.text == (
+        f"Too much was waiting for a driver, so this worker has dropped the metrics of {dropped - 100} calls of "
+        f"run.log, of steps 100 to {dropped - 1}. Another worker may still have it."
+    )
+
+
+def test_notes_without_a_driver_are_bounded(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_MAX_NOTES", 5)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(10))
+    for number in range(8):
+        link.send(wire.Note(level="info", text=str(number)))
+    line = connect(link)
+    told = [said.text for said in line.said if isinstance(said, wire.Note)]
+    assert told[:5] == list("01234") and "has dropped 3 messages" in told[5], told
+
+
 # ---------------------------------------------------------------- drivers that do not lead any more
 
 

@@ -61,9 +61,7 @@ def test_a_full_disk_stops_no_program_and_the_log_says_what_is_missing(tmp_path:
     assert rest.startswith(f"{num_bytes} bytes of output are missing here: No space left on device.\n")
     first, second = told.splitlines()
     assert first.startswith("warning: its log cannot be written: No space left on device. Training goes on")
-    assert second == (
-        f"warning: its log is written again; {num_bytes} bytes of output were lost ({num_bytes} in all)"
-    )
+    assert second == (f"warning: its log is written again; {num_bytes} bytes of output were lost ({num_bytes} in all)")
 
 
 def test_what_is_lost_at_the_end_of_a_program_is_reported(tmp_path: Path) -> None:
