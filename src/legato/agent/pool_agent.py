@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
-import io
 import logging
 import os
 import secrets
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from legato.agent.code_cache import CodeCache, check_answer
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
 from legato.agent.process import is_running, start_agent
 from legato.agent.starting import find_address
@@ -46,10 +46,8 @@ _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
 _ROOT: Final = 0
 _ANSWER_LIMIT_S: Final = 10.0
-_CODE_LIMIT_S: Final = 300.0
 _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
-_MAX_CODE_BYTES: Final = 2**31
 
 
 class PoolState(msgspec.Struct):
@@ -109,6 +107,7 @@ class PoolAgent:
         self._network = network
         self._home = home
         self._folder = find_agent_directory(node, "", home)
+        self._codes = CodeCache(self._folder)
         self._say = say
         self._devices = _find_slots(num_slots)
         self._kind = find_kind()
@@ -184,6 +183,7 @@ class PoolAgent:
                     )
                 self._apply_all(http, answer.orders)
                 await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
+                await asyncio.to_thread(self._codes.remove_old, {order.code for order in answer.orders})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -209,7 +209,7 @@ class PoolAgent:
             "protocol": AGENT_PROTOCOL,
         }
         answer = await http.post("/agents/join", json=said)
-        _check(answer, f"Cannot join the pool at {self._url}")
+        check_answer(answer, f"Cannot join the pool at {self._url}")
         self._state.secret = decode(answer.content, _Joined).secret
         self._state.url = self._url
         self._write_state()
@@ -227,7 +227,7 @@ class PoolAgent:
         }
         answer = await http.post("/agents/report", json=said, headers=self._credentials)
         try:
-            _check(answer, f"The server {self._url} does not take the report of this agent")
+            check_answer(answer, f"The server {self._url} does not take the report of this agent")
         except Unauthenticated:
             if self._token is None:
                 raise
@@ -291,17 +291,9 @@ class PoolAgent:
         return find_agent_directory(self._node, f"{order.job}-{attempt}", self._home)
 
     async def _fetch_code(self, http: httpx.AsyncClient, order: AgentOrder, directory: Path) -> None:
-        content = bytearray()
-        path = f"/agents/code/{order.code}"
-        async with http.stream("GET", path, headers=self._credentials, timeout=_CODE_LIMIT_S) as answer:
-            if answer.status_code != httpx.codes.OK:
-                await answer.aread()
-                _check(answer, f"Cannot fetch the code of job {order.job}")
-            async for part in answer.aiter_bytes():
-                content += part
-                if len(content) > _MAX_CODE_BYTES:
-                    raise UsageError(f"Cannot fetch the code of job {order.job}: it is larger than 2 GiB, packed.")
-        await asyncio.to_thread(_unpack, bytes(content), directory, order.code_folder)
+        told = f"Cannot fetch the code of job {order.job}"
+        packed = await self._codes.fetch(http, order.code, self._credentials, told)
+        await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
 
     def _remove_old(self, jobs: set[str]) -> None:
         """Remove the files of agents that have ended long ago without the end of their job."""
@@ -357,18 +349,6 @@ def _find_slots(num_slots: int | None) -> tuple[str, ...]:
     return devices[:num_slots]
 
 
-def _check(answer: httpx.Response, told: str) -> None:
-    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated."""
-    if answer.is_success:
-        return
-    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error:
-        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
-    with contextlib.suppress(ValueError, AttributeError):
-        told = f"{told}: {str(answer.json().get('detail', answer.status_code))[:1000]}"
-    kind = Unauthenticated if answer.status_code == httpx.codes.UNAUTHORIZED else UsageError
-    raise kind(told.rstrip(".") + ".")
-
-
 def _is_same(directory: Path, order: AgentOrder) -> bool:
     try:
         return read_agent_order(directory) == order
@@ -376,13 +356,13 @@ def _is_same(directory: Path, order: AgentOrder) -> bool:
         return False
 
 
-def _unpack(content: bytes, directory: Path, folder: str) -> None:
+def _unpack(packed: Path, directory: Path, folder: str) -> None:
     """Unpack the code of a job into its working directory, completely or not at all."""
     scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
     target = scratch / folder
     target.mkdir(mode=0o700, parents=True)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(packed) as archive:
             for entry in archive.infolist():
                 path = Path(archive.extract(entry, target))
                 mode = entry.external_attr >> 16 & 0o777

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.agent.code_cache import DIGEST_HEADER, digest_of
 from legato.agent.orders import AgentOrder
 from legato.api import API
 from legato.api.pool import JoinToken, NewJoinToken
@@ -134,7 +136,9 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
             return packed.read()
 
     try:
-        return Response(await run_in_threadpool(work), media_type="application/zip")
+        packed = await run_in_threadpool(work)
+        digest = await run_in_threadpool(hashlib.sha256, packed)
+        return Response(packed, media_type="application/zip", headers={DIGEST_HEADER: digest_of(digest)})
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
 
