@@ -50,6 +50,7 @@ class Plan(msgspec.Struct):
         lease_s: of the agents.
         silence_limit_s: until a host counts as lost.
         folder: where the driver writes ``status.json``, and reads the number of workers from ``wanted``.
+        has_private_disks: the hosts do not share the directory of checkpoints.
     """
 
     spec: JobSpec
@@ -58,6 +59,7 @@ class Plan(msgspec.Struct):
     lease_s: float
     silence_limit_s: float
     folder: str
+    has_private_disks: bool = False
 
 
 def prepare(hosts: Hosts, plan: Plan, address: Callable[[int], str] | None = None) -> None:
@@ -105,6 +107,12 @@ class _Engine(AgentsEngine):
         await super().start(msgspec.structs.replace(launch, environment=variables))
 
 
+class _PrivateDisks(_Engine):
+    def _mark_checkpoints(self) -> None:
+        super()._mark_checkpoints()
+        self._job = msgspec.structs.replace(self._job, mark="not-there")
+
+
 class _Observer:
     def __init__(self, folder: Path, engine: AgentsEngine) -> None:
         self._folder = folder
@@ -133,12 +141,14 @@ class _Observer:
 async def _drive(plan: Plan) -> int:
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
     door = Door(host="", port=PORT, paths=("/worker", "/client", PATH))
-    engine = _Engine(
+    engine = (_PrivateDisks if plan.has_private_disks else _Engine)(
         directory.path,
         door,
         [NodeSpec(name, slots) for name, slots in plan.nodes.items()],
         OpenJob(environment=plan.spec.variables, directory=plan.spec.directory),
         log_path=directory.log_path,
+        checkpoints=directory.checkpoints if plan.has_private_disks else None,
+        keep=plan.spec.keep,
         lease_s=plan.lease_s,
         silence_limit_s=plan.silence_limit_s,
     )

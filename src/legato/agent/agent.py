@@ -264,12 +264,14 @@ class Agent:
                 self._logs.note_taken(message)
             case messages.SendCheckpoint():
                 self._checkpoints.send(message)
+            case messages.HastenCheckpoint(name=name):
+                self._checkpoints.hasten(name)
             case messages.FileTaken():
                 self._checkpoints.note_taken(message)
             case messages.FilePiece():
                 await self._checkpoints.take(message)
-            case messages.NoCheckpoint():
-                await self._checkpoints.answer(None)
+            case messages.NoCheckpoint(error=error):
+                await self._checkpoints.answer(error or None)
             case messages.CloseJob():
                 await self._close()
             case messages.AgentRefused(reason=reason):

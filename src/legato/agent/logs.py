@@ -40,7 +40,7 @@ class LogSender:
         self._taken: dict[int, int] = {}  # what the driver has confirmed
         self._dropped: dict[int, int] = {}  # from this machine's disk, of what the driver has confirmed
         self._ended: set[int] = set()
-        self._can_drop = True
+        self._can_drop, self._is_over = True, False
         self._woken = asyncio.Event()
         self._progress = asyncio.Event()
 
@@ -67,6 +67,8 @@ class LogSender:
         """Send what is new, several times a second."""
         while True:
             for piece in await asyncio.to_thread(self._read_new):
+                if self._is_over:
+                    return
                 if self._say(piece):
                     self._sent[piece.worker] = piece.offset + len(piece.data)
             self._woken.clear()
@@ -84,11 +86,13 @@ class LogSender:
                     await self._progress.wait()
 
     def give_up(self) -> None:
-        """Tell the driver how many bytes of each log it will not get."""
+        """Send nothing more, and tell the driver how many bytes of each log it will not get."""
+        self._is_over = True
         for worker, path in self.list_logs().items():
-            size = path.stat().st_size
-            if num_bytes := max(size - self._sent.get(worker, 0), 0):
-                self._say(LogBytes(worker=worker, offset=size, data=b"", num_lost=num_bytes))
+            with contextlib.suppress(FileNotFoundError):
+                size = path.stat().st_size
+                if num_bytes := max(size - self._sent.get(worker, 0), 0):
+                    self._say(LogBytes(worker=worker, offset=size, data=b"", num_lost=num_bytes))
 
     def num_unsent(self, worker: int | None = None) -> int:
         """Return how many bytes of a worker's log, or of all logs, the driver has not confirmed."""

@@ -132,12 +132,12 @@ class WantCheckpoint(AgentEnvelope, frozen=True):
     """A worker resumes: the agent asks for the newest checkpoint, which comes as `FilePiece`, or `NoCheckpoint`.
 
     Args:
-        name: of the checkpoint of which the agent has the first ``num_bytes`` bytes.
+        name: of the checkpoint of which the agent has the first ``num_bytes`` bytes, or all.
         num_bytes: of it.
     """
 
     name: str = ""
-    num_bytes: int = 0
+    num_bytes: Position = 0
 
 
 class CheckpointGone(AgentEnvelope, frozen=True):
@@ -165,19 +165,28 @@ class Beat(AgentEnvelope, frozen=True):
 
 
 class FilePiece(AgentEnvelope, frozen=True):
-    """Bytes of a checkpoint, which begin at ``offset``; the file has ``num_bytes`` in all."""
+    """Bytes of a checkpoint.
+
+    Args:
+        name: of its file.
+        offset: at which the bytes begin.
+        data: the bytes. Empty: an empty file, or one of which the receiver has all.
+        num_bytes: of the whole file.
+        sha256: of the whole file; only in the last piece.
+    """
 
     name: str
-    offset: int
-    data: bytes
-    num_bytes: int
+    offset: Position
+    data: PieceData
+    num_bytes: Position
+    sha256: str = ""
 
 
 class FileTaken(AgentEnvelope, frozen=True):
     """The receiver has the first ``num_bytes`` bytes of a checkpoint on its disk."""
 
     name: str
-    num_bytes: int
+    num_bytes: Position
 
 
 # ---------------------------------------------------------------- driver → agent
@@ -295,14 +304,29 @@ class TookLog(AgentEnvelope, frozen=True):
 
 
 class SendCheckpoint(AgentEnvelope, frozen=True):
-    """Send a checkpoint, from ``offset`` on; the answer is `FilePiece` or `CheckpointGone`."""
+    """Send a checkpoint, from ``offset`` on, and nothing of another one; the answer is `FilePiece` or `CheckpointGone`.
+
+    A sender whose file is shorter begins at 0.
+
+    Args:
+        is_urgent: the job waits for it. False: its workers train meanwhile.
+    """
 
     name: str
-    offset: int
+    offset: Position
+    is_urgent: bool = False
+
+
+class HastenCheckpoint(AgentEnvelope, frozen=True):
+    """The job waits for the checkpoint that is being sent: use all of the network for it."""
+
+    name: str
 
 
 class NoCheckpoint(AgentEnvelope, frozen=True):
-    """The answer to `WantCheckpoint`: the job has no checkpoint."""
+    """The answer to `WantCheckpoint`: the job has no checkpoint, or ``error`` says why it cannot be sent."""
+
+    error: str = ""
 
 
 class Examine(AgentEnvelope, frozen=True):
@@ -342,6 +366,7 @@ AgentRequest = (
     | Acknowledge
     | TookLog
     | SendCheckpoint
+    | HastenCheckpoint
     | NoCheckpoint
     | Examine
     | CloseJob

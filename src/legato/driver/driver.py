@@ -122,7 +122,7 @@ class Driver:
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
-        self._arrivals = Arrivals(engine, self._feed_safely, self._warn)
+        self._arrivals = Arrivals(engine, self._feed_safely, self._warn, self._note)
         self._num_steps: int | None = None
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
@@ -215,6 +215,8 @@ class Driver:
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
         self._feed(events.StopAsked(now, reason))
+        if now:
+            self._arrivals.give_up()
 
     def status(self) -> dict[str, Any]:
         """Return the job's status."""
@@ -310,6 +312,9 @@ class Driver:
 
     def _warn(self, told: str) -> None:
         self._record_event(events.Record(kind="note", reason=told, level="warning"))
+
+    def _note(self, told: str) -> None:
+        self._record_event(events.Record(kind="note", reason=told))
 
     def _write_end(self, outcome: Outcome) -> None:
         # Also shorten logs that workers have written to since the last check.

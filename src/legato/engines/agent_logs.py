@@ -6,12 +6,16 @@ many are missing, and later bytes are written at other offsets than in the agent
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from legato.core.agent_messages import LogBytes, TookLog
+
+_RETRY_S: Final = 2.0
 
 
 class Taken(NamedTuple):
@@ -21,7 +25,7 @@ class Taken(NamedTuple):
     num_missing: int = 0
 
 
-class LogReceiver:
+class LogWriter:
     """Writes the logs of one machine's workers.
 
     Args:
@@ -74,6 +78,57 @@ class LogReceiver:
         except FileNotFoundError:
             size = 0
         return TookLog(worker=worker, num_bytes=size + self._shifts[worker], again=True)
+
+
+class LogIntake:
+    """Takes the logs of one machine: asks again for what could not be written, and reports what is lost.
+
+    Args:
+        node: name of the machine.
+        writer: of its logs.
+        warn: reports a sentence, without its period, to the job's user.
+    """
+
+    def __init__(self, node: str, writer: LogWriter, warn: Callable[[str], None]) -> None:
+        self._node = node
+        self._writer = writer
+        self._warn = warn
+        self._retries: dict[int, float] = {}  # worker → when to ask for its log again
+        self._num_missing: dict[int, int] = {}  # worker → bytes of its log that are lost
+
+    async def take(self, piece: LogBytes, now: float) -> TookLog | None:
+        """Write a piece. Returns the answer to the agent; None: it is asked again later."""
+        worker = piece.worker
+        try:
+            answer, num_missing = await asyncio.to_thread(self._writer.take, piece)
+        except OSError as error:
+            if not self._retries:
+                told = f"the log of worker {worker} on {self._node} cannot be written here: {error}"
+                self._warn(f"{told}. Training goes on; it is tried again, and the machine keeps the newest bytes")
+            self._retries.setdefault(worker, now + _RETRY_S)
+            return None
+        if answer.again and worker in self._retries:
+            return None
+        self._retries.pop(worker, None)
+        before = self._num_missing.get(worker, 0)
+        self._num_missing[worker] = total = before + num_missing
+        if before.bit_length() != total.bit_length():
+            # Only when the number has doubled: a slow link may lose bytes all the time.
+            self._warn(
+                f"{total} bytes of the log of worker {worker} are missing: the machine {self._node} dropped them, "
+                "because the driver did not take them in time"
+            )
+        return answer
+
+    async def list_due(self, now: float) -> list[TookLog]:
+        """Return the requests for logs that could not be written here before."""
+        found = []
+        for worker, retry_at in tuple(self._retries.items()):
+            if now >= retry_at:
+                self._retries[worker] = now + _RETRY_S
+                with contextlib.suppress(OSError):
+                    found.append(await asyncio.to_thread(self._writer.find_end, worker))
+        return found
 
 
 def _write(descriptor: int, data: bytes, at: int) -> None:

@@ -27,17 +27,18 @@ from websockets.http11 import Request, Response
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.clock import Clock
-from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
+from legato.core.errors import LegatoError, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
-from legato.engines.agent_logs import LogReceiver
+from legato.engines.agent_logs import LogIntake, LogWriter
 from legato.engines.agent_node import AgentNode, NodeSpec, Starter
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
 from legato.engines.gpus import torch_name
+from legato.engines.incoming import Incoming
 from legato.system.door import Door
 from legato.system.plain_files import replace_for
 from legato.system.processes import Vital
@@ -54,7 +55,6 @@ _HELLO_LIMIT_S: Final = 10.0
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _ANSWER_LIMIT_S: Final = 0.5
 _CLOSE_LIMIT_S: Final = 30.0
-_LOG_RETRY_S: Final = 2.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
@@ -202,7 +202,13 @@ class AgentsEngine:
         await self._gather()
 
     def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
-        return AgentNode(spec, record, LogReceiver(self._log_path, record.shifts, self._write_record))
+        writer = LogWriter(self._log_path, record.shifts, self._write_record)
+        logs = LogIntake(spec.name, writer, lambda told: self._put(Noted(told)))
+        node = AgentNode(spec, record, logs)
+        node.incoming = Incoming(
+            spec.name, self._receiver, self._keep_files, node.send_if_open, self._list_coming, self._clock
+        )
+        return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:
         if self._starter is not None:
@@ -414,21 +420,18 @@ class AgentsEngine:
         if node is None or node.shares_checkpoints:
             return path
         name = check_file_name(Path(path).name)
-        future = node.wanted.get(name)
-        if future is None:
-            future = node.wanted[name] = asyncio.get_running_loop().create_future()
-            if node.is_lost:
-                future.set_exception(self._explain_missing(node, name))
-            elif node.is_open:
-                node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
-        try:
-            return await asyncio.shield(future)
-        finally:
-            if future.done():
-                node.wanted.pop(name, None)
+        if node.is_lost:
+            raise LegatoError(self._explain_missing(node))
+        return await asyncio.shield(node.incoming.add(name))
 
-    def _explain_missing(self, node: AgentNode, name: str) -> LegatoError:
-        return LegatoError(f"the checkpoint {name} is only on the machine {node.spec.name}, which is lost")
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
+        node = self._node_with(worker)
+        if node is not None:
+            node.incoming.hasten()
+
+    def _explain_missing(self, node: AgentNode) -> str:
+        return f"it is only on the machine {node.spec.name}, which is lost"
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
@@ -467,13 +470,16 @@ class AgentsEngine:
             self._path.unlink(missing_ok=True)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
+                self._receiver.clear()
 
     def _take_remarks(self) -> Iterator[str]:
-        while not self._events.empty():
+        """Take the remarks out of the events that no driver has received."""
+        for _ in range(self._events.qsize()):
             entry = self._events.get_nowait()
             if entry is not None and isinstance(entry[0], Noted):
                 yield entry[0].told
-        self._events.put_nowait(None)
+            else:
+                self._events.put_nowait(entry)
 
     async def detach(self) -> None:
         """Disconnect from the agents without ending them: the next driver of the job uses them."""
@@ -499,7 +505,10 @@ class AgentsEngine:
             await asyncio.sleep(self._beat_every_s)
             self._look()
             for node in tuple(self._nodes.values()):
-                await self._ask_for_logs(node)
+                for request in await node.logs.list_due(self._clock()):
+                    node.send(request)
+                if node.is_open:
+                    node.incoming.check_progress(self._clock())
             if not self._is_written and self._opened:
                 self._write_record_soon()
 
@@ -521,9 +530,7 @@ class AgentsEngine:
         node.cut()
         node.is_open, node.is_lost = False, True
         node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
-        for name, future in node.wanted.items():
-            if not future.done():
-                future.set_exception(self._explain_missing(node, name))
+        node.incoming.fail_all(self._explain_missing(node))
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
@@ -659,9 +666,10 @@ class AgentsEngine:
                 if answer is not None and not answer.done():
                     answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
             case messages.LogBytes():
-                await self._take_log(node, message)
+                if (taken := await node.logs.take(message, self._clock())) is not None:
+                    node.send(taken)
             case messages.FilePiece():
-                await self._take_piece(node, message)
+                await node.incoming.take(message)
             case messages.FileTaken():
                 node.sender.note_taken(message)
             case messages.WantCheckpoint():
@@ -669,61 +677,12 @@ class AgentsEngine:
                     node.sending.cancel()
                 node.sending = asyncio.create_task(self._send_newest(node, message))
             case messages.CheckpointGone(name=name):
-                gone = node.wanted.get(name)
-                if gone is not None and not gone.done():
-                    gone.set_exception(LegatoError(f"the machine {node.spec.name} has no checkpoint {name} any more"))
+                node.incoming.note_gone(name)
             case messages.Closed():
                 node.closed.set()
 
-    async def _take_log(self, node: AgentNode, piece: messages.LogBytes) -> None:
-        worker = piece.worker
-        try:
-            answer, num_missing = await asyncio.to_thread(node.logs.take, piece)
-        except OSError as error:
-            if not node.log_retries:
-                told = f"the log of worker {worker} on {node.spec.name} cannot be written here: {error}"
-                self._put(Noted(f"{told}. Training goes on; it is tried again, and the machine keeps the newest bytes"))
-            node.log_retries.setdefault(worker, self._clock() + _LOG_RETRY_S)
-            return
-        if answer.again and worker in node.log_retries:
-            return  # the agent is asked for it in a moment
-        node.log_retries.pop(worker, None)
-        node.send(answer)
-        before = node.num_missing.get(worker, 0)
-        node.num_missing[worker] = total = before + num_missing
-        if before.bit_length() != total.bit_length():
-            # Only when the number has doubled: a slow link may lose bytes all the time.
-            self._put(
-                Noted(
-                    f"{total} bytes of the log of worker {worker} are missing: the machine {node.spec.name} dropped "
-                    "them, because the driver did not take them in time"
-                )
-            )
-
-    async def _ask_for_logs(self, node: AgentNode) -> None:
-        """Ask again for logs that could not be written here."""
-        for worker, retry_at in tuple(node.log_retries.items()):
-            if self._clock() >= retry_at:
-                node.log_retries[worker] = self._clock() + _LOG_RETRY_S
-                with contextlib.suppress(OSError):
-                    node.send(await asyncio.to_thread(node.logs.find_end, worker))
-
-    async def _take_piece(self, node: AgentNode, piece: messages.FilePiece) -> None:
-        wanted = node.wanted.get(piece.name)
-        if wanted is None or wanted.done():
-            return  # the driver does not wait for it any more, or did not ask for it
-        try:
-            whole = await asyncio.to_thread(self._receiver.take, piece)
-            if whole is not None:
-                await asyncio.to_thread(self._receiver.prune, self._keep_files)
-        except (CheckpointError, OSError) as error:
-            wanted.set_exception(
-                LegatoError(f"the checkpoint {piece.name} of {node.spec.name} cannot be kept: {error}")
-            )
-            return
-        node.send(messages.FileTaken(name=piece.name, num_bytes=piece.offset + len(piece.data)))
-        if whole is not None and not wanted.done():
-            wanted.set_result(str(whole))
+    def _list_coming(self) -> set[str]:
+        return {name for node in self._nodes.values() for name in node.incoming.names}
 
     async def _send_newest(self, node: AgentNode, asked: messages.WantCheckpoint) -> None:
         newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
@@ -731,9 +690,12 @@ class AgentsEngine:
             node.send(messages.NoCheckpoint())
             return
         try:
-            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0, self._user)
-        except OSError:
-            _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
+            offset = asked.num_bytes if asked.name == newest.name else 0
+            await node.sender.send(newest, offset, self._user, is_urgent=True)
+        except OSError as error:
+            told = f"the checkpoint {newest.name} cannot be sent to {node.spec.name}: {error}"
+            self._put(Noted(told))
+            node.send(messages.NoCheckpoint(error=told))
 
     def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
@@ -755,8 +717,7 @@ class AgentsEngine:
             node.send(launch)
         for worker, force in node.forced.items():
             node.send(messages.StopOne(worker=worker, force=force))
-        for name in node.wanted:
-            node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
+        node.incoming.ask()
         self._changed.set()
 
     def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:

@@ -158,6 +158,10 @@ class Engine(Protocol):
         """
         ...
 
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows; before, training goes first."""
+        ...
+
     def events(self) -> AsyncIterator[EngineEvent]:
         """Yield the events of workers, each once, including those from a time without a driver."""
         ...

@@ -168,6 +168,9 @@ class FakeEngine:
         """Return the path itself: the workers are on this machine."""
         return path
 
+    def hasten(self, _worker: int) -> None:
+        """Do nothing: no checkpoint is on its way."""
+
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events. An event counts as received when the driver asks for the next one."""
         while (event := await self._events.get()) is not None:

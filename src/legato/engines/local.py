@@ -332,6 +332,9 @@ class LocalEngine:
         """Return the path itself: the workers are on this machine."""
         return path
 
+    def hasten(self, _worker: int) -> None:
+        """Do nothing: no checkpoint is on its way."""
+
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
 

@@ -18,7 +18,7 @@ from legato.agent.logs import LogSender
 from legato.core.agent_messages import MAX_LOG_BYTES, LogBytes, TookLog, decode_agent_message, encode_agent_frame
 from legato.driver.journal import JobDirectory
 from legato.driver.log_caps import LogCaps
-from legato.engines.agent_logs import LogReceiver
+from legato.engines.agent_logs import LogWriter
 
 LIMIT_S = 30.0
 CAP = 2**20
@@ -31,7 +31,7 @@ class Machine:
         self.job, self.driver = JobDirectory(path / "machine"), JobDirectory(path / "driver")
         self.job.logs.mkdir(parents=True)
         self.shifts: dict[int, int] = {1: 0, 2: 0}
-        self.receiver = LogReceiver(self.driver.log_path, self.shifts, lambda: None)
+        self.receiver = LogWriter(self.driver.log_path, self.shifts, lambda: None)
         self.is_connected, self.num_bytes, self.num_missing = True, 0, 0
         self.sender = self.new_sender()
 
@@ -147,7 +147,7 @@ def test_without_a_driver_the_oldest_bytes_go_and_the_log_says_how_many(tmp_path
         assert machine.num_missing == missing > 100_000 * 50 - CAP
         # Later bytes follow, also for a driver and an agent that start again.
         machine.write(1, b"the end\n")
-        machine.receiver = LogReceiver(machine.driver.log_path, dict(machine.shifts), lambda: None)
+        machine.receiver = LogWriter(machine.driver.log_path, dict(machine.shifts), lambda: None)
         machine.new_sender()
         await send(machine)
         assert machine.here(1) == before + told + after + b"the end\n"
@@ -209,6 +209,24 @@ def test_a_full_disk_of_the_driver_loses_nothing(tmp_path: Path, monkeypatch: py
         await send(machine)
         assert machine.here(1) == numbered(0, 20_000)
         assert machine.num_missing == 0
+
+    run(machine, test)
+
+
+def test_at_the_end_of_a_job_the_log_says_what_was_not_sent(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    async def test() -> None:
+        machine.write(1, numbered(0, 100))
+        await send(machine)
+        machine.write(1, numbered(100, 20))
+        machine.sender.give_up()
+        await machine.sender.send_forever()
+        await asyncio.sleep(0)
+        assert machine.here(1) == numbered(0, 100) + (
+            b"\n[legato] 1000 bytes of this log are missing here: the worker's machine dropped them.\n"
+        )
+        assert machine.num_missing == 1000
 
     run(machine, test)
 

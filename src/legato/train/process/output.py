@@ -35,7 +35,7 @@ class OutputGuard:
             if not _writes_to(stream, descriptor):
                 continue
             stream.flush()
-            raw = _LogFile(descriptor, self)
+            raw: io.RawIOBase = _LogFile(descriptor, self)
             guarded = io.TextIOWrapper(
                 io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True
             )
