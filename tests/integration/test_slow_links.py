@@ -48,7 +48,7 @@ class Job:
             checkpoint_every="20steps",
             keep=2,
         )
-        plan = Plan(spec, str(stage.home), PORT, {"h2": 1, "h1": 1}, 60.0, 4.0, str(folder), has_private_disks=True)
+        plan = Plan(spec, str(stage.home), PORT, {"h2": 1, "h1": 1}, 60.0, 30.0, str(folder), has_private_disks=True)
         (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
         (folder / "wanted").write_text("2")
         self.directory.path.mkdir(parents=True)
