@@ -35,6 +35,9 @@ _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
+_SILENT_S: Final = 1.0
+"""A driver that is silent for this long may have a successor at another address: a machine that lost its power, or that
+was cut off, ends no connections."""
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
@@ -213,6 +216,7 @@ class Link:
             proves=True,
         )
         self._term_here = 0
+        address = self._read_address()
         connection.send(wire.encode(hello))
         interval = _FLUSH_S
         next_heartbeat = time.monotonic()
@@ -234,7 +238,16 @@ class Link:
                 )
                 self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
+                if now - self._last_heard > _SILENT_S and self._read_address() not in ("", address):
+                    return
             self._check_away()
+
+    def _read_address(self) -> str:
+        """Return the content of the file with the driver's address; "": it cannot be read now."""
+        try:
+            return self._driver_file.read_text()
+        except OSError:
+            return ""
 
     def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
         if isinstance(message, wire.Welcome | wire.Refused):

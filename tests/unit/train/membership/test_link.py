@@ -419,6 +419,26 @@ def test_a_stopped_driver_delays_no_worker_counts_as_away_and_misses_nothing(
     in_time(link.close)
 
 
+def test_a_worker_leaves_a_driver_that_is_silent_when_another_one_is_at_another_address(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of the first driver lost its power: nothing ends the connection to it."""
+    monkeypatch.setattr(link_module, "_SILENT_S", 0.2)
+    first = open_door(term=1)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    first.reads.set()
+    beats = first.await_heard(wire.Heartbeat, 2)
+    assert len(first.await_heard(wire.Hello)) == 1, "a silent driver may come back, so the connection stays"
+    second = open_door(term=2)
+    second.reads.set()
+    assert second.await_heard(wire.Hello)[0].term == 1
+    link.send(wire.Saved(step=3, path="step-3"))
+    second.await_heard(wire.Saved)
+    assert beats
+    in_time(link.close)
+
+
 def test_a_worker_keeps_looking_for_its_driver_while_only_an_earlier_one_answers(
     tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
 ) -> None:
