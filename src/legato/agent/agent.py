@@ -116,7 +116,7 @@ class Agent:
                     await self._serve_safely(connection)
                     if self._previous is not connection:
                         await connection.close()
-                if self._previous is None:
+                if connection is None or self._previous is None:
                     await asyncio.sleep(_RETRY_S)
             return reason
         finally:

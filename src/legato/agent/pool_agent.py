@@ -46,6 +46,9 @@ _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
 _ROOT: Final = 0
 _ANSWER_LIMIT_S: Final = 10.0
+_ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
+"""Of one of several servers: the next one is asked before jobs miss this machine."""
+_NEXT_S: Final = 0.1
 _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
 
@@ -54,7 +57,7 @@ class PoolState(msgspec.Struct):
     """The content of ``.pool.json``.
 
     Args:
-        url: of the server.
+        url: of a server, of which the secret is.
         identity: of this machine's agent; no other agent has it.
         secret: with which the agent authenticates. "": it has not joined.
     """
@@ -77,7 +80,8 @@ class PoolAgent:
     """Keeps a machine in a pool.
 
     Args:
-        url: of the server.
+        url: of the server; of several servers of one pool, separated by commas. The agent uses one as long as it
+            answers, and then the next one.
         node: name of this machine in the pool.
         token: a join token. None: the machine has joined before.
         num_slots: None: one per GPU, or one per CPU core if there is no GPU.
@@ -99,8 +103,8 @@ class PoolAgent:
         home: Path | None = None,
         say: Callable[[str], None],
     ) -> None:
-        self._url = check_url(url)
-        self._host = urlsplit(self._url).hostname or ""
+        self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
+        self._url = self._urls[0]
         self._node = check_node(node)
         self._token = token
         self._labels = dict(labels or {})
@@ -138,7 +142,8 @@ class PoolAgent:
         lock = self._lock()
         try:
             self._state = self._read_state()
-            async with httpx.AsyncClient(base_url=self._url + _API, timeout=_ANSWER_LIMIT_S, trust_env=False) as http:
+            limit_s = _ANSWER_LIMIT_S if len(self._urls) == 1 else _ONE_OF_SEVERAL_LIMIT_S
+            async with httpx.AsyncClient(timeout=limit_s, trust_env=False) as http:
                 await self._run(http)
         finally:
             for task in self._applying.values():
@@ -148,9 +153,11 @@ class PoolAgent:
 
     async def _run(self, http: httpx.AsyncClient) -> None:
         wait_s = 1.0
+        num_failed = 0
         has_joined = is_waiting = False
         while True:
             self._changed.clear()
+            http.base_url = httpx.URL(f"{self._url}{_API}")
             try:
                 self._address = await asyncio.to_thread(self._find_address)
                 if not self._state.secret:
@@ -163,8 +170,11 @@ class PoolAgent:
                     raise
                 # A proxy, or another program at the address, may answer anything while the server is away.
                 self._note_outage(str(error) or type(error).__name__)
-                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+                num_failed += 1
+                self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
+                wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
             else:
+                num_failed = 0
                 if not has_joined or self._outage is not None:
                     has_joined, self._outage = True, None
                     self._say(
@@ -191,7 +201,12 @@ class PoolAgent:
     def _note_outage(self, reason: str) -> None:
         if reason != self._outage:
             self._outage = reason
-            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent tries again.")
+            then = "tries again" if len(self._urls) == 1 else "tries the next one"
+            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent {then}.")
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._url).hostname or ""
 
     # ------------------------------------------------------------ the server
 
@@ -326,7 +341,7 @@ class PoolAgent:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"Cannot read {path}: {error}. Remove it, and join again with a join token.") from error
         # Another server does not know the secret, and must not see it.
-        return state if state.url == self._url else PoolState(identity=state.identity)
+        return state if state.url in self._urls else PoolState(identity=state.identity)
 
     def _write_state(self) -> None:
         replace_file(self._folder / _STATE, msgspec.json.encode(self._state))
