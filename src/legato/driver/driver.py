@@ -29,7 +29,7 @@ from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import join_by, list_slots, name_slot
 from legato.core.spec import JobSpec
-from legato.core.terms import next_term
+from legato.core.terms import is_of_later_lease, next_term
 from legato.driver import events
 from legato.driver.arrivals import Arrivals
 from legato.driver.connections import Connections
@@ -162,12 +162,18 @@ class Driver:
         journal = await asyncio.to_thread(self._directory.read_journal, self._node)
         if journal is None and self._asked is None:
             raise self._nothing_left()
-        self._term = next_term(journal.term if journal is not None else 0, self._term)
+        known = await asyncio.to_thread(self._directory.read_term)
+        if is_of_later_lease(known, self._term):
+            raise Superseded(
+                f"This driver does not lead job '{self._directory.path.name}': the server that started it has lost its "
+                f"lease, and a later server has started a driver, with term {known}."
+            )
+        self._term = next_term(known, self._term)
         await asyncio.to_thread(self._claim_term, journal)
         try:
             return await self._lead_from(journal)
         except BaseException:
-            if journal is None and not self._has_begun:
+            if journal is None and not self._has_begun and self._directory.read_term() == self._term:
                 # There is no job to take over.
                 await asyncio.to_thread(self._directory.journal_file.unlink, missing_ok=True)
             raise
@@ -197,6 +203,9 @@ class Driver:
         finally:
             self._connections.close()
             await self._plugin.close()
+        # Closing the engine ends the agents, which another driver may lead by now.
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._check_term)
         await self._engine.close()
         for told in self._engine.remarks:
             self._warn(told)
@@ -523,16 +532,19 @@ class Driver:
         if self._is_superseded:
             return
         try:
-            newest = self._directory.read_term()
-            if newest > self._term:
-                raise Superseded(
-                    f"This driver stops leading job '{self._directory.path.name}': its journal has a driver of term "
-                    f"{newest}; this driver has term {self._term}."
-                )
-            self._directory.write_journal(journal, numbers_slots=self._numbers_slots)
+            self._directory.write_journal(journal, numbers_slots=self._numbers_slots, check=self._check_term)
         except OSError as error:
             # Only a new driver needs the journal, so this job continues.
             _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
+
+    def _check_term(self) -> None:
+        """Raise Superseded if a driver with a higher term leads the job."""
+        newest = self._directory.read_term()
+        if newest > self._term:
+            raise Superseded(
+                f"This driver stops leading job '{self._directory.path.name}': its journal has a driver of term "
+                f"{newest}; this driver has term {self._term}."
+            )
 
     def _call_engine(self, worker: int, call: Callable[[], Awaitable[None]]) -> None:
         """Call the engine beside the queue: a start may be slow, and workers must receive a new view meanwhile."""

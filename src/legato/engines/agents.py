@@ -12,6 +12,7 @@ import contextlib
 import hmac
 import http
 import logging
+import math
 import secrets
 import threading
 import time
@@ -50,6 +51,10 @@ RECORD: Final = "agents.json"
 LEASE_MARGIN: Final = 0.1
 """The share of a lease by which the clocks of two machines may run apart, and then some."""
 
+TERM_LIMIT_S: Final = 5.0
+"""A driver that has not read its term for so long renews no leases."""
+
+_TERM_EVERY_S: Final = 1.0
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
@@ -83,6 +88,9 @@ class AgentsEngine:
         gather_limit_s: once one machine is ready, wait this long for the others.
         adopt_limit_s: until the first machine must be ready if workers run already; well below the job's
             ``away_limit_s``, after which these workers end without a driver.
+        read_term: returns the highest term of the job's drivers; may block. Given if servers of several machines may
+            start drivers: the engine then stops when it sees a higher term than its own, and renews no lease of an
+            agent while it cannot read the term. None: a lock prevents a second driver.
         clock: monotonic seconds.
     """
 
@@ -105,6 +113,7 @@ class AgentsEngine:
         start_limit_s: float = 120.0,
         gather_limit_s: float = 10.0,
         adopt_limit_s: float = 20.0,
+        read_term: Callable[[], int] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._term = 0
@@ -124,6 +133,8 @@ class AgentsEngine:
         self._start_limit_s = start_limit_s
         self._gather_limit_s = gather_limit_s
         self._adopt_limit_s = adopt_limit_s
+        self._read_term = read_term
+        self._term_read_at = -math.inf
         self._clock = clock
         self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
@@ -143,6 +154,7 @@ class AgentsEngine:
         self._closing = False
         self.remarks: tuple[str, ...] = ()
         self._writing = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_written = True
 
     @property
@@ -182,6 +194,7 @@ class AgentsEngine:
             UsageError: no machine can be used; the message names each with its reason.
         """
         self._term = term
+        self._loop = asyncio.get_running_loop()
         self._record = read_record(self._path) or self._record
         self._record.port = self._door.port
         specs = {spec.name: spec for spec in self._specs}
@@ -197,6 +210,8 @@ class AgentsEngine:
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
+        if self._read_term is not None:
+            self._tasks.append(asyncio.create_task(self._watch_term(self._read_term), name="legato-term"))
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
@@ -523,13 +538,37 @@ class AgentsEngine:
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
 
+    async def _watch_term(self, read_term: Callable[[], int]) -> None:
+        while True:
+            began = self._clock()
+            try:
+                term = await asyncio.to_thread(read_term)
+            except OSError as error:
+                _log.warning("Cannot read the term of the job: %s", error)
+            else:
+                self._term_read_at = began
+                self._check_term(term)
+            if isinstance(self._error, Superseded):
+                return
+            await asyncio.sleep(_TERM_EVERY_S)
+
+    def _check_term(self, term: int) -> None:
+        if term > self._term and not isinstance(self._error, Superseded):
+            self._fail(Superseded(f"Another driver has taken over the job: it has term {term}."))
+
+    def _may_renew(self) -> bool:
+        """Return whether this driver surely led the job a moment ago, so that agents may go on with its workers."""
+        return self._read_term is None or self._clock() - self._term_read_at < TERM_LIMIT_S
+
     def _lose(self, node: AgentNode, reason: str) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
         node.cut()
         node.is_open, node.is_lost = False, True
-        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
+        # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.
+        renewed_s = 0.0 if self._read_term is None else TERM_LIMIT_S
+        node.lease_ends = self._clock() + renewed_s + self._lease_s * (1 + LEASE_MARGIN)
         node.incoming.fail_all(self._explain_missing(node))
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
@@ -644,7 +683,8 @@ class AgentsEngine:
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
-                node.send(message)
+                if self._may_renew():
+                    node.send(message)
             case messages.Opened():
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
@@ -740,9 +780,11 @@ class AgentsEngine:
         self._events.put_nowait((event, None, 0))
 
     def _fail(self, error: LegatoError) -> None:
+        """Report an error to the driver; callable from any thread, because the record is written in some."""
         self._error = error
-        self._changed.set()
-        self._events.put_nowait(None)
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._changed.set)
+        self._loop.call_soon_threadsafe(self._events.put_nowait, None)
 
     # ------------------------------------------------------------ the record
 
@@ -750,7 +792,11 @@ class AgentsEngine:
         """Write what the next driver must know. Raises OSError."""
         with self._writing:
             self._is_written = False
-            write_record(self._path, self._record)
+            if self._read_term is not None and self._error is None:
+                with contextlib.suppress(OSError):
+                    self._check_term(self._read_term())
+            if not isinstance(self._error, Superseded):
+                write_record(self._path, self._record)
             self._is_written = True
 
     def _write_record_soon(self) -> None:

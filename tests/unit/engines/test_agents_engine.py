@@ -5,30 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from legato.core.agent_messages import (
     AgentHello,
     AgentRefused,
     Beat,
+    LogBytes,
     Opened,
     OpenJob,
     OpenRefused,
     StartOne,
+    TookLog,
     decode_agent_request,
     encode_agent_frame,
 )
+from legato.core.errors import Superseded
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.job_user import JobUser
+from legato.engines import agents
 from legato.engines.agent_node import NodeSpec
-from legato.engines.agents import PATH, AgentsEngine
-from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
+from legato.engines.agents import PATH, TERM_LIMIT_S, AgentsEngine
+from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.system.door import Door
 
@@ -52,14 +58,14 @@ class Bed:
             **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
-    async def join(self, node: str, *, switches_users: bool = False) -> ClientConnection:
+    async def join(self, node: str, workers: tuple[int, ...] = (), *, switches_users: bool = False) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
         )
         hello = AgentHello(node=node, identity=node, devices=("cpu",), address="127.0.0.1")
         hello = msgspec.structs.replace(hello, switches_users=switches_users)
         await agent.send(encode_agent_frame(hello))
-        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=())))
+        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=workers)))
         return agent
 
 
@@ -270,3 +276,104 @@ async def _until_open(bed: Bed) -> None:
 def _bytes_of(frame: str | bytes) -> bytes:
     assert isinstance(frame, bytes)
     return frame
+
+
+def test_a_driver_that_cannot_read_its_term_renews_no_lease_and_one_that_reads_a_higher_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "_TERM_EVERY_S", 0.01)
+
+    async def test() -> None:
+        terms = [3]
+        reads = threading.Semaphore(0)
+
+        def read_term() -> int:
+            reads.release()
+            if not terms:
+                raise OSError(5, "the disk does not answer")
+            return terms[0]
+
+        async def until_read() -> None:
+            while reads.acquire(blocking=False):
+                pass
+            for _ in range(3):
+                await asyncio.to_thread(reads.acquire)
+
+        async def answers(sent_s: float) -> bool:
+            for said in (Beat(sent_s=sent_s), LogBytes(worker=7, offset=0, data=b"")):
+                await agent.send(encode_agent_frame(said))
+            seen = []
+            while not any(isinstance(message, TookLog) for message in seen):
+                frame = await agent.recv()
+                assert isinstance(frame, bytes)
+                seen.append(decode_agent_request(frame))
+            return Beat(sent_s=sent_s) in seen
+
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        bed = Bed(tmp_path, ("a",), silence_limit_s=1e6, read_term=read_term)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(3))
+        await asyncio.sleep(0)
+        agent = await bed.join("a", workers=(7,))
+        await opening
+        await until_read()
+        assert await answers(1.0)
+        terms.clear()
+        await until_read()
+        bed.now += TERM_LIMIT_S - 0.1
+        assert await answers(2.0), "a disk may be slow for a moment"
+        bed.now += 0.2
+        assert not await answers(3.0)
+        terms.append(3)
+        await until_read()
+        assert await answers(4.0)
+        terms[0] = 4
+        with pytest.raises(Superseded, match="it has term 4"):
+            async for _ in bed.engine.events():
+                pass
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_an_earlier_driver_may_have_renewed_the_lease_of_a_machine_until_it_could_not_read_its_term(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        for read_term, renewed_s in ((None, 0.0), (lambda: 1, TERM_LIMIT_S)):
+            write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+            bed = Bed(tmp_path, ("a",), lease_s=100.0, adopt_limit_s=-1.0, read_term=read_term)
+            await bed.door.open()
+            await bed.engine.open(1)
+            assert bed.engine._nodes["a"].lease_ends == pytest.approx(110.0 + renewed_s)
+            await bed.engine.detach()
+            await bed.door.close()
+
+    run(test)
+
+
+def test_a_driver_that_another_one_has_replaced_does_not_overwrite_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "_TERM_EVERY_S", 1e6)
+
+    async def test() -> None:
+        terms = [1]
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        bed = Bed(tmp_path, ("a",), adopt_limit_s=-1.0, read_term=lambda: terms[0])
+        await bed.door.open()
+        await bed.engine.open(1)
+        terms[0] = 2
+        other = AgentsRecord("secret", {"a": NodeRecord(("cpu",), {8: 4712})}, port=1)
+        write_record(tmp_path / "agents.json", other)
+        # The lease of the lost machine ends, so the earlier driver would remove the worker 7.
+        bed.now += 1e6
+        with pytest.raises(Superseded, match="it has term 2"):
+            async for _ in bed.engine.events():
+                pass
+        assert read_record(tmp_path / "agents.json") == other
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
