@@ -116,7 +116,7 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
     def work() -> tuple[AgentOrder, ...]:
         here.store.agents.report(node, said, here.now())
         jobs = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
-        return list_orders(here.settings.home_path / JOBS, node, jobs)
+        return list_orders(here.settings.home_path / JOBS, node, jobs, here.node)
 
     return Answer(Orders(await run_in_threadpool(work), BEAT_EVERY_S))
 
