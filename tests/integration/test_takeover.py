@@ -153,7 +153,7 @@ def leads(server: Server) -> bool:
     return False
 
 
-def begin(servers: Servers, tmp_path: Path) -> tuple[Server, Server, Asker, str]:
+def begin(servers: Servers, tmp_path: Path, step_s: float = 0.1) -> tuple[Server, Server, Asker, str]:
     """Start both servers and a job that trains on all three hosts. Return a user who asks the second server."""
     first = servers.start(1)
     wait_until(lambda: leads(first), "the first server does not lead")
@@ -161,7 +161,7 @@ def begin(servers: Servers, tmp_path: Path) -> tuple[Server, Server, Asker, str]
     ask = servers.ask(second)
     servers.start_agent(ask, 3)
     ask.wait("slots", lambda found: sum(slot["is_free"] for slot in found["items"]) == 3)
-    job = submit(ask, tmp_path, 3, program=make_program(tmp_path))
+    job = submit(ask, tmp_path, 3, program=make_program(tmp_path, step_s))
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3 and step_of(found) > 2)
     assert nodes_of(ask, job) == {"h1", "h2", "h3"}
     return first, second, ask, job
@@ -213,7 +213,7 @@ def test_another_machine_takes_over_all_workers_of_a_server_that_hangs_and_gives
 def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_is_cut_off(
     servers: Servers, tmp_path: Path, weights: str, outage: str
 ) -> None:
-    first, second, ask, job = begin(servers, tmp_path)
+    first, second, ask, job = begin(servers, tmp_path, step_s=0.5)
     began = time.monotonic()
     if outage == "crash":
         servers.hosts.crash(1)
@@ -221,18 +221,20 @@ def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_i
         servers.hosts.cut(1)
     wait_until(lambda: leads(second), "no server takes over")
     print(f"the second server leads after {time.monotonic() - began:.1f} s")
-    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
-    trains_on(ask, job, workers=2)
-    print(f"two workers train after {time.monotonic() - began:.1f} s")
+    # If the driver of the machine that is cut off has gone on with the worker there, the job waits for that one.
+    wait_until(lambda: events_of(servers, job, "adopted") + events_of(servers, job, "held") != [], "no driver begins")
+    print(f"the next driver leads after {time.monotonic() - began:.1f} s")
     assert driver_node(servers, job) == "h2"
-    fenced = events_of(servers, job, "fenced")
-    assert len(fenced) == 1 and "node h1 is lost" in fenced[0]
+    if outage == "crash" or not events_of(servers, job, "held"):
+        trains_on(ask, job, workers=2)
+        fenced = events_of(servers, job, "fenced")
+        assert len(fenced) == 1 and "node h1 is lost" in fenced[0]
     if outage == "crash":
         servers.hosts.boot(1)
         first = servers.start(1)
     else:
         servers.hosts.heal(1)
-    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3, limit_s=180)
     assert nodes_of(ask, job) == {"h1", "h2", "h3"}
     assert leads(second) and not leads(first)
     check_done(ask, servers.home, tmp_path, job, weights)
