@@ -17,7 +17,7 @@ import httpx
 import pytest
 from tests import fork_server
 
-from legato.control.drivers.environment import pass_on
+from legato.engines.environment import pass_on
 from legato.engines.variables import variables_of_parent
 
 ROOT = Path(__file__).parents[2]

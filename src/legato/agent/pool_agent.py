@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
-import io
 import logging
 import os
 import secrets
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from legato.agent.code_cache import CodeCache, check_answer
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
 from legato.agent.process import is_running, start_agent
 from legato.agent.starting import find_address
@@ -44,18 +44,20 @@ _API: Final = "/api/v1"
 _STATE: Final = ".pool.json"
 _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
+_ROOT: Final = 0
 _ANSWER_LIMIT_S: Final = 10.0
-_CODE_LIMIT_S: Final = 300.0
+_ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
+"""Of one of several servers: the next one is asked before jobs miss this machine."""
+_NEXT_S: Final = 0.1
 _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
-_MAX_CODE_BYTES: Final = 2**31
 
 
 class PoolState(msgspec.Struct):
     """The content of ``.pool.json``.
 
     Args:
-        url: of the server.
+        url: of a server, of which the secret is.
         identity: of this machine's agent; no other agent has it.
         secret: with which the agent authenticates. "": it has not joined.
     """
@@ -78,7 +80,8 @@ class PoolAgent:
     """Keeps a machine in a pool.
 
     Args:
-        url: of the server.
+        url: of the server; of several servers of one pool, separated by commas. The agent uses one as long as it
+            answers, and then the next one.
         node: name of this machine in the pool.
         token: a join token. None: the machine has joined before.
         num_slots: None: one per GPU, or one per CPU core if there is no GPU.
@@ -100,14 +103,15 @@ class PoolAgent:
         home: Path | None = None,
         say: Callable[[str], None],
     ) -> None:
-        self._url = check_url(url)
-        self._host = urlsplit(self._url).hostname or ""
+        self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
+        self._url = self._urls[0]
         self._node = check_node(node)
         self._token = token
         self._labels = dict(labels or {})
         self._network = network
         self._home = home
         self._folder = find_agent_directory(node, "", home)
+        self._codes = CodeCache(self._folder)
         self._say = say
         self._devices = _find_slots(num_slots)
         self._kind = find_kind()
@@ -132,10 +136,14 @@ class PoolAgent:
             UsageError: the machine cannot join.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() == _ROOT:
+            # System users of jobs pass through it to their own folders; they cannot list it.
+            await asyncio.to_thread(self._folder.chmod, 0o711)
         lock = self._lock()
         try:
             self._state = self._read_state()
-            async with httpx.AsyncClient(base_url=self._url + _API, timeout=_ANSWER_LIMIT_S, trust_env=False) as http:
+            limit_s = _ANSWER_LIMIT_S if len(self._urls) == 1 else _ONE_OF_SEVERAL_LIMIT_S
+            async with httpx.AsyncClient(timeout=limit_s, trust_env=False) as http:
                 await self._run(http)
         finally:
             for task in self._applying.values():
@@ -145,9 +153,11 @@ class PoolAgent:
 
     async def _run(self, http: httpx.AsyncClient) -> None:
         wait_s = 1.0
+        num_failed = 0
         has_joined = is_waiting = False
         while True:
             self._changed.clear()
+            http.base_url = httpx.URL(f"{self._url}{_API}")
             try:
                 self._address = await asyncio.to_thread(self._find_address)
                 if not self._state.secret:
@@ -160,8 +170,11 @@ class PoolAgent:
                     raise
                 # A proxy, or another program at the address, may answer anything while the server is away.
                 self._note_outage(str(error) or type(error).__name__)
-                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+                num_failed += 1
+                self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
+                wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
             else:
+                num_failed = 0
                 if not has_joined or self._outage is not None:
                     has_joined, self._outage = True, None
                     self._say(
@@ -180,6 +193,7 @@ class PoolAgent:
                     )
                 self._apply_all(http, answer.orders)
                 await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
+                await asyncio.to_thread(self._codes.remove_old, {order.code for order in answer.orders})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -187,7 +201,12 @@ class PoolAgent:
     def _note_outage(self, reason: str) -> None:
         if reason != self._outage:
             self._outage = reason
-            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent tries again.")
+            then = "tries again" if len(self._urls) == 1 else "tries the next one"
+            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent {then}.")
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._url).hostname or ""
 
     # ------------------------------------------------------------ the server
 
@@ -205,7 +224,7 @@ class PoolAgent:
             "protocol": AGENT_PROTOCOL,
         }
         answer = await http.post("/agents/join", json=said)
-        _check(answer, f"Cannot join the pool at {self._url}")
+        check_answer(answer, f"Cannot join the pool at {self._url}")
         self._state.secret = decode(answer.content, _Joined).secret
         self._state.url = self._url
         self._write_state()
@@ -223,7 +242,7 @@ class PoolAgent:
         }
         answer = await http.post("/agents/report", json=said, headers=self._credentials)
         try:
-            _check(answer, f"The server {self._url} does not take the report of this agent")
+            check_answer(answer, f"The server {self._url} does not take the report of this agent")
         except Unauthenticated:
             if self._token is None:
                 raise
@@ -287,17 +306,9 @@ class PoolAgent:
         return find_agent_directory(self._node, f"{order.job}-{attempt}", self._home)
 
     async def _fetch_code(self, http: httpx.AsyncClient, order: AgentOrder, directory: Path) -> None:
-        content = bytearray()
-        path = f"/agents/code/{order.code}"
-        async with http.stream("GET", path, headers=self._credentials, timeout=_CODE_LIMIT_S) as answer:
-            if answer.status_code != httpx.codes.OK:
-                await answer.aread()
-                _check(answer, f"Cannot fetch the code of job {order.job}")
-            async for part in answer.aiter_bytes():
-                content += part
-                if len(content) > _MAX_CODE_BYTES:
-                    raise UsageError(f"Cannot fetch the code of job {order.job}: it is larger than 2 GiB, packed.")
-        await asyncio.to_thread(_unpack, bytes(content), directory, order.code_folder)
+        told = f"Cannot fetch the code of job {order.job}"
+        packed = await self._codes.fetch(http, order.code, self._credentials, told)
+        await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
 
     def _remove_old(self, jobs: set[str]) -> None:
         """Remove the files of agents that have ended long ago without the end of their job."""
@@ -330,7 +341,7 @@ class PoolAgent:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"Cannot read {path}: {error}. Remove it, and join again with a join token.") from error
         # Another server does not know the secret, and must not see it.
-        return state if state.url == self._url else PoolState(identity=state.identity)
+        return state if state.url in self._urls else PoolState(identity=state.identity)
 
     def _write_state(self) -> None:
         replace_file(self._folder / _STATE, msgspec.json.encode(self._state))
@@ -353,18 +364,6 @@ def _find_slots(num_slots: int | None) -> tuple[str, ...]:
     return devices[:num_slots]
 
 
-def _check(answer: httpx.Response, told: str) -> None:
-    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated."""
-    if answer.is_success:
-        return
-    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error:
-        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
-    with contextlib.suppress(ValueError, AttributeError):
-        told = f"{told}: {str(answer.json().get('detail', answer.status_code))[:1000]}"
-    kind = Unauthenticated if answer.status_code == httpx.codes.UNAUTHORIZED else UsageError
-    raise kind(told.rstrip(".") + ".")
-
-
 def _is_same(directory: Path, order: AgentOrder) -> bool:
     try:
         return read_agent_order(directory) == order
@@ -372,13 +371,13 @@ def _is_same(directory: Path, order: AgentOrder) -> bool:
         return False
 
 
-def _unpack(content: bytes, directory: Path, folder: str) -> None:
+def _unpack(packed: Path, directory: Path, folder: str) -> None:
     """Unpack the code of a job into its working directory, completely or not at all."""
     scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
     target = scratch / folder
     target.mkdir(mode=0o700, parents=True)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(packed) as archive:
             for entry in archive.infolist():
                 path = Path(archive.extract(entry, target))
                 mode = entry.external_attr >> 16 & 0o777

@@ -36,7 +36,8 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
     A running agent uses the order for its next connection.
     """
     write_agent_order(directory, order)
-    with (directory / LOG_FILE).open("ab") as log:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(directory / LOG_FILE, flags, 0o600), "ab") as log:
         subprocess.run(
             [sys.executable, "-m", "legato.agent.process", str(directory)],
             stdin=subprocess.DEVNULL,

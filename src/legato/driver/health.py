@@ -207,6 +207,19 @@ def forgive(job: JobFacts, stalled_s: float) -> None:
         job.end_by += stalled_s
 
 
+def allow_transfer(job: JobFacts, number: int) -> None:
+    """Move the deadlines of a worker whose checkpoint is on its way: it is not late, and what it has said waits."""
+    worker = job.workers.get(number)
+    if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
+        return
+    later = job.now + job.spec.heartbeat_limit_s
+    worker.last_heard = worker.progressed_at = job.now
+    if worker.deadline is not None:
+        worker.deadline = max(worker.deadline, later)
+    if job.end_by is not None:
+        job.end_by = max(job.end_by, later)
+
+
 def next_deadline(job: JobFacts) -> float | None:
     """Return the next time at which a tick may change something; None if only events can."""
     return min((moment for moment in _moments(job) if moment > job.now), default=None)

@@ -59,6 +59,7 @@ class Worker:
     deadline_reason: str = ""
     host: str = ""
     node: str = ""
+    proves: bool = False
     pid: int | None = None
     away: bool = False
     view: int = 0
@@ -112,7 +113,7 @@ class Worker:
 
     @property
     def member(self) -> Member:
-        return Member(self.number, self.host, self.node)
+        return Member(self.number, self.host, self.node, self.proves)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,6 +122,7 @@ class JobFacts:
 
     Args:
         term: of its driver.
+        peer_secret: by which its workers recognise one another.
         superseded: why this driver does not lead the job any more; None: it leads.
         wanted: the slots that it is to use.
         available: the slots from which it takes those that it wants, in this order; they may change while it runs.
@@ -171,6 +173,7 @@ class JobFacts:
     now: float
     wanted: set[str]
     term: int = 0
+    peer_secret: str = field(default="", repr=False)
     superseded: str | None = None
     available: tuple[str, ...] = ()
     num_asked: int = 0
@@ -367,6 +370,7 @@ class JobFacts:
                 resume=self.resume,
                 term=self.term,
                 protocol=PROTOCOL,
+                peer_secret=self.peer_secret,
             ),
         )
 

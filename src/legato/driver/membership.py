@@ -18,6 +18,7 @@ from legato.core.wire import Recover as RecoverMessage
 from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.events import (
+    Bringing,
     Event,
     GivenUp,
     Heard,
@@ -201,6 +202,8 @@ class Membership:
                 self._take_from_engine(event)
             case Lost(worker=number):
                 self._lose_connection(number)
+            case Bringing(worker=number):
+                health.allow_transfer(self.job, number)
             case ScaleAsked(num_workers=num_workers, reason=reason):
                 scale(self.job, num_workers, reason)
             case SlotsAssigned():

@@ -12,10 +12,11 @@ import contextlib
 import hmac
 import http
 import logging
-import os
+import math
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,16 +28,20 @@ from websockets.http11 import Request, Response
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.clock import Clock
-from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
+from legato.core.errors import LegatoError, Superseded, UsageError
+from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agent_logs import LogIntake, LogWriter
 from legato.engines.agent_node import AgentNode, NodeSpec, Starter
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
 from legato.engines.gpus import torch_name
+from legato.engines.incoming import Incoming
 from legato.system.door import Door
+from legato.system.plain_files import replace_for
 from legato.system.processes import Vital
 
 _log = logging.getLogger(__name__)
@@ -46,6 +51,10 @@ RECORD: Final = "agents.json"
 LEASE_MARGIN: Final = 0.1
 """The share of a lease by which the clocks of two machines may run apart, and then some."""
 
+TERM_LIMIT_S: Final = 5.0
+"""A driver that has not read its term for so long renews no leases."""
+
+_TERM_EVERY_S: Final = 1.0
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
 _FIRST_DELAY_S: Final = 1.0
@@ -54,7 +63,7 @@ _SOUND_S: Final = 60.0
 """A machine that has been open for so long begins with the first delay again."""
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _ANSWER_LIMIT_S: Final = 0.5
-_CLOSE_LIMIT_S: Final = 20.0
+_CLOSE_LIMIT_S: Final = 30.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
@@ -92,6 +101,8 @@ class AgentsEngine:
         job: what each agent needs to open the job.
         log_path: the path of a worker's log on this machine.
         checkpoints: the job's directory of checkpoints on this machine; None: it has none.
+        user: the system user of the job's processes on this machine, who can write the checkpoints; the agents find
+            the user of the same name on theirs. None: processes run as the user of their agent.
         keep: how many checkpoints from machines that do not share the directory are kept in it.
         starter: makes the agents exist; None: they are started by other means.
         grows: further machines may be used: a machine joins when the driver names a slot of it, and the engine then
@@ -103,6 +114,9 @@ class AgentsEngine:
         gather_limit_s: once one machine is ready, wait this long for the others.
         adopt_limit_s: until the first machine must be ready if workers run already; well below the job's
             ``away_limit_s``, after which these workers end without a driver.
+        read_term: returns the highest term of the job's drivers; may block. Given if servers of several machines may
+            start drivers: the engine then stops when it sees a higher term than its own, and renews no lease of an
+            agent while it cannot read the term. None: a lock prevents a second driver.
         clock: monotonic seconds.
     """
 
@@ -115,6 +129,7 @@ class AgentsEngine:
         *,
         log_path: Callable[[int], Path],
         checkpoints: Path | None = None,
+        user: JobUser | None = None,
         keep: int = 3,
         starter: Starter | None = None,
         grows: bool = False,
@@ -124,13 +139,15 @@ class AgentsEngine:
         start_limit_s: float = 120.0,
         gather_limit_s: float = 10.0,
         adopt_limit_s: float = 20.0,
+        read_term: Callable[[], int] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._term = 0
         self._path = directory / RECORD
         self._door = door
         self._specs = tuple(nodes)
-        self._job = job
+        self._job = job if user is None else msgspec.structs.replace(job, user=user.name)
+        self._user = user
         self._log_path = log_path
         self._checkpoints = checkpoints
         self._keep_files = keep
@@ -142,6 +159,8 @@ class AgentsEngine:
         self._start_limit_s = start_limit_s
         self._gather_limit_s = gather_limit_s
         self._adopt_limit_s = adopt_limit_s
+        self._read_term = read_term
+        self._term_read_at = -math.inf
         self._clock = clock
         self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
@@ -151,7 +170,7 @@ class AgentsEngine:
         self._events: asyncio.Queue[tuple[EngineEvent, _Receipt | None] | None] = asyncio.Queue()
         self._reported: dict[tuple[type[EngineEvent], int], _Receipt] = {}
         self._changed = asyncio.Event()
-        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
+        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
         self._num_questions = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -159,6 +178,10 @@ class AgentsEngine:
         self._opened = False
         self._opened_at = 0.0
         self._closing = False
+        self.remarks: tuple[str, ...] = ()
+        self._writing = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_written = True
 
     @property
     def is_open(self) -> bool:
@@ -197,13 +220,14 @@ class AgentsEngine:
             UsageError: no machine can be used; the message names each with its reason.
         """
         self._term = term
+        self._loop = asyncio.get_running_loop()
         self._record = read_record(self._path) or self._record
         self._record.port = self._door.port
         specs = {spec.name: spec for spec in self._specs}
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
             if name in specs or record.workers or not self._grows:
-                self._nodes[name] = AgentNode(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
+                self._nodes[name] = self._new_node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
@@ -212,9 +236,20 @@ class AgentsEngine:
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
+        if self._read_term is not None:
+            self._tasks.append(asyncio.create_task(self._watch_term(self._read_term), name="legato-term"))
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
+
+    def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
+        writer = LogWriter(self._log_path, record.shifts, self._write_record)
+        logs = LogIntake(spec.name, writer, lambda told: self._put(Noted(told)))
+        node = AgentNode(spec, record, logs)
+        node.incoming = Incoming(
+            spec.name, self._receiver, self._keep_files, node.send_if_open, self._list_coming, self._clock
+        )
+        return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:
         if self._starter is not None:
@@ -230,7 +265,7 @@ class AgentsEngine:
         name = node_of(slot)
         node = self._nodes.get(name)
         if node is None and self._grows:
-            node = self._nodes[name] = AgentNode(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
+            node = self._nodes[name] = self._new_node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
             node.note_heard(self._clock())
             self._begin_to_keep(node)
         if node is not None and self._grows:
@@ -258,7 +293,10 @@ class AgentsEngine:
             return
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         mark = self._checkpoints / f"{_MARK}{self._record.mark}"
-        mark.touch()
+        if self._user is None:
+            mark.touch()
+        else:
+            replace_for(mark, b"", self._user)
         self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
 
     async def _gather(self) -> None:
@@ -349,7 +387,12 @@ class AgentsEngine:
                 each.send(self._program)
         # In the record before the request is sent: so no unknown worker runs, whichever process dies.
         node.record.workers[launch.worker] = 0
-        self._write_record()
+        node.record.shifts[launch.worker] = 0
+        try:
+            self._write_record()
+        except OSError:
+            del node.record.workers[launch.worker]
+            raise
         request = messages.StartOne(
             worker=launch.worker,
             slot=launch.slot,
@@ -417,21 +460,18 @@ class AgentsEngine:
         if node is None or node.shares_checkpoints:
             return path
         name = check_file_name(Path(path).name)
-        future = node.wanted.get(name)
-        if future is None:
-            future = node.wanted[name] = asyncio.get_running_loop().create_future()
-            if node.is_lost:
-                future.set_exception(self._explain_missing(node, name))
-            elif node.is_open:
-                node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
-        try:
-            return await asyncio.shield(future)
-        finally:
-            if future.done():
-                node.wanted.pop(name, None)
+        if node.is_lost:
+            raise LegatoError(self._explain_missing(node))
+        return await asyncio.shield(node.incoming.add(name))
 
-    def _explain_missing(self, node: AgentNode, name: str) -> LegatoError:
-        return LegatoError(f"the checkpoint {name} is only on the machine {node.spec.name}, which is lost")
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
+        node = self._node_with(worker)
+        if node is not None:
+            node.incoming.hasten()
+
+    def _explain_missing(self, node: AgentNode) -> str:
+        return f"it is only on the machine {node.spec.name}, which is lost"
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
@@ -466,10 +506,21 @@ class AgentsEngine:
             for wait in waits:
                 wait.cancel()
         await self._disconnect()
+        self.remarks = tuple(self._take_remarks())
         if self._error is None:
             self._path.unlink(missing_ok=True)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
+                self._receiver.clear()
+
+    def _take_remarks(self) -> Iterator[str]:
+        """Take the remarks out of the events that no driver has received."""
+        for _ in range(self._events.qsize()):
+            entry = self._events.get_nowait()
+            if entry is not None and isinstance(entry[0], Noted):
+                yield entry[0].told
+            else:
+                self._events.put_nowait(entry)
 
     async def detach(self) -> None:
         """Disconnect from the agents without ending them: the next driver of the job uses them."""
@@ -494,11 +545,18 @@ class AgentsEngine:
         while True:
             await asyncio.sleep(self._beat_every_s)
             self._look()
+            for node in tuple(self._nodes.values()):
+                for request in await node.logs.list_due(self._clock()):
+                    node.send(request)
+                if node.is_open:
+                    node.incoming.check_progress(self._clock())
+            if not self._is_written and self._opened:
+                self._write_record_soon()
 
     def _look(self) -> None:
         now = self._clock()
         silent = []
-        for node in self._nodes.values():
+        for node in tuple(self._nodes.values()):
             # After a pause of this process, what agents have sent meanwhile still waits to be read.
             node.num_looks += 1
             if node.is_open and now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS:
@@ -511,6 +569,28 @@ class AgentsEngine:
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
 
+    async def _watch_term(self, read_term: Callable[[], int]) -> None:
+        while True:
+            began = self._clock()
+            try:
+                term = await asyncio.to_thread(read_term)
+            except OSError as error:
+                _log.warning("Cannot read the term of the job: %s", error)
+            else:
+                self._term_read_at = began
+                self._check_term(term)
+            if isinstance(self._error, Superseded):
+                return
+            await asyncio.sleep(_TERM_EVERY_S)
+
+    def _check_term(self, term: int) -> None:
+        if term > self._term and not isinstance(self._error, Superseded):
+            self._fail(Superseded(f"Another driver has taken over the job: it has term {term}."))
+
+    def _may_renew(self) -> bool:
+        """Return whether this driver surely led the job a moment ago, so that agents may go on with its workers."""
+        return self._read_term is None or self._clock() - self._term_read_at < TERM_LIMIT_S
+
     def _lose(self, node: AgentNode, reason: str, *, silent_s: float = 0.0) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
@@ -518,9 +598,7 @@ class AgentsEngine:
         node.cut()
         node.is_open, node.is_lost = False, True
         self._count_lease(node)
-        for name, future in node.wanted.items():
-            if not future.done():
-                future.set_exception(self._explain_missing(node, name))
+        node.incoming.fail_all(self._explain_missing(node))
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
@@ -545,7 +623,9 @@ class AgentsEngine:
         node.launches.clear()  # when the agent is back, it says which of these workers it has
 
     def _count_lease(self, node: AgentNode) -> None:
-        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
+        # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.
+        renewed_s = 0.0 if self._read_term is None else TERM_LIMIT_S
+        node.lease_ends = self._clock() + renewed_s + self._lease_s * (1 + LEASE_MARGIN)
 
     def _end_lease(self, node: AgentNode) -> None:
         node.lease_ends = None
@@ -608,6 +688,13 @@ class AgentsEngine:
             )
             self._refuse(node, reason)
             return reason
+        if self._job.user and not hello.switches_users:
+            reason = (
+                f"its agent cannot run jobs as the system user '{self._job.user}': run this release of "
+                "'legato agent' there as root"
+            )
+            self._refuse(node, reason)
+            return reason
         if node.connection is not None and node.record.identity not in ("", hello.identity):
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
@@ -636,7 +723,7 @@ class AgentsEngine:
         if not node.record.workers:
             node.record.devices = hello.devices[: node.spec.num_slots]
         if known != (node.record.identity, node.record.devices):
-            self._write_record()
+            self._write_record_soon()
         welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
         node.send(self._job)
@@ -669,7 +756,8 @@ class AgentsEngine:
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
-                node.send(message)
+                if self._may_renew():
+                    node.send(message)
             case messages.Opened():
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
@@ -680,7 +768,7 @@ class AgentsEngine:
             case messages.WorkerEvent(worker=worker, exit_code=None):
                 if worker in node.record.workers:
                     node.record.workers[worker] = message.pid
-                    self._write_record()
+                    self._write_record_soon()
                 self._report(Started(worker, message.pid), node, message.number)
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
@@ -691,13 +779,11 @@ class AgentsEngine:
                 answer = self._questions.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
-            case messages.LogBytes(worker=worker, offset=offset, data=data):
-                # An agent writes no log but those of its own workers.
-                if worker in node.record.workers or (Exited, worker) in self._reported:
-                    await asyncio.to_thread(_write_at, self._log_path(worker), offset, data)
-                node.send(messages.TookLog(worker=worker, num_bytes=offset + len(data)))
+            case messages.LogBytes():
+                if (taken := await node.logs.take(message, self._clock())) is not None:
+                    node.send(taken)
             case messages.FilePiece():
-                await self._take_piece(node, message)
+                await node.incoming.take(message)
             case messages.FileTaken():
                 node.sender.note_taken(message)
             case messages.WantCheckpoint():
@@ -705,28 +791,12 @@ class AgentsEngine:
                     node.sending.cancel()
                 node.sending = asyncio.create_task(self._send_newest(node, message))
             case messages.CheckpointGone(name=name):
-                gone = node.wanted.get(name)
-                if gone is not None and not gone.done():
-                    gone.set_exception(LegatoError(f"the machine {node.spec.name} has no checkpoint {name} any more"))
+                node.incoming.note_gone(name)
             case messages.Closed():
                 node.closed.set()
 
-    async def _take_piece(self, node: AgentNode, piece: messages.FilePiece) -> None:
-        wanted = node.wanted.get(piece.name)
-        if wanted is None or wanted.done():
-            return  # the driver does not wait for it any more, or did not ask for it
-        try:
-            whole = await asyncio.to_thread(self._receiver.take, piece)
-            if whole is not None:
-                await asyncio.to_thread(self._receiver.prune, self._keep_files)
-        except (CheckpointError, OSError) as error:
-            wanted.set_exception(
-                LegatoError(f"the checkpoint {piece.name} of {node.spec.name} cannot be kept: {error}")
-            )
-            return
-        node.send(messages.FileTaken(name=piece.name, num_bytes=piece.offset + len(piece.data)))
-        if whole is not None and not wanted.done():
-            wanted.set_result(str(whole))
+    def _list_coming(self) -> set[str]:
+        return {name for node in self._nodes.values() for name in node.incoming.names}
 
     async def _send_newest(self, node: AgentNode, asked: messages.WantCheckpoint) -> None:
         newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
@@ -734,9 +804,12 @@ class AgentsEngine:
             node.send(messages.NoCheckpoint())
             return
         try:
-            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0)
-        except OSError:
-            _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
+            offset = asked.num_bytes if asked.name == newest.name else 0
+            await node.sender.send(newest, offset, self._user, is_urgent=True)
+        except OSError as error:
+            told = f"the checkpoint {newest.name} cannot be sent to {node.spec.name}: {error}"
+            self._put(Noted(told))
+            node.send(messages.NoCheckpoint(error=told))
 
     def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
@@ -763,8 +836,7 @@ class AgentsEngine:
             node.send(launch)
         for worker, force in node.forced.items():
             node.send(messages.StopOne(worker=worker, force=force))
-        for name in node.wanted:
-            node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
+        node.incoming.ask()
         self._changed.set()
 
     def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:
@@ -785,20 +857,37 @@ class AgentsEngine:
         node = self._node_with(worker)
         if node is not None:
             del node.record.workers[worker]
-            self._write_record()
+            self._write_record_soon()
 
     def _put(self, event: EngineEvent) -> None:
         self._events.put_nowait((event, None))
 
     def _fail(self, error: LegatoError) -> None:
+        """Report an error to the driver; callable from any thread, because the record is written in some."""
         self._error = error
-        self._changed.set()
-        self._events.put_nowait(None)
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._changed.set)
+        self._loop.call_soon_threadsafe(self._events.put_nowait, None)
 
     # ------------------------------------------------------------ the record
 
     def _write_record(self) -> None:
-        write_record(self._path, self._record)
+        """Write what the next driver must know. Raises OSError."""
+        with self._writing:
+            self._is_written = False
+            if self._read_term is not None and self._error is None:
+                with contextlib.suppress(OSError):
+                    self._check_term(self._read_term())
+            if not isinstance(self._error, Superseded):
+                write_record(self._path, self._record)
+            self._is_written = True
+
+    def _write_record_soon(self) -> None:
+        """Write what the next driver should know; on a full disk, later. It can do without that."""
+        try:
+            self._write_record()
+        except OSError as error:
+            _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
 
 
 async def _send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
@@ -811,15 +900,6 @@ def _read_attempt(driver_file: str | None) -> str:
         return ""
     found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
     return found.get("attempt", "")
-
-
-def _write_at(path: Path, offset: int, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(descriptor, data, offset)
-    finally:
-        os.close(descriptor)
 
 
 def _as_bytes(frame: str | bytes) -> bytes:

@@ -20,11 +20,13 @@ class NodeRecord(msgspec.Struct):
         workers: worker → pid of workers that may run.
         identity: of the agent that was used last, and that alone knows of these workers; "": unknown, because an
             earlier release wrote the record.
+        shifts: worker → see `legato.engines.agent_logs`; of all workers that were started there.
     """
 
     devices: tuple[str, ...] = ()
     workers: dict[int, int] = {}
     identity: str = ""
+    shifts: dict[int, int] = {}
 
 
 class AgentsRecord(msgspec.Struct):

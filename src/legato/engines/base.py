@@ -94,7 +94,13 @@ EngineEvent = NodeLost | NodeBack | Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):
-    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again."""
+    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again.
+
+    Attributes:
+        remarks: after `close`: what the job's user must know of the end, without periods.
+    """
+
+    remarks: tuple[str, ...]
 
     async def open(self, term: int = 0) -> None:
         """Start the engine's processes on its nodes, or find them again after a driver's death.
@@ -152,6 +158,10 @@ class Engine(Protocol):
         Raises:
             LegatoError: it cannot come.
         """
+        ...
+
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows; before, training goes first."""
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:

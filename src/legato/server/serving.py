@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import structlog
@@ -45,13 +45,23 @@ from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
-from legato.server.machine import Declaration, DoorFinder, find_slots, name_node
+from legato.server.machine import (
+    Declaration,
+    DoorFinder,
+    find_own_address,
+    find_slots,
+    list_names,
+    name_node,
+    name_shared_node,
+)
+from legato.server.own_machine import OwnMachine
 from legato.server.plugins import ServerPlugin
 from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 from legato.server.startup_checks import allow_files, find_url, hold_home, is_loopback
 from legato.system.decoding import decode
+from legato.system.hosts import find_this_machine
 
 _log = structlog.get_logger(__name__)
 
@@ -103,8 +113,8 @@ def serve(
         plugins: the plugins, each of which answers requests under its own paths.
 
     Raises:
-        UsageError: the settings cannot be fulfilled: the machine does not have the slots, or the store belongs to
-            another home. Nothing was started.
+        UsageError: the settings cannot be fulfilled: the machine does not have the slots, the store belongs to another
+            home, or another machine has this one's name. Nothing was started.
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
@@ -116,11 +126,13 @@ def serve(
         _check_limits(settings)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
+        claim_home(store, home, time.time())
+        here: _Here | None = None
         if runs_jobs:
-            claim_home(store, home, time.time())
-            if settings.store_url.startswith("sqlite:"):
-                # The server that had the lease is gone, because this server has locked the directory with the store.
-                store.loop.end_lease(time.time())
+            here = _find_here(settings, store, devices, is_open=not is_loopback(sockets))
+        if runs_jobs and settings.store_url.startswith("sqlite:"):
+            # The server that had the lease is gone, because this server has locked the directory with the store.
+            store.loop.end_lease(time.time())
         url = find_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
         local = LocalLogin(store, home, url) if settings.local_login else None
@@ -135,8 +147,49 @@ def serve(
         is_open = not is_loopback(sockets)
         for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None):
             say(line)
-        asyncio.run(_run(settings, store, sockets, devices, plugins, local))
+        asyncio.run(_run(settings, store, sockets, here, plugins, local))
         say(_describe_left_jobs(sum(job.is_locked() for job in list_platform_jobs(settings.home_path))))
+
+
+class _Here(NamedTuple):
+    """The machine of a server that runs jobs. ``own`` keeps it in the pool of several servers; None: there is one."""
+
+    node: str
+    devices: Sequence[str]
+    own: OwnMachine | None
+
+
+def _find_here(settings: Settings, store: Store, devices: Sequence[str], *, is_open: bool) -> _Here:
+    """Return what the pool has to know of this machine; with PostgreSQL, its server may be one of several machines'.
+
+    Raises:
+        UsageError: another machine has the same name; or servers of other machines use the home, and this one cannot
+            take part.
+    """
+    home = settings.home_path
+    if settings.store_url.startswith("sqlite:"):
+        return _Here(name_node(home), devices, None)
+    machine = find_this_machine()
+    node = name_shared_node(home, machine)
+    if is_open and settings.run_jobs_as == "server":
+        own = OwnMachine(
+            store, home / JOBS, node, machine, devices, find_address=functools.partial(find_own_address, settings)
+        )
+        own.join()
+        return _Here(node, devices, own)
+    others = {name: file for name, file in list_names(home).items() if name != node}
+    if others:
+        why = (
+            "other machines cannot reach it, because it listens on the loopback address: change the setting host"
+            if not is_open
+            else "jobs run as other system users (the setting run_jobs_as), which several machines cannot do yet"
+        )
+        raise UsageError(
+            f"Cannot run jobs here: servers on {', '.join(others)} use '{home}' too, so each must be able to take over "
+            f"the jobs of the others. But {why}; or run this server with --api-only. If these machines have no server "
+            f"any more, delete {' and '.join(map(str, others.values()))}."
+        )
+    return _Here(node, devices, None)
 
 
 def _check_limits(settings: Settings) -> None:
@@ -269,7 +322,7 @@ async def _run(
     settings: Settings,
     store: Store,
     sockets: list[socket.socket],
-    devices: Sequence[str],
+    here: _Here | None,
     plugins: Sequence[ServerPlugin],
     local: LocalLogin | None,
 ) -> None:
@@ -277,9 +330,12 @@ async def _run(
     parts: dict[str, _Part] = {}
     async with contextlib.AsyncExitStack() as stack:
         followers = stack.enter_context(ThreadPoolExecutor(_NUM_READERS, "followers"))
-        if devices:
-            handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
-        services = make_services(store, settings, handle, followers, now=time.time)
+        if here is not None:
+            handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, here))
+            if here.own is not None:
+                parts["own machine"] = here.own.run
+        node = "" if here is None else here.node
+        services = make_services(store, settings, handle, followers, now=time.time, node=node)
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
@@ -287,12 +343,9 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _control_loop(
-    settings: Settings, store: Store, devices: Sequence[str]
-) -> AsyncIterator[tuple[LoopHandle, _Part]]:
+async def _control_loop(settings: Settings, store: Store, here: _Here) -> AsyncIterator[tuple[LoopHandle, _Part]]:
     """Make the control loop. At the end, give up its lease, so that another server can take it at once."""
-    home = settings.home_path
-    node = name_node(home)
+    home, node, devices = settings.home_path, here.node, here.devices
     declaration = Declaration(store, node, devices)
     drivers = LocalDrivers(
         home / JOBS,
@@ -301,7 +354,7 @@ async def _control_loop(
         log_max_bytes=settings.log_max_bytes,
         limits=settings.limits,
         find_user=JobUsers(settings, store, time.time),
-        find_door=DoorFinder(settings, declaration),
+        find_door=DoorFinder(settings, declaration, is_shared=here.own is not None),
     )
     # A new name at each start, so that the store refuses late writes of an earlier process of this server.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"

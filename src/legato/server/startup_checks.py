@@ -19,10 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
+from legato.driver.journal import list_platform_jobs
+from legato.system.decoding import decode
+from legato.system.hosts import Machine, find_this_machine
 
 _LOCK: Final = "server.lock"
+_MAX_LOCK_BYTES: Final = 4096
 _OPEN_TO_OTHERS: Final = 0o066
 _DATA: Final = "data"
 _FOLDERS: Final = {"jobs", "code", "homes", _DATA}
@@ -130,12 +136,15 @@ def allow_files() -> int:
 def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
     """Lock a home directory against other servers during the block.
 
+    Without ``is_shared``, the home belongs to one machine: the lock names it as long as a server or a job runs. Not all
+    shared disks know locks between machines, and a machine cannot see whether the jobs of another one still run.
+
     Args:
         home: home directory of the platform.
         is_shared: allow other servers that share the directory too, because their store allows several servers.
 
     Raises:
-        UsageError: another server has locked the directory.
+        UsageError: another server has locked the directory; or it is in use by another machine, as far as known.
     """
     descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -146,9 +155,37 @@ def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
                 f"Cannot start: another server runs on '{home}'. Use that one, stop it, or name another directory with "
                 "the setting home. Several servers on one directory need PostgreSQL, all of them."
             ) from None
-        yield
+        if is_shared:
+            yield
+            return
+        machine = find_this_machine()
+        _check_machine(descriptor, home, machine)
+        _write_machine(descriptor, msgspec.json.encode(machine))
+        try:
+            yield
+        finally:
+            if not any(job.is_locked() for job in list_platform_jobs(home)):
+                _write_machine(descriptor, b"")
     finally:
         os.close(descriptor)
+
+
+def _check_machine(descriptor: int, home: Path, machine: Machine) -> None:
+    with contextlib.suppress(msgspec.DecodeError):  # free, or locked by an earlier release
+        last = decode(os.pread(descriptor, _MAX_LOCK_BYTES, 0), Machine)
+        if not last.is_same(machine):
+            raise UsageError(
+                f"Cannot start: '{home}' is in use by the machine {last.name}. Its server runs, or was killed, or jobs "
+                "ran when it stopped; they may still run there. With SQLite, only one machine may run a server on a "
+                f"home. Start the server on {last.name}, and stop it when no job runs. If {last.name} is lost, or "
+                f"nothing of Legato runs there, delete '{home / _LOCK}', and start this server again. For servers on "
+                "several machines that take over from one another, use PostgreSQL (database_url)."
+            )
+
+
+def _write_machine(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
 
 
 def listen(settings: Settings) -> list[socket.socket]:

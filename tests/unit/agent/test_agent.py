@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from legato.agent.agent import Agent
@@ -16,6 +17,8 @@ from legato.core.agent_messages import (
     AgentRefused,
     AgentWelcome,
     Beat,
+    OpenJob,
+    OpenRefused,
     decode_agent_message,
     encode_agent_frame,
 )
@@ -55,3 +58,36 @@ def test_an_agent_that_starts_again_tells_its_workers_the_address_of_the_next_dr
             return told
 
     assert "the test is over" in asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        ("no-such-user-here", "it has no system user 'no-such-user-here', as whom this job runs: make that user"),
+        ("root", "the job would run there as the system user 'root', which can do all that the agent can: choose"),
+    ],
+)
+def test_an_agent_refuses_a_job_of_a_user_that_it_cannot_or_must_not_become(
+    tmp_path: Path, user: str, told: str
+) -> None:
+    refused: list[OpenRefused] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        assert isinstance(await hear(connection), AgentHello)
+        await connection.send(encode_agent_frame(AgentWelcome(term=2, beat_every_s=0.1, lease_s=60.0)))
+        await connection.send(encode_agent_frame(OpenJob(environment={}, directory=str(tmp_path), user=user)))
+        while not isinstance(said := await hear(connection), OpenRefused):
+            assert isinstance(said, Beat)
+        refused.append(said)
+        await connection.send(encode_agent_frame(AgentRefused(reason="the test is over")))
+
+    async def run() -> None:
+        async with serve(lead, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            url = f"ws://127.0.0.1:{port}/agent"
+            order = AgentOrder(job="job", node="h2", urls=(url,), token="token", address="127.0.0.1")
+            write_agent_order(tmp_path, order)
+            await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    asyncio.run(run())
+    assert [one.reason.startswith(told) for one in refused] == [True], refused

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from legato.core.agent_messages import (
     Acknowledge,
     AgentHello,
+    AgentRefused,
     Beat,
+    LogBytes,
     Opened,
     OpenJob,
     OpenRefused,
     StartOne,
+    TookLog,
     WorkerEvent,
     decode_agent_request,
     encode_agent_frame,
 )
+from legato.core.errors import Superseded
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
+from legato.core.job_user import JobUser
+from legato.engines import agents
 from legato.engines.agent_node import NodeSpec
-from legato.engines.agents import PATH, AgentsEngine
+from legato.engines.agents import PATH, TERM_LIMIT_S, AgentsEngine
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.system.door import Door
@@ -51,17 +60,20 @@ class Bed:
             **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
-    async def greet(self, node: str, identity: str) -> ClientConnection:
+    async def greet(self, node: str, identity: str, *, switches_users: bool = False) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
+        hello = msgspec.structs.replace(hello, switches_users=switches_users)
         await agent.send(encode_agent_frame(hello))
         return agent
 
-    async def join(self, node: str, identity: str | None = None) -> ClientConnection:
-        agent = await self.greet(node, identity or node)
-        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=())))
+    async def join(
+        self, node: str, workers: tuple[int, ...] = (), *, identity: str | None = None, switches_users: bool = False
+    ) -> ClientConnection:
+        agent = await self.greet(node, identity or node, switches_users=switches_users)
+        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=workers)))
         return agent
 
 
@@ -204,7 +216,7 @@ def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(t
         await bed.door.open()
         opening = asyncio.create_task(bed.engine.open(2))
         await asyncio.sleep(0)
-        other = await bed.join("a", "other")
+        other = await bed.join("a", identity="other")
         await other.wait_closed()
         await opening
         events = bed.engine.events()
@@ -213,7 +225,7 @@ def test_another_agent_does_not_end_workers_of_a_machine_before_the_lease_does(t
         assert bed.engine.last_running == {7: 4711}
         bed.now += 111.0
         assert await anext(events) == Exited(7, -9, "the machine a was lost, and the lease of its agent is over")
-        other = await bed.join("a", "other")
+        other = await bed.join("a", identity="other")
         assert await anext(events) == NodeBack("a", ("a/0",))
         found = read_record(tmp_path / "agents.json")
         assert found is not None
@@ -401,6 +413,145 @@ def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_i
         assert lost == NodeLost("c", "its agent has not connected within 120 s")
         assert ended == Exited(8, EXIT_UNSTARTED, "the machine c is lost")
         assert bed.engine.last_running == {}
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_an_agent_that_would_run_the_job_as_its_own_user_is_refused(tmp_path: Path) -> None:
+    """Agents of earlier releases do not know the field that names the user."""
+    me = JobUser(uid=os.geteuid(), gid=os.getegid(), name="ann", home="/")
+
+    async def play() -> None:
+        bed = Bed(tmp_path, ("a", "b"), user=me, gather_limit_s=0.0, clock=time.monotonic)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await _until_open(bed)
+        old = await bed.join("b")
+        refused = decode_agent_request(_bytes_of(await old.recv()))
+        assert isinstance(refused, AgentRefused)
+        assert refused.reason == (
+            "its agent cannot run jobs as the system user 'ann': run this release of 'legato agent' there as root"
+        )
+        agent = await bed.join("a", switches_users=True)
+        received = [decode_agent_request(_bytes_of(await agent.recv())) for _ in range(2)]
+        assert isinstance(received[1], OpenJob)
+        assert received[1].user == "ann"
+        await opening
+        assert bed.engine.slots[:1] == ("a/0",)
+        await bed.engine.detach()
+        await bed.door.close()
+
+    asyncio.run(asyncio.wait_for(play(), LIMIT_S))
+
+
+async def _until_open(bed: Bed) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not bed.engine.is_open:  # noqa: ASYNC110 -- the engine has no event for that
+            await asyncio.sleep(0)
+
+
+def _bytes_of(frame: str | bytes) -> bytes:
+    assert isinstance(frame, bytes)
+    return frame
+
+
+def test_a_driver_that_cannot_read_its_term_renews_no_lease_and_one_that_reads_a_higher_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "_TERM_EVERY_S", 0.01)
+
+    async def test() -> None:
+        terms = [3]
+        reads = threading.Semaphore(0)
+
+        def read_term() -> int:
+            reads.release()
+            if not terms:
+                raise OSError(5, "the disk does not answer")
+            return terms[0]
+
+        async def until_read() -> None:
+            while reads.acquire(blocking=False):
+                pass
+            for _ in range(3):
+                await asyncio.to_thread(reads.acquire)
+
+        async def answers(sent_s: float) -> bool:
+            for said in (Beat(sent_s=sent_s), LogBytes(worker=7, offset=0, data=b"")):
+                await agent.send(encode_agent_frame(said))
+            seen = []
+            while not any(isinstance(message, TookLog) for message in seen):
+                frame = await agent.recv()
+                assert isinstance(frame, bytes)
+                seen.append(decode_agent_request(frame))
+            return Beat(sent_s=sent_s) in seen
+
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        bed = Bed(tmp_path, ("a",), silence_limit_s=1e6, read_term=read_term)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(3))
+        await asyncio.sleep(0)
+        agent = await bed.join("a", workers=(7,))
+        await opening
+        await until_read()
+        assert await answers(1.0)
+        terms.clear()
+        await until_read()
+        bed.now += TERM_LIMIT_S - 0.1
+        assert await answers(2.0), "a disk may be slow for a moment"
+        bed.now += 0.2
+        assert not await answers(3.0)
+        terms.append(3)
+        await until_read()
+        assert await answers(4.0)
+        terms[0] = 4
+        with pytest.raises(Superseded, match="it has term 4"):
+            async for _ in bed.engine.events():
+                pass
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_an_earlier_driver_may_have_renewed_the_lease_of_a_machine_until_it_could_not_read_its_term(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        for read_term, renewed_s in ((None, 0.0), (lambda: 1, TERM_LIMIT_S)):
+            write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+            bed = Bed(tmp_path, ("a",), lease_s=100.0, adopt_limit_s=-1.0, read_term=read_term)
+            await bed.door.open()
+            await bed.engine.open(1)
+            assert bed.engine._nodes["a"].lease_ends == pytest.approx(110.0 + renewed_s)
+            await bed.engine.detach()
+            await bed.door.close()
+
+    run(test)
+
+
+def test_a_driver_that_another_one_has_replaced_does_not_overwrite_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "_TERM_EVERY_S", 1e6)
+
+    async def test() -> None:
+        terms = [1]
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        bed = Bed(tmp_path, ("a",), adopt_limit_s=-1.0, read_term=lambda: terms[0])
+        await bed.door.open()
+        await bed.engine.open(1)
+        terms[0] = 2
+        other = AgentsRecord("secret", {"a": NodeRecord(("cpu",), {8: 4712})}, port=1)
+        write_record(tmp_path / "agents.json", other)
+        # The lease of the lost machine ends, so the earlier driver would remove the worker 7.
+        bed.now += 1e6
+        with pytest.raises(Superseded, match="it has term 2"):
+            async for _ in bed.engine.events():
+                pass
+        assert read_record(tmp_path / "agents.json") == other
         await bed.engine.detach()
         await bed.door.close()
 

@@ -41,6 +41,24 @@ def test_a_machine_learns_where_the_driver_listens(tmp_path: Path, host: str, ur
     assert list_orders(tmp_path, "a", {JOB}) == (), "the driver itself starts the agent of its machine"
 
 
+@pytest.mark.parametrize(
+    ("host", "own_node", "hosts"),
+    [
+        ("0.0.0.0", "a", ("{server}", "10.0.0.1")),  # this server's machine has the driver: NAT may be before it
+        ("0.0.0.0", "c", ("10.0.0.1", "{server}")),  # the machine of another server has it
+        ("0.0.0.0", "", ("10.0.0.1", "{server}")),
+        ("::", "c", ("10.0.0.1", "{server}")),
+        ("10.0.0.9", "c", ("10.0.0.9",)),
+    ],
+)
+def test_a_machine_that_asks_one_of_several_servers_learns_on_which_machine_the_driver_is(
+    tmp_path: Path, host: str, own_node: str, hosts: tuple[str, ...]
+) -> None:
+    prepare(tmp_path, DoorOrder(host=host, address="10.0.0.1", is_shared=True))
+    (order,) = list_orders(tmp_path, "b", {JOB}, own_node)
+    assert order.urls == tuple(f"ws://{each}:4711/agent" for each in hosts)
+
+
 def test_there_is_no_order_before_the_driver_listens_after_the_job_or_for_a_job_of_one_machine(tmp_path: Path) -> None:
     prepare(tmp_path / "one", None)
     prepare(tmp_path / "starting", DoorOrder(host="10.0.0.1", address="10.0.0.1"), port=0)

@@ -10,7 +10,7 @@ from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.records import AGENT_SILENT_S
 from legato.core.agent_messages import AGENT_PROTOCOL
-from legato.server.machine import Declaration
+from legato.server.machine import Declaration, DoorFinder
 
 REPORT = {
     "devices": ["cpu", "cpu"],
@@ -238,10 +238,19 @@ def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> 
     check_problem(code, 404, "not-found", "No job with this code")
 
 
-def test_a_server_whose_jobs_run_as_other_users_takes_no_agents(platform: Platform) -> None:
-    platform.settings.__dict__["run_jobs_as"] = "pool"
-    refused = join(platform, make_token(platform)["secret"])
-    check_problem(refused, 403, "forbidden", "run_jobs_as")
+def test_a_server_whose_jobs_run_as_numbers_uses_no_agents(platform: Platform, declared: Declaration) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    assert report(platform, secret).status_code == 200
+    declare(platform, declared)
+    assert declared.has_agents
+    find_door = DoorFinder(platform.settings, declared)
+    platform.settings.__dict__["network"] = "127.0.0.0/8"
+    for mode, finds in (("server", True), ("submitter", True), ("pool", False)):
+        platform.settings.__dict__["run_jobs_as"] = mode
+        assert (find_door() is not None) is finds, mode
+    # A machine that joined before the mode was changed is not used any more either.
+    for refused in (join(platform, make_token(platform)["secret"], "c", "two"), report(platform, secret)):
+        check_problem(refused, 403, "forbidden", "run_jobs_as")
 
 
 def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platform) -> None:

@@ -540,7 +540,9 @@ def test_a_store_whose_jobs_are_in_another_home(tmp_path: Path) -> None:
     first.mkdir()
     with open_store(settings.store_url) as store:
         claim_home(store, first, NOW)
-    refuse(settings, UsageError, "Cannot schedule the jobs of this store: their directories are in another home")
+    for runs_jobs in (True, False):
+        told = "Cannot use this store: the directories of its jobs are in another home"
+        refuse(settings, UsageError, told, runs_jobs=runs_jobs)
 
 
 def test_a_server_alone_in_its_directory_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ _MAX_TOKEN_BYTES: Final = 4096
 
 
 def agent(
-    connect: Annotated[str, typer.Option("--connect", metavar="URL", help="URL of the server.")],
+    connect: Annotated[
+        str, typer.Option("--connect", metavar="URL[,URL...]", help="URL of the server, or of each server.")
+    ],
     token_file: Annotated[
         str | None,
         typer.Option(

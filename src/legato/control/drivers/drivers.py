@@ -95,7 +95,8 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         step: the last committed step; None if the job has ended and the step is unknown.
         epoch: of that step.
         num_steps: all steps of a job that has ended; None if unknown.
-        trouble: why the driver does not answer or has died, as far as known; "": it answers.
+        trouble: why the driver does not answer or has died, as far as known; "": it answers. With the state UNKNOWN:
+            the attempt runs on another machine, out of reach.
         is_under_way: its start is not complete, so there may be no process yet that can answer.
         is_local: the attempt can use slots of the server's machine only.
     """

@@ -87,11 +87,13 @@ def _learn_one(
         change = _learn_progress(pool, job, report, memory, now)
     elif report.state is DriverState.UNKNOWN:
         change = _learn_absence(pool, job, report, memory, now)
-    is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
+    is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job, report)
     if change is not None and change.is_retry and change.stage is Stage.QUEUED:
         # Without a pause, a program that fails at its start would use up the job's retries in a moment.
         memory.again_at = now + pause_after(job.num_retries)
-    return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.failures.describe(report, now))
+    return _with_note(
+        job, change, (report.trouble or _ELSEWHERE) if is_elsewhere else memory.failures.describe(report, now)
+    )
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
@@ -108,7 +110,7 @@ def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobCh
 def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     """Handle an attempt of which nothing was ever started: end it if it is not needed any more or cannot be started."""
     outcome, reason = None, reason_with(job.reason, "")
-    if _is_elsewhere(pool, job):
+    if _is_elsewhere(pool, job, report):
         # Its workers may still train. The user who stops the job is responsible for them.
         if job.stage is not Stage.STOPPING:
             return None
@@ -131,8 +133,14 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, closed=closed)
 
 
-def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
-    """Whether the store says that the present attempt has run, although this home has no files of its driver."""
+def _is_elsewhere(pool: RoundFacts, job: Job, report: DriverReport) -> bool:
+    """Whether the present attempt has run where this server does not see its driver.
+
+    The report says that it is on another machine; or the store says that it has run, although this home has no files of
+    its driver.
+    """
+    if report.trouble:
+        return True
     if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
         return job.stage is Stage.RUNNING
     return any(job.progress.time >= found.since for found in pool.held(job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.agent.code_cache import DIGEST_HEADER, digest_of
 from legato.agent.orders import AgentOrder
 from legato.api import API
 from legato.api.pool import JoinToken, NewJoinToken
@@ -101,11 +103,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
             f"Cannot join: this agent is of Legato {body.version[:64]}, and the server of {__version__}. Install the "
             "server's release on this machine."
         )
-    if here.settings.run_jobs_as != "server":
-        raise Forbidden(
-            "Cannot join: jobs of this server run as other system users (the setting run_jobs_as), which machines with "
-            "agents cannot do yet."
-        )
+    _check_users(here)
     _check_reachable(request, here)
     secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
     return Answer(Joined(secret))
@@ -115,13 +113,14 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
 async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
     """Keep the report of an agent; return the jobs for which its machine must have an agent."""
     node = await _authenticate(request, here)
+    _check_users(here)
     check_node_labels(body.labels)
     said = AgentReport(**body.model_dump())
 
     def work() -> tuple[AgentOrder, ...]:
         here.store.agents.report(node, said, here.now())
         jobs = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
-        return list_orders(here.settings.home_path / JOBS, node, jobs)
+        return list_orders(here.settings.home_path / JOBS, node, jobs, here.node)
 
     return Answer(Orders(await run_in_threadpool(work), BEAT_EVERY_S))
 
@@ -141,7 +140,9 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
             return packed.read()
 
     try:
-        return Response(await run_in_threadpool(work), media_type="application/zip")
+        packed = await run_in_threadpool(work)
+        digest = await run_in_threadpool(hashlib.sha256, packed)
+        return Response(packed, media_type="application/zip", headers={DIGEST_HEADER: digest_of(digest)})
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
 
@@ -162,6 +163,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_users(here: Services) -> None:
+    """Raise Forbidden if other machines cannot run the jobs of this server."""
+    if here.settings.run_jobs_as == "pool":
+        raise Forbidden(
+            "This server takes no machines with agents: it gives the users of its jobs numbers (run_jobs_as=pool), "
+            "which other machines do not know. Set run_jobs_as=submitter on the server, and give each user an account "
+            "on each machine."
+        )
 
 
 async def _authenticate(request: Request, here: Services) -> str:

@@ -35,6 +35,9 @@ _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
+_SILENT_S: Final = 1.0
+"""A driver that is silent for this long may have a successor at another address: a machine that lost its power, or that
+was cut off, ends no connections."""
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
@@ -68,7 +71,7 @@ class Link:
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
-        self.num_metrics = 0
+        self._num_metrics = 0
         # The content of Hello; the training thread updates it.
         self.phase = "joining"
         self.view: View | None = None
@@ -91,6 +94,11 @@ class Link:
             threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
             for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
         ]
+
+    @property
+    def num_metrics(self) -> int:
+        """How many calls of ``run.log``, from the first on, are not kept: a driver has them, or they were dropped."""
+        return max(self._num_metrics, self._outbox.num_dropped_metrics)
 
     def open(self) -> wire.Welcome:
         """Connect, say Hello, and wait for the settings of the job.
@@ -205,8 +213,10 @@ class Link:
             node=self.node,
             term=self.term,
             protocol=wire.PROTOCOL,
+            proves=True,
         )
         self._term_here = 0
+        address = self._read_address()
         connection.send(wire.encode(hello))
         interval = _FLUSH_S
         next_heartbeat = time.monotonic()
@@ -228,7 +238,16 @@ class Link:
                 )
                 self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
+                if now - self._last_heard > _SILENT_S and self._read_address() not in ("", address):
+                    return
             self._check_away()
+
+    def _read_address(self) -> str:
+        """Return the content of the file with the driver's address; "": it cannot be read now."""
+        try:
+            return self._driver_file.read_text()
+        except OSError:
+            return ""
 
     def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
         if isinstance(message, wire.Welcome | wire.Refused):
@@ -259,7 +278,7 @@ class Link:
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
-                    self.num_metrics = message.num_metrics
+                    self._num_metrics = message.num_metrics
                     self._outbox.forget_metrics(message.num_metrics)
                     self._outbox.forget_losses(message.losses_to_step)
             self.changed.notify_all()

@@ -350,7 +350,8 @@ class MembershipClient:
         self._say(wire.Prepared(prepared=view.number))
 
     def _connect(self, view: View) -> Connection:
-        group = build(view, self.worker, self._key, self._device)
+        assert self._link is not None and self._link.settings is not None
+        group = build(view, self.worker, self._key, self._device, self._link.settings.peer_secret)
         try:
             return Connection(view, group, *self._make_exchange(group))
         except BaseException:

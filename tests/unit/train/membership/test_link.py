@@ -234,6 +234,38 @@ def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(lin
     assert line.indices() == [1]
 
 
+def test_the_oldest_metrics_go_when_too_many_wait_and_the_next_driver_learns_which(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(wire.encode(wire.Metrics(index=100, step=100, epoch=0, values={})))
+    monkeypatch.setattr(outbox_module, "_MAX_METRICS_BYTES", 100 * size)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(100, 400))
+    dropped = link.num_metrics
+    assert 300 <= dropped < 313, "the state of training need not keep them either"
+    assert sum(isinstance(each, wire.Metrics) for each in link._outbox._unsent) == 400 - dropped
+    line = connect(link)
+    assert line.indices() == list(range(dropped, 400))
+    (note,) = [said for said in line.said if isinstance(said, wire.Note)]
+    assert note.text == (
+        f"Too much was waiting for a driver, so this worker has dropped the metrics of {dropped - 100} calls of "
+        f"run.log, of steps 100 to {dropped - 1}. Another worker may still have it."
+    )
+
+
+def test_notes_without_a_driver_are_bounded(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_MAX_NOTES", 5)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(10))
+    for number in range(8):
+        link.send(wire.Note(level="info", text=str(number)))
+    line = connect(link)
+    told = [said.text for said in line.said if isinstance(said, wire.Note)]
+    assert told[:5] == list("01234") and "has dropped 3 messages" in told[5], told
+
+
 # ---------------------------------------------------------------- drivers that do not lead any more
 
 
@@ -384,6 +416,26 @@ def test_a_stopped_driver_delays_no_worker_counts_as_away_and_misses_nothing(
     assert [note.text[:4] for note in notes] == [f"{index:04}" for index in range(50)]
     assert door.await_heard(wire.Saved) == [wire.Saved(step=50, path="step")]
     assert door.await_heard(wire.Progress)[-1].last_step == 50
+    in_time(link.close)
+
+
+def test_a_worker_leaves_a_driver_that_is_silent_when_another_one_is_at_another_address(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of the first driver lost its power: nothing ends the connection to it."""
+    monkeypatch.setattr(link_module, "_SILENT_S", 0.2)
+    first = open_door(term=1)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    first.reads.set()
+    beats = first.await_heard(wire.Heartbeat, 2)
+    assert len(first.await_heard(wire.Hello)) == 1, "a silent driver may come back, so the connection stays"
+    second = open_door(term=2)
+    second.reads.set()
+    assert second.await_heard(wire.Hello)[0].term == 1
+    link.send(wire.Saved(step=3, path="step-3"))
+    second.await_heard(wire.Saved)
+    assert beats
     in_time(link.close)
 
 
