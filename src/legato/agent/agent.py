@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -44,6 +46,7 @@ from legato.engines.job_users import (
 )
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.system.decoding import decode
+from legato.system.tls import choose_tls, explain_tls_error
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +97,7 @@ class Agent:
         self._answered_at = clock()
         self._url = ""
         self._order: AgentOrder | None = None
+        self._stranger: tuple[AgentOrder | None, str] | None = None
         self._has_moved = False
         self._previous: ClientConnection | None = None
         self._written: Address | None = None
@@ -133,7 +137,7 @@ class Agent:
         order = read_agent_order(self._directory)
         self._order, self._has_moved = order, False
         for url in order.urls:
-            with contextlib.suppress(OSError, WebSocketException, TimeoutError):
+            with contextlib.suppress(OSError, WebSocketException, TimeoutError), self._noting_strangers(url):
                 connection = await connect(
                     url,
                     additional_headers={"Authorization": f"Bearer {order.token}"},
@@ -143,10 +147,22 @@ class Agent:
                     ping_interval=None,
                     max_size=_MAX_FRAME_BYTES,
                     proxy=None,
+                    **choose_tls(order.certificate),
                 )
                 self._url = urlunsplit(urlsplit(url)._replace(path="/worker"))
                 return connection
         return None
+
+    @contextlib.contextmanager
+    def _noting_strangers(self, url: str) -> Iterator[None]:
+        """Log once for each order that an address does not answer with the certificate of the driver."""
+        try:
+            yield
+        except ssl.SSLError as error:
+            if self._stranger != (self._order, url):
+                self._stranger = (self._order, url)
+                _log.warning("%s is not the driver of this job: %s", url, explain_tls_error(error))
+            raise
 
     async def _serve_safely(self, connection: ClientConnection) -> None:
         try:
@@ -445,7 +461,8 @@ class Agent:
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
 
     def _write_address(self) -> None:
-        address = Address(self._url, self._attempt)
+        certificate = "" if self._order is None else self._order.certificate
+        address = Address(self._url, self._attempt, certificate)
         if self._attempt and address != self._written:
             self._files.write_address(address)
             self._written = address

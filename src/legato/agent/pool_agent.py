@@ -37,6 +37,15 @@ from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
 from legato.system.decoding import decode
+from legato.system.tls import (
+    explain_tls_error,
+    fetch_authority,
+    find_tls_error,
+    fingerprint,
+    is_about_name,
+    is_loopback,
+    make_client_context,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +54,7 @@ _STATE: Final = ".pool.json"
 _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
 _ROOT: Final = 0
+_PLAIN: Final = "plain"  # instead of a fingerprint in a join token: the operator allows machines without TLS
 _ANSWER_LIMIT_S: Final = 10.0
 _ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
 """Of one of several servers: the next one is asked before jobs miss this machine."""
@@ -60,11 +70,13 @@ class PoolState(msgspec.Struct):
         url: of a server, of which the secret is.
         identity: of this machine's agent; no other agent has it.
         secret: with which the agent authenticates. "": it has not joined.
+        ca: certificate (PEM) of the server's own authority. "": the system's authorities verify the server.
     """
 
     url: str = ""
     identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     secret: str = ""
+    ca: str = ""
 
 
 class _Joined(msgspec.Struct):
@@ -106,7 +118,8 @@ class PoolAgent:
         self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
         self._url = self._urls[0]
         self._node = check_node(node)
-        self._token = token
+        self._token = None if token is None else token.partition(".")[0]
+        self._pin = (token or "").partition(".")[2]
         self._labels = dict(labels or {})
         self._network = network
         self._home = home
@@ -142,24 +155,27 @@ class PoolAgent:
         lock = self._lock()
         try:
             self._state = self._read_state()
-            limit_s = _ANSWER_LIMIT_S if len(self._urls) == 1 else _ONE_OF_SEVERAL_LIMIT_S
-            async with httpx.AsyncClient(timeout=limit_s, trust_env=False) as http:
-                await self._run(http)
+            self._check_scheme()
+            async with contextlib.AsyncExitStack() as stack:
+                await self._run(stack)
         finally:
             for task in self._applying.values():
                 task.cancel()
             await asyncio.gather(*self._applying.values(), return_exceptions=True)
             os.close(lock)
 
-    async def _run(self, http: httpx.AsyncClient) -> None:
+    async def _run(self, stack: contextlib.AsyncExitStack) -> None:
+        http: httpx.AsyncClient | None = None
         wait_s = 1.0
         num_failed = 0
         has_joined = is_waiting = False
         while True:
             self._changed.clear()
-            http.base_url = httpx.URL(f"{self._url}{_API}")
             try:
                 self._address = await asyncio.to_thread(self._find_address)
+                if http is None:
+                    http = await stack.enter_async_context(await self._make_http())
+                http.base_url = httpx.URL(f"{self._url}{_API}")
                 if not self._state.secret:
                     await self._join(http)
                 answer = await self._report(http)
@@ -168,8 +184,11 @@ class PoolAgent:
             except (httpx.HTTPError, msgspec.MsgspecError, OSError, UsageError) as error:
                 if isinstance(error, UsageError) and not has_joined:
                     raise
+                distrust = self._describe_distrust(error)
+                if distrust is not None and not self._state.secret:
+                    raise UsageError(f"Cannot join the pool at {self._url}: {distrust}") from error
                 # A proxy, or another program at the address, may answer anything while the server is away.
-                self._note_outage(str(error) or type(error).__name__)
+                self._note_outage((distrust or str(error) or type(error).__name__).rstrip("."))
                 num_failed += 1
                 self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
                 wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
@@ -207,6 +226,70 @@ class PoolAgent:
     @property
     def _host(self) -> str:
         return urlsplit(self._url).hostname or ""
+
+    # ------------------------------------------------------------ TLS
+
+    def _check_scheme(self) -> None:
+        """Raise UsageError if secrets would cross a network unencrypted against the will of the operator."""
+        is_plain = urlsplit(self._url).scheme == "http"
+        if len({urlsplit(url).scheme for url in self._urls}) > 1:
+            raise UsageError(
+                "Cannot use servers with and without TLS together. Write https:// for all URLs of --connect."
+            )
+        if self._pin not in ("", _PLAIN) and is_plain:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: the server of this join token speaks TLS. Write --connect "
+                f"https:{self._url.partition(':')[2]}"
+            )
+        is_here = all(is_loopback(urlsplit(url).hostname or "") for url in self._urls)
+        if is_plain and self._token is not None and self._pin != _PLAIN and not is_here:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: without TLS, others in the network could read the join token "
+                "and the secrets of jobs. Set tls=own on the server, make a new join token, and connect to https://. "
+                "On a network that you trust, set allow_plain_agents=true on the server instead, and make a new token."
+            )
+
+    async def _make_http(self) -> httpx.AsyncClient:
+        """Return the client of the server. If the join token has a fingerprint, it trusts only this authority.
+
+        Raises:
+            UsageError: the server does not show that authority.
+            OSError: the server cannot be reached.
+        """
+        if self._token is not None and self._pin != (fingerprint(self._state.ca) if self._state.ca else ""):
+            self._state.ca = await asyncio.to_thread(self._fetch_authority)
+            if self._state.secret:
+                self._write_state()
+        is_plain = urlsplit(self._url).scheme == "http"
+        return httpx.AsyncClient(
+            timeout=_ANSWER_LIMIT_S if len(self._urls) == 1 else _ONE_OF_SEVERAL_LIMIT_S,
+            trust_env=False,
+            verify=False if is_plain else await asyncio.to_thread(make_client_context, self._state.ca),
+        )
+
+    def _fetch_authority(self) -> str:
+        if self._pin in ("", _PLAIN):
+            return ""
+        found = fetch_authority(self._url)
+        if found is None or fingerprint(found) != self._pin:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: the server there does not have the certificate authority of the "
+                f"join token, whose SHA-256 is {self._pin}. Another program may answer at this address: nothing was "
+                "sent to it. If the server has a new authority, make a new join token."
+            )
+        return found
+
+    def _describe_distrust(self, error: Exception) -> str | None:
+        """Return why the server cannot be trusted, as sentences; None: the error has another cause."""
+        found = find_tls_error(error)
+        if found is None:
+            return None
+        if is_about_name(found):
+            return f"{explain_tls_error(found)}. Use another name of the server, or add this one to its allowed_hosts."
+        return (
+            f"{explain_tls_error(found)}. Another program may answer at this address: nothing was sent to it. If the "
+            "server has another certificate authority now, join with a new token."
+        )
 
     # ------------------------------------------------------------ the server
 

@@ -219,7 +219,8 @@ class SshStarter:
         order = AgentOrder(
             job=self._job,
             node=host.node,
-            urls=(f"ws://{LOOPBACK}:{port}{PATH}",),
+            urls=(f"wss://{LOOPBACK}:{port}{PATH}",),
+            certificate=self._door.certificate,
             token=secret,
             address=facts.address,
             num_slots=host.num_slots,

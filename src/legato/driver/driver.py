@@ -196,7 +196,7 @@ class Driver:
         try:
             await self._plugin.open(self._membership.job)
             url = self._connections.open(self._door)
-            driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
+            driver_file = DriverFile(url, self._token, os.getpid(), self._door.certificate)
             await asyncio.to_thread(self._directory.write_driver_file, driver_file)
             self._has_begun = True
             outcome = await self._work()

@@ -67,11 +67,13 @@ class DriverFile(msgspec.Struct, frozen=True):
         url: for workers; clients use ``/client`` at the same place.
         token: authenticates clients, which may control the job.
         pid: of the driver.
+        certificate: of the driver (PEM). "": it uses no TLS.
     """
 
     url: str
     token: str
     pid: int
+    certificate: str = ""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -80,10 +82,12 @@ class Address(msgspec.Struct, frozen=True):
     Args:
         url: for workers.
         attempt: a name for the job's attempt, the same for all its workers and for no other attempt.
+        certificate: of the driver (PEM). "": it uses no TLS.
     """
 
     url: str
     attempt: str
+    certificate: str = ""
 
 
 class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,7 +334,7 @@ class JobDirectory:
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Write the driver's address for clients, and without the secret for workers."""
-        address = Address(driver_file.url, name_attempt(driver_file.token))
+        address = Address(driver_file.url, name_attempt(driver_file.token), driver_file.certificate)
         self.write_address(address)
         replace_file(self.driver_file, msgspec.json.encode(driver_file))
 

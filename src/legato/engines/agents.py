@@ -222,7 +222,7 @@ class AgentsEngine:
         self._term = term
         self._loop = asyncio.get_running_loop()
         self._record = read_record(self._path) or self._record
-        self._record.port = self._door.port
+        self._record.port, self._record.certificate = self._door.port, self._door.certificate
         specs = {spec.name: spec for spec in self._specs}
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())

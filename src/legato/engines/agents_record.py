@@ -37,12 +37,14 @@ class AgentsRecord(msgspec.Struct):
         nodes: by name, in the order in which they are used.
         mark: part of the name of a file in the directory of checkpoints.
         port: on which the job's driver listens; 0: unknown.
+        certificate: of the job's driver (PEM). "": unknown.
     """
 
     secret: str
     nodes: dict[str, NodeRecord] = {}
     mark: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     port: int = 0
+    certificate: str = ""
 
 
 def read_record(path: Path) -> AgentsRecord | None:

@@ -46,13 +46,14 @@ def _find_order(directory: Path, node: str, own_node: str) -> AgentOrder | None:
     if found is None or found.door is None or found.node == node:
         return None
     record = read_record(directory / RECORD)
-    if record is None or not record.port:
+    if record is None or not record.port or not record.certificate:
         return None
     hosts = _find_hosts(found.door, is_here=found.node == own_node)
     return AgentOrder(
         job=found.order.job,
         node=node,
         urls=tuple(url for host in hosts for url in make_urls(host, record.port)),
+        certificate=record.certificate,
         token=record.secret,
         address="",
         is_temporary=True,

@@ -132,7 +132,7 @@ class OwnMachine:
         if found is None or found.door is None or not found.is_shared or found.node == self._node:
             return  # there is no driver yet, or its own machine is this one
         record = read_record(directory / RECORD)
-        if record is None or not record.port:
+        if record is None or not record.port or not record.certificate:
             return
         folder = directory / found.agent_folder(self._node)
         order = AgentOrder(
@@ -142,6 +142,7 @@ class OwnMachine:
             token=record.secret,
             address=self._find_address(),
             num_slots=len(self._devices),
+            certificate=record.certificate,
         )
         if not is_running(folder):
             start_agent(folder, order)

@@ -103,6 +103,7 @@ class Services:
         plans: plans, shared by equal requests.
         turns: lets each user have one plan computed at a time.
         node: the name of this machine in the pool; "": this server runs no jobs.
+        ca: certificate (PEM) of the server's own authority. "": clients verify the server by other means, if at all.
     """
 
     store: Store
@@ -115,6 +116,7 @@ class Services:
     works: WorkCache
     code: CodeFolder
     followers: ThreadPoolExecutor
+    ca: str = ""
     logins: LoginQueue = field(default_factory=lambda: LoginQueue(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
@@ -168,6 +170,7 @@ def make_services(
     *,
     now: Callable[[], float],
     node: str = "",
+    ca: str = "",
 ) -> Services:
     """Make the objects that the routes use. Call this in the running event loop.
 
@@ -178,6 +181,7 @@ def make_services(
         followers: threads that read for streams.
         now: returns seconds since 1970.
         node: the name of this machine in the pool; "": this server runs no jobs.
+        ca: as in `Services`.
     """
     feed = Feed(store, followers)
 
@@ -196,6 +200,7 @@ def make_services(
         code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,
         node=node,
+        ca=ca,
     )
     return services
 

@@ -15,6 +15,7 @@ import secrets
 import shlex
 import signal
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,7 @@ from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 from legato.server.startup_checks import allow_files, find_url, hold_home, is_loopback
+from legato.server.tls import ServerTls, choose_public_url
 from legato.system.decoding import decode
 from legato.system.hosts import find_this_machine
 
@@ -75,7 +77,7 @@ _ADMIN: Final = "admin"
 _WARNING: Final = (
     "Warning: other machines can reach this server, and jobs run here as the user that runs it. Each user who may "
     "submit a job can read and change everything that this user can, including the database and the jobs of all users. "
-    "Add only users whom you trust with that, and use TLS."
+    "Add only users whom you trust with that, and use TLS (tls=own)."
 )
 
 _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
@@ -124,6 +126,7 @@ def serve(
     devices = find_slots(settings.slots) if runs_jobs else ()
     if runs_jobs:
         _check_limits(settings)
+    tls = ServerTls(settings, time.time()) if settings.has_tls else None
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
         claim_home(store, home, time.time())
@@ -135,7 +138,7 @@ def serve(
             store.loop.end_lease(time.time())
         url = find_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
-        local = LocalLogin(store, home, url) if settings.local_login else None
+        local = LocalLogin(store, home, url, "" if tls is None else tls.authority) if settings.local_login else None
         first = store.tokens.create_first(time.time())
         welcome = () if first is None else tuple(_welcome(first, make_link(store, url, time.time())))
         if welcome and not is_terminal:
@@ -145,9 +148,9 @@ def serve(
             _begin_local(local)
             stack.callback(lambda: local.end(time.time()))
         is_open = not is_loopback(sockets)
-        for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None):
+        for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None, tls=tls):
             say(line)
-        asyncio.run(_run(settings, store, sockets, here, plugins, local))
+        asyncio.run(_run(settings, store, sockets, here, plugins, local, tls))
         say(_describe_left_jobs(sum(job.is_locked() for job in list_platform_jobs(settings.home_path))))
 
 
@@ -325,6 +328,7 @@ async def _run(
     here: _Here | None,
     plugins: Sequence[ServerPlugin],
     local: LocalLogin | None,
+    tls: ServerTls | None,
 ) -> None:
     handle: LoopHandle = NoLoop()
     parts: dict[str, _Part] = {}
@@ -335,11 +339,15 @@ async def _run(
             if here.own is not None:
                 parts["own machine"] = here.own.run
         node = "" if here is None else here.node
-        services = make_services(store, settings, handle, followers, now=time.time, node=node)
+        ca = tls.authority if tls is not None and tls.is_own else ""
+        services = make_services(store, settings, handle, followers, now=time.time, node=node, ca=ca)
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
-        await _serve_until_stopped(_Web(_configure(services, settings, plugins)), sockets, services, parts)
+        if tls is not None:
+            parts["certificates"] = tls.keep_fresh
+        web = _Web(_configure(services, settings, plugins, None if tls is None else tls.context))
+        await _serve_until_stopped(web, sockets, services, parts)
 
 
 @contextlib.asynccontextmanager
@@ -425,10 +433,12 @@ async def _serve_until_stopped(
             running.remove_signal_handler(number)
 
 
-def _configure(services: Services, settings: Settings, plugins: Sequence[ServerPlugin]) -> uvicorn.Config:
+def _configure(
+    services: Services, settings: Settings, plugins: Sequence[ServerPlugin], tls: ssl.SSLContext | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(services, plugins),
-        http=cast("Any", make_protocol(limit_connections(settings, allow_files()))),
+        http=cast("Any", make_protocol(limit_connections(settings, allow_files()), tls)),
         lifespan="off",
         ws="none",
         log_config=None,
@@ -469,19 +479,23 @@ def _greet(
     *,
     is_open: bool = False,
     is_local: bool = False,
+    tls: ServerTls | None = None,
 ) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; all its files are in {settings.home_path}"
     yield from first
     if devices and is_open and settings.run_jobs_as == "server":
         yield _WARNING
+    login = f"legato login {url if tls is None else choose_public_url(settings, url)}"
+    if tls is not None and tls.is_own:
+        login = f"{login} --ca {tls.pin}"
     if is_local:
         if settings.home_path != find_local_home():
             yield f"Commands find this home by a variable: export LEGATO_HOME={shlex.quote(str(settings.home_path))}"
         yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."
-        yield f"Other users log in with: legato login {url}"
+        yield f"Other users log in with: {login}"
     else:
-        yield f"Log in with: legato login {url}"
+        yield f"Log in with: {login}"
 
 
 def _describe_left_jobs(num_jobs: int) -> str:

@@ -31,7 +31,7 @@ _LOCK: Final = "server.lock"
 _MAX_LOCK_BYTES: Final = 4096
 _OPEN_TO_OTHERS: Final = 0o066
 _DATA: Final = "data"
-_FOLDERS: Final = {"jobs", "code", "homes", _DATA}
+_FOLDERS: Final = {"jobs", "code", "homes", "tls", _DATA}
 _ONLY_OURS: Final = {"home-id", "legato.db", "legato.toml"}
 _BACKLOG: Final = 1024
 _NUM_FILES: Final = 65_536
@@ -222,11 +222,12 @@ def is_loopback(sockets: list[socket.socket]) -> bool:
 def find_url(settings: Settings, sockets: list[socket.socket]) -> str:
     """Return the URL by which programs on this machine reach the server."""
     family, (host, port) = sockets[0].family, sockets[0].getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
-        return f"http://localhost:{port}"
-    if settings.host == "localhost":
-        return f"http://localhost:{port}"
-    return f"http://[{host}]:{port}" if family == socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if settings.has_tls else "http"
+    if host in ("0.0.0.0", "::") or settings.host == "localhost":  # noqa: S104 -- compared, not bound
+        return f"{scheme}://localhost:{port}"
+    if settings.tls_files is not None and is_loopback(sockets[:1]):
+        return f"{scheme}://localhost:{port}"  # this name has a certificate of its own
+    return f"{scheme}://[{host}]:{port}" if family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:

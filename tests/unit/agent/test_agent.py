@@ -23,6 +23,7 @@ from legato.core.agent_messages import (
     encode_agent_frame,
 )
 from legato.driver.journal import Address, JobDirectory
+from legato.system.door import Door
 
 LIMIT_S = 30.0
 
@@ -91,3 +92,49 @@ def test_an_agent_refuses_a_job_of_a_user_that_it_cannot_or_must_not_become(
 
     asyncio.run(run())
     assert [one.reason.startswith(told) for one in refused] == [True], refused
+
+
+def test_an_agent_talks_only_to_the_driver_of_its_order_and_gives_its_workers_the_certificate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = JobDirectory(tmp_path).address_file
+    strangers: list[ServerConnection] = []
+
+    async def refuse(connection: ServerConnection) -> None:
+        assert isinstance(await hear(connection), AgentHello)
+        await connection.send(encode_agent_frame(AgentWelcome(term=2, beat_every_s=0.1, lease_s=60.0)))
+        assert isinstance(await hear(connection), Beat)
+        await connection.send(encode_agent_frame(AgentRefused(reason="the test is over")))
+
+    async def meet(connection: ServerConnection) -> None:
+        strangers.append(connection)
+
+    def admit(*_: object) -> None:
+        return None
+
+    async def run() -> Address:
+        driver, stranger = (Door(paths=("/agent",), is_encrypted=True) for _ in range(2))
+        for door, handle in ((driver, refuse), (stranger, meet)):
+            door.mount(("/agent",), admit, handle)
+            await door.open()
+        order = AgentOrder(
+            job="job",
+            node="h2",
+            urls=(stranger.url("/agent"), driver.url("/agent")),
+            token="token",
+            address="127.0.0.1",
+            certificate=driver.certificate,
+        )
+        write_agent_order(tmp_path, order)
+        address.write_bytes(msgspec.json.encode(Address("ws://10.0.0.1:1/worker", "attempt of the workers")))
+        assert "the test is over" in await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+        wanted = Address(driver.url("/worker"), "attempt of the workers", driver.certificate)
+        for door in (driver, stranger):
+            await door.close()
+        return wanted
+
+    wanted = asyncio.run(run())
+    assert msgspec.json.decode(address.read_bytes(), type=Address) == wanted
+    assert strangers == []
+    (said,) = [record.getMessage() for record in caplog.records if "is not the driver" in record.getMessage()]
+    assert "its certificate cannot be verified" in said

@@ -18,7 +18,7 @@ from legato.agent.pool_agent import PoolAgent, PoolState
 from legato.core.errors import UsageError
 
 CLIENT = httpx.AsyncClient
-URLS = ("http://one:8765", "https://two")
+URLS = ("https://one:8765", "https://two")
 
 
 def run(
@@ -77,18 +77,18 @@ def test_it_asks_the_next_server_when_one_does_not_answer_and_shows_both_the_sam
 
     said = run(tmp_path, monkeypatch, answer, lambda _said: len(reports) >= 3)
     assert reports[:3] == [("one", "Bearer of-one"), ("two", "Bearer of-one"), ("one", "Bearer of-one")]
-    assert "The server http://one:8765 cannot be reached" in said[1] and said[1].endswith("tries the next one.")
+    assert "The server https://one:8765 cannot be reached" in said[1] and said[1].endswith("tries the next one.")
     assert said[2].startswith("This machine is node b of the pool at https://two")
 
     # After a restart, also with another list that contains the server, no token is needed.
     reports.clear()
     down.clear()
-    other = ("http://three", "http://one:8765")
+    other = ("https://three", "https://one:8765")
     run(tmp_path, monkeypatch, answer, lambda _said: bool(reports), other, token=None)
     assert reports[0] == ("three", "Bearer of-one")
     # Servers of another pool must not see the secret.
     with pytest.raises(UsageError, match="it needs a join token"):
-        run(tmp_path, monkeypatch, answer, lambda _said: False, ("http://four",), token=None)
+        run(tmp_path, monkeypatch, answer, lambda _said: False, ("https://four",), token=None)
 
 
 def test_each_url_of_the_list_is_checked(tmp_path: Path) -> None:

@@ -21,23 +21,23 @@ def prepare(jobs: Path, door: DoorOrder | None, port: int = 4711) -> None:
     spec = JobSpec(name=JOB, program=("train.py",), directory="/", min_workers=1, max_workers=2, num_workers=2)
     order = DriverOrder(job=JOB, attempt=1, spec=spec, slots=("b/0",), code="/code/" + "a" * 64, code_folder="f")
     write_order(jobs / JOB, LocalOrder(order=order, slots=("b/0",), devices=("cpu",), own_node="a", door=door))
-    write_record(jobs / JOB / RECORD, AgentsRecord("secret", port=port))
+    write_record(jobs / JOB / RECORD, AgentsRecord("secret", port=port, certificate="PEM"))
 
 
 @pytest.mark.parametrize(
     ("host", "url"),
     [
-        ("0.0.0.0", "ws://{server}:4711/agent"),
-        ("::", "ws://{server}:4711/agent"),
-        ("10.0.0.1", "ws://10.0.0.1:4711/agent"),
-        ("fd00::1", "ws://[fd00::1]:4711/agent"),
+        ("0.0.0.0", "wss://{server}:4711/agent"),
+        ("::", "wss://{server}:4711/agent"),
+        ("10.0.0.1", "wss://10.0.0.1:4711/agent"),
+        ("fd00::1", "wss://[fd00::1]:4711/agent"),
     ],
 )
 def test_a_machine_learns_where_the_driver_listens(tmp_path: Path, host: str, url: str) -> None:
     prepare(tmp_path, DoorOrder(host=host, address="10.0.0.1"))
     (order,) = list_orders(tmp_path, "b", {JOB})
     assert (order.job, order.node, order.urls, order.token) == (JOB, "b", (url,), "secret")
-    assert (order.code, order.code_folder, order.address) == ("a" * 64, "f", "")
+    assert (order.code, order.code_folder, order.address, order.certificate) == ("a" * 64, "f", "", "PEM")
     assert list_orders(tmp_path, "a", {JOB}) == (), "the driver itself starts the agent of its machine"
 
 

@@ -41,6 +41,7 @@ from legato.engines.parent import RUN
 from legato.system.decoding import decode
 from legato.system.door import LOOPBACK
 from legato.system.processes import is_alive, send_signal, start_time_of
+from legato.system.tls import choose_tls
 
 _log = structlog.get_logger(__name__)
 
@@ -497,7 +498,14 @@ class _DriverConnection:
         if self._connection is None:
             url = where.url.removesuffix("/worker") + "/client"
             shown = {"Authorization": f"Bearer {where.token}"}
-            self._connection = await connect(url, additional_headers=shown, compression=None, max_size=None, proxy=None)
+            self._connection = await connect(
+                url,
+                additional_headers=shown,
+                compression=None,
+                max_size=None,
+                proxy=None,
+                **choose_tls(where.certificate),
+            )
             self._connected_to = where
         return self._connection
 

@@ -27,7 +27,7 @@ _LOOK_EVERY_S: Final = 2.0
 
 def make_urls(address: str, port: int) -> tuple[str, ...]:
     """Return where agents of other machines find a driver that listens on a port of a machine."""
-    return (f"ws://{f'[{address}]' if ':' in address else address}:{port}{PATH}",)
+    return (f"wss://{f'[{address}]' if ':' in address else address}:{port}{PATH}",)
 
 
 class OwnAgent:
@@ -78,6 +78,7 @@ class OwnAgent:
             token=secret,
             address=self._address,
             num_slots=self._num_slots,
+            certificate=self._door.certificate,
         )
         while True:
             if not await asyncio.to_thread(is_running, folder):
@@ -99,7 +100,8 @@ class OwnAgent:
                 return
             found = read_agent_order(folder)
             urls = make_urls(self._address, self._door.port)
-            if (found.urls, found.token) != (urls, secret):
-                write_agent_order(folder, msgspec.structs.replace(found, urls=urls, token=secret))
+            order = msgspec.structs.replace(found, urls=urls, token=secret, certificate=self._door.certificate)
+            if found != order:
+                write_agent_order(folder, order)
         except (LegatoError, OSError) as error:
             _log.warning("Cannot write where this driver is for the agent in %s: %s", folder, error)

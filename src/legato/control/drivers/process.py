@@ -270,7 +270,7 @@ def make_agents_engine(
         nodes: the machines with which it begins; it takes others when the driver names a slot of them.
     """
     spec = found.order.spec
-    door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH))
+    door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH), is_encrypted=True)
     opening = OpenJob(
         environment=spec.variables,
         directory=spec.directory,

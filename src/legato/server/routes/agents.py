@@ -27,6 +27,8 @@ from legato.server.authentication import CurrentUser, read_address
 from legato.server.bodies import DrainBody, JoinBody, JoinTokenBody, ReportBody
 from legato.server.code_archive import pack_code
 from legato.server.services import CODE, JOBS, Here, Services
+from legato.server.tls import PLAIN
+from legato.system.tls import fingerprint, is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
 
@@ -55,7 +57,9 @@ class Orders(msgspec.Struct, frozen=True):
 def create_join_token(body: JoinTokenBody, here: Here, asker: CurrentUser) -> Response:
     """Create a token with which machines join the pool."""
     now = here.now()
-    return Answer(here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s), 201)
+    made = here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s)
+    suffix = fingerprint(here.ca) if here.ca else PLAIN if here.settings.allow_plain_agents else ""
+    return Answer(msgspec.structs.replace(made, secret=f"{made.secret}.{suffix}") if suffix else made, 201)
 
 
 @router.get("/join-tokens", **responses(Listed[JoinToken]))
@@ -103,6 +107,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
             f"Cannot join: this agent is of Legato {body.version[:64]}, and the server of {__version__}. Install the "
             "server's release on this machine."
         )
+    _check_encrypted(request, here)
     _check_users(here)
     _check_reachable(request, here)
     secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
@@ -112,6 +117,7 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
 @router.post("/agents/report", openapi_extra=_OPEN, **responses(Orders, errors=(413, 415)))
 async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
     """Keep the report of an agent; return the jobs for which its machine must have an agent."""
+    _check_encrypted(request, here)
     node = await _authenticate(request, here)
     _check_users(here)
     check_node_labels(body.labels)
@@ -128,6 +134,7 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
 @router.get("/agents/code/{sha256}", openapi_extra=_OPEN, **responses(None, errors=(404,)))
 async def download_code_of_job(sha256: str, request: Request, here: Here) -> Response:
     """Return the code of a job that holds slots of the agent's machine, as a zip file."""
+    _check_encrypted(request, here)
     node = await _authenticate(request, here)
     check_sha256(sha256)
 
@@ -172,6 +179,17 @@ def _check_users(here: Services) -> None:
             "This server takes no machines with agents: it gives the users of its jobs numbers (run_jobs_as=pool), "
             "which other machines do not know. Set run_jobs_as=submitter on the server, and give each user an account "
             "on each machine."
+        )
+
+
+def _check_encrypted(request: Request, here: Services) -> None:
+    """Raise Forbidden if secrets of jobs would cross a network unencrypted, unless the operator allows that."""
+    is_safe = request.url.scheme == "https" or is_loopback(read_address(request.scope))
+    if not is_safe and not here.settings.allow_plain_agents:
+        raise Forbidden(
+            "This machine reaches the server without TLS, so others in the network could read the secrets of jobs. Set "
+            "tls=own on the server, or use a proxy with TLS that is in trusted_proxies, and join with a new token and "
+            "https. On a network that you trust, set allow_plain_agents=true on the server instead."
         )
 
 

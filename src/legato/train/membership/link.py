@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -21,18 +22,21 @@ from typing import Final
 
 import msgspec
 from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
 from legato.core.view import View
+from legato.system.door_client import connect_to_door
+from legato.system.tls import explain_tls_error
 from legato.train.membership.outbox import Outbox
 
 _RETRY_S: Final = 0.2
 _STALE_RETRY_S: Final = 1.0  # before the next try, after a driver that this worker refuses
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
+_OPEN_LIMIT_S: Final = 5.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
 _SILENT_S: Final = 1.0
@@ -188,16 +192,19 @@ class Link:
             where = json.loads(self._driver_file.read_text())
             token = where["token"] if self._token is None else self._token
             return stack.enter_context(
-                connect(
+                connect_to_door(
                     where["url"],
+                    where.get("certificate", ""),
+                    _OPEN_LIMIT_S,
                     additional_headers={"Authorization": f"Bearer {token}"},
-                    open_timeout=5,
                     close_timeout=1,
                     compression=None,
                     ping_interval=None,
-                    proxy=None,
                 )
             )
+        except ssl.SSLError as error:
+            self._complain(f"the process that answers at {where['url']} is not the driver: {explain_tls_error(error)}")
+            return None
         except (OSError, ValueError, KeyError, WebSocketException):
             return None
 

@@ -18,6 +18,8 @@ from websockets.sync.server import ServerConnection, serve
 from legato.core import wire
 from legato.core.errors import ProgramError
 from legato.core.view import View
+from legato.system.certificates import Certificate, make_door_certificate
+from legato.system.tls import load_certificate, make_server_context
 from legato.train.membership import link as link_module
 from legato.train.membership import outbox as outbox_module
 from legato.train.membership.link import Link, StaleDriver
@@ -332,18 +334,32 @@ class Door:
         driver_file: says where this one is.
         away_limit_s: that it tells.
         term: of this driver.
+        tls: its certificate. None: it uses no TLS.
+        certificate: the one in the file.
     """
 
-    def __init__(self, driver_file: Path, away_limit_s: float, term: int = 0) -> None:
+    def __init__(
+        self,
+        driver_file: Path,
+        away_limit_s: float,
+        term: int = 0,
+        tls: Certificate | None = None,
+        certificate: str = "",
+    ) -> None:
+        context = None
+        if tls is not None:
+            context = make_server_context()
+            load_certificate(context, tls.certificate, tls.key)
         self.heard: list[Any] = []
         self.reads = threading.Event()
         self._welcome = wire.encode(msgspec.structs.replace(WELCOME, away_limit_s=away_limit_s, term=term))
         self._news = threading.Condition()
-        self._server = serve(self._meet, HOST, 0, compression=None, max_size=None)
+        self._server = serve(self._meet, HOST, 0, compression=None, max_size=None, ssl=context)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         port = self._server.socket.getsockname()[1]
-        driver_file.write_text(json.dumps({"url": f"ws://{HOST}:{port}/worker", "token": "t"}))
+        url = f"{'ws' if tls is None else 'wss'}://{HOST}:{port}/worker"
+        driver_file.write_text(json.dumps({"url": url, "token": "t", "certificate": certificate}))
 
     def _meet(self, connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -376,8 +392,8 @@ class Door:
 def open_door(tmp_path: Path) -> Iterator[Callable[..., Door]]:
     doors: list[Door] = []
 
-    def open_another(away_limit_s: float = 60.0, term: int = 0) -> Door:
-        doors.append(Door(tmp_path / "driver.json", away_limit_s, term))
+    def open_another(away_limit_s: float = 60.0, **more: Any) -> Door:
+        doors.append(Door(tmp_path / "driver.json", away_limit_s, **more))
         return doors[-1]
 
     yield open_another
@@ -456,6 +472,33 @@ def test_a_worker_keeps_looking_for_its_driver_while_only_an_earlier_one_answers
     assert last.await_heard(wire.Hello)[0].term == 5
     assert last.await_heard(wire.Saved) == [wire.Saved(step=3, path="step-3")]
     assert not any(isinstance(message, wire.Saved) for message in stale.heard)
+    in_time(link.close)
+
+
+def test_a_worker_talks_only_to_the_driver_whose_certificate_is_in_the_file(
+    tmp_path: Path, open_door: Callable[..., Door], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make_door_certificate(), make_door_certificate()
+    lead = open_door(tls=first, certificate=first.certificate)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    assert lead.await_heard(wire.Hello)[0].worker == 0
+    # Two threads use the connection: one sends, one receives.
+    lead.reads.set()
+    in_time(lambda: speak_much(link, 50))
+    assert lead.await_heard(wire.Progress)
+    stranger = open_door(tls=second, certificate=first.certificate)
+    lead.shut()
+    link.send(wire.Saved(step=3, path="step-3"))
+    for _ in range(500):
+        if "is not the driver: its certificate cannot be verified" in (said := capsys.readouterr().err):
+            break
+        time.sleep(0.01)
+    assert said.count("legato: worker 0: the process that answers at wss://") == 1
+    last = open_door(tls=second, certificate=second.certificate)
+    last.reads.set()
+    assert last.await_heard(wire.Saved, 2)[-1] == wire.Saved(step=3, path="step-3")
+    assert stranger.heard == []
     in_time(link.close)
 
 
