@@ -145,6 +145,7 @@ class JobFacts:
         prepared: view → the workers that are connected in it, for the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
         broken_since: when a member first reported that ``current`` broke or could not be connected.
+        broken_reason: what it reported.
         num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
@@ -196,6 +197,7 @@ class JobFacts:
     prepared: dict[int, set[int]] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
+    broken_reason: str = ""
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[str, int] = field(default_factory=dict)
@@ -424,7 +426,7 @@ class JobFacts:
         self.in_force_since = self.now
         self.recovering = recovering
         self.torn = None
-        self.broken_since = None
+        self.broken_since, self.broken_reason = None, ""
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
             self.num_unbuilt = 0

@@ -253,8 +253,15 @@ class AgentsEngine:
         began = self._clock()
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
             waited_s = self._clock() - began
-            if node.trouble is not None or waited_s >= self._start_limit_s:
-                self._lose(node, node.trouble or f"its agent has not connected within {self._start_limit_s:g} s")
+            if node.trouble is None and waited_s >= self._start_limit_s:
+                # A firewall, most likely. The job must not hold the slot for ever.
+                node.trouble = (
+                    f"its agent has not connected within {self._start_limit_s:g} s. Let the machine reach port "
+                    f"{self._door.port} of the driver's machine (the setting driver_ports limits the ports); agent.log "
+                    "in the agent's folder of the job says what it tried"
+                )
+            if node.trouble is not None:
+                self._lose(node, node.trouble)
                 return
             self._changed.clear()
             with contextlib.suppress(TimeoutError):

@@ -276,6 +276,23 @@ def test_slots_that_come_later_are_not_used_beyond_the_micro_batches_of_a_step()
     assert membership.job.available == ("a/0", "b/0")
 
 
+def test_workers_that_cannot_connect_are_named_with_their_nodes() -> None:
+    world = make_world("a/0", "b/0")
+    job = job_of(world)
+    for _ in range(job.spec.max_breaks + 1):
+        assert job.current is not None
+        reason = "10.0.0.2 cannot reach 10.0.0.1."
+        world.feed(events.Heard(1, wire.Unbuilt(view=0, failed=job.current.number, reason=reason, peer=0)))
+        while job.broken_since is not None and not job.ending:
+            world.now += 0.25
+            for number in (0, 1):
+                world.feed(events.Heard(number, wire.Heartbeat(view=0)))
+            world.feed(events.Tick())
+    want = "worker 1 on node b could not connect view 1 to worker 0 on node a: 10.0.0.2 cannot reach 10.0.0.1."
+    assert told(world, "broken")[0] == want
+    assert "The last time, worker 1 on node b could not connect" in job.end_reason
+
+
 def test_silence_before_a_loss_is_not_the_workers_fault() -> None:
     """Messages of the workers are late already when the link is cut, so they are silent before the node is lost."""
     world = make_world("a/0", "b/0")

@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from legato.agent.orders import AgentOrder
+from legato.agent.refusing import refuse_job
 from legato.core.agent_messages import (
     AgentHello,
     AgentRefused,
@@ -29,7 +31,7 @@ from legato.core.agent_messages import (
     encode_agent_frame,
 )
 from legato.core.errors import Superseded
-from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
+from legato.core.exits import EXIT_REFUSED
 from legato.core.job_user import JobUser
 from legato.engines import agents
 from legato.engines.agent_node import NodeSpec
@@ -203,7 +205,33 @@ def test_a_further_machine_is_used_when_the_driver_names_a_slot_of_it(tmp_path: 
     run(test)
 
 
-def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_its_slot_back(tmp_path: Path) -> None:
+def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        urls = ("ws://127.0.0.1:1/agent", bed.door.url(PATH))
+        order = AgentOrder(job="j", node="b", urls=urls, token=bed.engine.secret, address="127.0.0.1")
+        assert not await refuse_job(msgspec.structs.replace(order, token="wrong"), "the disk is full")
+        assert await refuse_job(order, "the disk is full")
+        await starting
+        told = await take(events, 3)
+        assert NodeLost("b", "the disk is full") in told
+        assert told[-1] == Exited(7, EXIT_REFUSED, "the machine b is lost: the disk is full")
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slot_back(tmp_path: Path) -> None:
     async def test() -> None:
         bed = Bed(tmp_path, ("a",), grows=True)
         await bed.door.open()
@@ -231,8 +259,10 @@ def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_i
         bed.engine._changed.set()
         await slow
         lost, ended = await take(events, 2)
-        assert lost == NodeLost("c", "its agent has not connected within 120 s")
-        assert ended == Exited(8, EXIT_UNSTARTED, "the machine c is lost")
+        assert isinstance(lost, NodeLost) and lost.node == "c"
+        assert f"port {bed.door.port} of the driver's machine" in lost.reason and "driver_ports" in lost.reason
+        assert isinstance(ended, Exited) and ended.exit_code == EXIT_REFUSED
+        assert "its agent has not connected within 120 s" in ended.reason
         assert bed.engine.last_running == {}
         await bed.engine.detach()
         await bed.door.close()
