@@ -42,8 +42,8 @@ class Machine:
         self._prefix, self._words = prefix, words
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, server: Server, token: str | None = None) -> None:
-        """Start the agent; with a token, it joins the pool."""
+    def start(self, server: Server, token: str | None = None, without: Path | None = None) -> None:
+        """Start the agent; with a token, it joins the pool. ``without``: a folder that this machine does not have."""
         self.home.mkdir(exist_ok=True)
         words = ["agent", "--connect", server.url, "--name", self.name, "--slots", str(self._num_slots)]
         words += ["--home", str(self.home), *self._words]
@@ -51,6 +51,8 @@ class Machine:
         if os.geteuid() == 0:
             # A disk of its own: it sees nothing of the server's home.
             hide = f'mount -t tmpfs none "{server.home}" && exec "$@"'
+            if without is not None:
+                hide = f'mount -t tmpfs none "{without.parent}" && {hide}'
             hidden = ["unshare", "--mount", "sh", "-c", hide, "sh"]
         if token is not None:
             (self.home / "token").write_text(token)
@@ -122,9 +124,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     return file.read_text()
 
 
-def join(ask: Asker, server: Server, machine: Machine) -> None:
+def join(ask: Asker, server: Server, machine: Machine, without: Path | None = None) -> None:
     """Let a machine join the pool, and wait until its slots can be used."""
-    machine.start(server, ask.post("join-tokens", {}, 201)["secret"])
+    machine.start(server, ask.post("join-tokens", {}, 201)["secret"], without)
     ask.wait("slots", lambda found: any(slot["node"] == machine.name and slot["is_free"] for slot in found["items"]))
 
 
@@ -236,4 +238,36 @@ def test_a_machine_that_crashes_costs_no_step_and_comes_back_under_its_name(
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 1)
     b.start(server)
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2, limit_s=120)
+    check_done(ask, server.home, tmp_path, job, weights)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a machine with another disk needs root")
+@pytest.mark.timeout(300)
+def test_a_machine_without_the_data_is_left_out_for_that_job_until_its_agent_starts_again(
+    pool: tuple[Server, Callable[[str, int], Machine]], tmp_path: Path, weights: str
+) -> None:
+    server, new = pool
+    server.start()
+    ask = Asker(server)
+    data = tmp_path / "disk" / "data"
+    data.mkdir(parents=True)
+    b, c = new("b", 1), new("c", 1)
+    join(ask, server, b, without=data)
+    job = submit(ask, tmp_path, 3, data=str(data))
+
+    def why() -> str:
+        return json.dumps(ask.get(f"jobs/{job}/explain"))
+
+    refusal = f"node b has refused it: it has no data directory '{data}'"
+    wait_until(lambda: refusal in why(), "the reason does not name the machine")
+    join(ask, server, c)
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2)
+    wait_until(lambda: refusal in why(), "the reason does not name the machine any more")
+    assert nodes_of(ask, job) >= {"c"} and "b" not in nodes_of(ask, job)
+
+    assert b.stop() == 0, b.log()
+    wait_until(lambda: state_of(ask, "b") == "left", "b has not left")
+    ask.wait("slots", lambda found: any(each["node"] == "b" and each["unusable_since"] for each in found["items"]))
+    b.start(server)  # its disk is back
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3)
     check_done(ask, server.home, tmp_path, job, weights)

@@ -156,7 +156,7 @@ class Agent:
                     self._stranger = (self._order, url)
                     _log.warning("%s is not the driver of this job: %s", url, explain_tls_error(error))
             except (OSError, WebSocketException, TimeoutError) as error:
-                told = f"{url}: {error or type(error).__name__}"
+                told = f"{url}: {str(error) or type(error).__name__}"
                 if told != self._outage:
                     self._outage = told
                     _log.warning("The driver cannot be reached at %s. The agent tries again", told)

@@ -127,6 +127,7 @@ class JobFacts:
             Empty if the platform assigns its slots.
         num_asked: number of workers that its user has asked for; fewer are wanted while fewer slots are available.
         given_up: slots of the job in which no worker is started again.
+        refusals: nodes that cannot run the job, and why, as a part of a sentence.
         surplus: assigned slots that cannot help, because a step has too few micro-batches.
         num_micro_batches: per step, as its workers report; None: not known yet, or any number of workers helps.
         shares_freely: each step is divided among any number of workers, up to that number.
@@ -175,6 +176,7 @@ class JobFacts:
     available: tuple[str, ...] = ()
     num_asked: int = 0
     given_up: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
     surplus: set[str] = field(default_factory=set)
     num_micro_batches: int | None = None
     shares_freely: bool = False

@@ -75,6 +75,10 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
     if changes:
         job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
         job.spec = spec
+    for node in {node_of(slot) for slot in slots - job.wanted - job.given_up - job.surplus} & job.refusals.keys():
+        # The platform has taken the machine's slots back and gives them again: it may have been repaired.
+        del job.refusals[node]
+        job.lost_nodes.pop(node, None)
     # A slot that was given up is not used again when it is assigned again.
     job.given_up = set(useless)
     wanted = set(slots - useless)
