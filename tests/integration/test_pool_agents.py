@@ -130,7 +130,7 @@ def join(ask: Asker, server: Server, machine: Machine, without: Path | None = No
     ask.wait("slots", lambda found: any(slot["node"] == machine.name and slot["is_free"] for slot in found["items"]))
 
 
-def submit(ask: Asker, tmp_path: Path, num_workers: int, **more: Any) -> str:
+def submit(ask: Asker, tmp_path: Path, num_workers: int, wait_s: float = WAIT_S, **more: Any) -> str:
     """Upload the program and submit it; it is slow until the file ``slow`` is gone."""
     (tmp_path / "slow").touch()
     folder = tmp_path / "code"
@@ -138,7 +138,7 @@ def submit(ask: Asker, tmp_path: Path, num_workers: int, **more: Any) -> str:
     (folder / "train.py").write_bytes(PROGRAM.read_bytes())
     packed = pack(folder)
     assert ask.http.put(f"code/{packed.sha256}", content=packed.content).status_code in (200, 201)
-    program = ["train.py", str(EPOCHS), str(tmp_path / "result"), str(WAIT_S), str(tmp_path / "slow")]
+    program = ["train.py", str(EPOCHS), str(tmp_path / "result"), str(wait_s), str(tmp_path / "slow")]
     body = {"name": "mnist", "program": program, "code": packed.sha256, "max_workers": num_workers, "seed": 3}
     made: str = ask.post("jobs", body | more, 201)["id"]
     return made
@@ -253,7 +253,7 @@ def test_a_machine_without_the_data_is_left_out_for_that_job_until_its_agent_sta
     data.mkdir(parents=True)
     b, c = new("b", 1), new("c", 1)
     join(ask, server, b, without=data)
-    job = submit(ask, tmp_path, 3, data=str(data))
+    job = submit(ask, tmp_path, 3, wait_s=1.0, data=str(data))
 
     def why() -> str:
         return json.dumps(ask.get(f"jobs/{job}/explain"))

@@ -154,7 +154,6 @@ class PoolAgent:
             if os.geteuid() == _ROOT:
                 # System users of jobs pass through it to their own folders; they cannot list it.
                 await asyncio.to_thread(self._folder.chmod, 0o711)
-            check_disk(self._folder)
             lock = self._lock()
         except OSError as error:
             raise UsageError(
@@ -162,6 +161,8 @@ class PoolAgent:
             ) from error
         try:
             self._state = self._read_state()
+            if not self._state.secret:
+                check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
             self._check_scheme()
             async with contextlib.AsyncExitStack() as stack:
                 await self._run(stack)
@@ -380,7 +381,9 @@ class PoolAgent:
         except (LegatoError, OSError, httpx.HTTPError, zipfile.BadZipFile) as error:
             # The next report brings the order again, unless the driver gives the slots back.
             _log.warning("Cannot start the agent of job %s: %s", order.job, error)
-            await refuse_job(self._complete(order), f"its agent cannot be started: {str(error).rstrip('.')}")
+            is_temporary = isinstance(error, httpx.HTTPError)
+            if not is_temporary and not await asyncio.to_thread(is_running, self._find_directory(order)):
+                await refuse_job(self._complete(order), f"its agent cannot be started: {str(error).rstrip('.')}")
 
     async def _apply(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
         """Let the agent of a job run with the newest order."""

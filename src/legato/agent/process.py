@@ -40,7 +40,8 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
         UsageError: the disk is full.
         OSError: the directory cannot be written.
     """
-    check_disk(directory)
+    if not is_running(directory):
+        check_disk(directory)
     write_agent_order(directory, order)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     with os.fdopen(os.open(directory / LOG_FILE, flags, 0o600), "ab") as log:

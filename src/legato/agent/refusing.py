@@ -1,4 +1,4 @@
-"""Tells the driver of a job that this machine cannot even start an agent for it."""
+"""Says to the driver of a job that this machine cannot even start an agent for it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LIMIT_S: Final = 5.0
 
 
 async def refuse_job(order: AgentOrder, reason: str) -> bool:
-    """Tell the driver of an order, in place of the agent, why this machine cannot be used.
+    """Say to the driver of an order, in place of the agent, why this machine cannot be used.
 
     Args:
         order: for the agent.
         reason: a sentence without its period, whose subject is the machine.
 
     Returns:
-        Whether a driver was told.
+        Whether a driver knows it now.
     """
     hello = messages.AgentHello(
         node=order.node, identity=secrets.token_hex(16), devices=(), address=order.address, term=0

@@ -56,7 +56,7 @@ class AgentNode:
         self.is_open = False
         self.is_lost = False
         self.trouble: str | None = None
-        self.refused_at = 0.0
+        self.lost_at = 0.0
         self.rendezvous = ""
         self.last_heard = 0.0
         self.num_looks = 0

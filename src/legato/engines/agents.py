@@ -252,13 +252,13 @@ class AgentsEngine:
     async def _await_agent(self, node: AgentNode) -> None:
         """Wait until a machine is open or lost; it is lost if its agent refuses the job or does not connect in time."""
         began = self._clock()
-        if node.is_lost and node.trouble is not None and not node.record.workers and began > node.refused_at + _AGAIN_S:
+        if node.is_lost and node.trouble is not None and not node.record.workers and began > node.lost_at + _AGAIN_S:
             # The driver names a slot of it again: it may have been repaired since it refused the job.
             node.is_lost, node.trouble, node.lease_ends = False, None, None
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
             waited_s = self._clock() - began
             if node.trouble is None and waited_s >= self._start_limit_s:
-                # A firewall, most likely. The job must not hold the slot for ever.
+                # A firewall, most likely. The job must give the slot back.
                 node.trouble = (
                     f"its agent has not connected within {self._start_limit_s:g} s. Let the machine reach port "
                     f"{self._door.port} of the driver's machine (the setting driver_ports limits the ports); agent.log "
@@ -578,7 +578,7 @@ class AgentsEngine:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
-        node.refused_at = self._clock()
+        node.lost_at = self._clock()
         node.cut()
         node.is_open, node.is_lost = False, True
         # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.

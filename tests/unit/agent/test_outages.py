@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         asyncio.run(make_agent(tmp_path, "http://127.0.0.1:1").run())
 
 
-def test_two_agents_of_one_name_on_one_machine_are_told_apart(tmp_path: Path) -> None:
+def test_the_second_agent_of_a_name_on_one_machine_is_refused(tmp_path: Path) -> None:
     async def start_another() -> None:
         with pytest.raises(UsageError, match="an agent of the name 'b' runs already on this machine"):
             await make_agent(tmp_path, "http://127.0.0.1:1").run()
