@@ -255,6 +255,7 @@ class AgentsEngine:
         if node.is_lost and node.trouble is not None and not node.record.workers and began > node.lost_at + _AGAIN_S:
             # The driver names a slot of it again: it may have been repaired since it refused the job.
             node.is_lost, node.trouble, node.lease_ends = False, None, None
+            node.send(self._job)
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
             waited_s = self._clock() - began
             if node.trouble is None and waited_s >= self._start_limit_s:

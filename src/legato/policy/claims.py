@@ -28,7 +28,9 @@ _MAX_REFUSALS: Final = 3
 
 def needs_of(job: JobDemand) -> Needs:
     """Return the needs of a job that not every slot of its kind of machine meets."""
-    return job.gpus_per_worker, tuple(sorted(job.labels.items())), tuple(sorted(job.refusals))
+    # Few jobs have labels or refusals, and a pool may have thousands of jobs.
+    labels = tuple(sorted(job.labels.items())) if job.labels else ()
+    return job.gpus_per_worker, labels, tuple(sorted(job.refusals)) if job.refusals else ()
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
