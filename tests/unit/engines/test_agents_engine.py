@@ -205,6 +205,46 @@ def test_a_further_machine_is_used_when_the_driver_names_a_slot_of_it(tmp_path: 
     run(test)
 
 
+def test_an_agent_that_has_refused_is_asked_again_when_the_driver_names_its_slot_again(tmp_path: Path) -> None:
+    async def refuse(bed: Bed) -> ClientConnection:
+        agent = await connect(
+            bed.door.url(PATH), additional_headers={"Authorization": f"Bearer {bed.engine.secret}"}, proxy=None
+        )
+        await agent.send(encode_agent_frame(AgentHello(node="b", identity="b", devices=("cpu",), address="127.0.0.1")))
+        await wait_for(agent, OpenJob)
+        await agent.send(encode_agent_frame(OpenRefused(reason="it has no data")))
+        return agent
+
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True, silence_limit_s=1000.0)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        await refuse(bed)
+        await starting
+        assert isinstance((await take(events, 3))[-1], Exited)
+        agent = await refuse(bed)  # it was disconnected, and comes again
+        await agent.send(encode_agent_frame(Beat(sent_s=1.0)))
+        await wait_for_answer(agent, 1.0)
+        bed.now += 60.0
+        again = asyncio.create_task(bed.engine.start(launch(8, "b/0", tmp_path)))
+        await wait_for(agent, OpenJob)
+        await agent.send(encode_agent_frame(Opened(rendezvous="b:1", workers=())))
+        await again
+        assert NodeBack("b", ("b/0",)) in await take(events, 1)
+        assert (await wait_for(agent, StartOne)).worker == 8
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
 def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Path) -> None:
     async def test() -> None:
         bed = Bed(tmp_path, ("a",), grows=True)
