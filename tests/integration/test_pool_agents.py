@@ -246,6 +246,7 @@ def test_a_machine_that_crashes_costs_no_step_and_comes_back_under_its_name(
     check_done(ask, server.home, tmp_path, job, weights)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(os.geteuid() != 0, reason="a machine with another disk needs root")
 @pytest.mark.timeout(300)
 def test_a_machine_without_the_data_is_left_out_for_that_job_until_it_is_repaired(
