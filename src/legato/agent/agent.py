@@ -12,7 +12,6 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -96,6 +95,7 @@ class Agent:
         self._lease_s: float | None = None
         self._answered_at = clock()
         self._url = ""
+        self._outage = ""
         self._order: AgentOrder | None = None
         self._stranger: tuple[AgentOrder | None, str] | None = None
         self._has_moved = False
@@ -137,7 +137,7 @@ class Agent:
         order = read_agent_order(self._directory)
         self._order, self._has_moved = order, False
         for url in order.urls:
-            with contextlib.suppress(OSError, WebSocketException, TimeoutError), self._noting_strangers(url):
+            try:
                 connection = await connect(
                     url,
                     additional_headers={"Authorization": f"Bearer {order.token}"},
@@ -149,20 +149,18 @@ class Agent:
                     proxy=None,
                     **choose_tls(order.certificate),
                 )
-                self._url = urlunsplit(urlsplit(url)._replace(path="/worker"))
+                self._url, self._outage = urlunsplit(urlsplit(url)._replace(path="/worker")), ""
                 return connection
+            except ssl.SSLError as error:
+                if self._stranger != (self._order, url):
+                    self._stranger = (self._order, url)
+                    _log.warning("%s is not the driver of this job: %s", url, explain_tls_error(error))
+            except (OSError, WebSocketException, TimeoutError) as error:
+                told = f"{url}: {str(error) or type(error).__name__}"
+                if told != self._outage:
+                    self._outage = told
+                    _log.warning("The driver cannot be reached at %s. The agent tries again", told)
         return None
-
-    @contextlib.contextmanager
-    def _noting_strangers(self, url: str) -> Iterator[None]:
-        """Log once for each order that an address does not answer with the certificate of the driver."""
-        try:
-            yield
-        except ssl.SSLError as error:
-            if self._stranger != (self._order, url):
-                self._stranger = (self._order, url)
-                _log.warning("%s is not the driver of this job: %s", url, explain_tls_error(error))
-            raise
 
     async def _serve_safely(self, connection: ClientConnection) -> None:
         try:

@@ -27,7 +27,8 @@ import msgspec
 
 from legato.agent.code_cache import CodeCache, check_answer
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
-from legato.agent.process import is_running, start_agent
+from legato.agent.process import check_disk, is_running, start_agent
+from legato.agent.refusing import refuse_job
 from legato.agent.starting import find_address
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import LegatoError, Unauthenticated, UsageError
@@ -148,13 +149,20 @@ class PoolAgent:
         Raises:
             UsageError: the machine cannot join.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.geteuid() == _ROOT:
-            # System users of jobs pass through it to their own folders; they cannot list it.
-            await asyncio.to_thread(self._folder.chmod, 0o711)
-        lock = self._lock()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.geteuid() == _ROOT:
+                # System users of jobs pass through it to their own folders; they cannot list it.
+                await asyncio.to_thread(self._folder.chmod, 0o711)
+            lock = self._lock()
+        except OSError as error:
+            raise UsageError(
+                f"Cannot write into {self._folder}: {error.strerror}. Choose another folder with --home."
+            ) from error
         try:
             self._state = self._read_state()
+            if not self._state.secret:
+                check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
             self._check_scheme()
             async with contextlib.AsyncExitStack() as stack:
                 await self._run(stack)
@@ -184,11 +192,10 @@ class PoolAgent:
             except (httpx.HTTPError, msgspec.MsgspecError, OSError, UsageError) as error:
                 if isinstance(error, UsageError) and not has_joined:
                     raise
-                distrust = self._describe_distrust(error)
-                if distrust is not None and not self._state.secret:
-                    raise UsageError(f"Cannot join the pool at {self._url}: {distrust}") from error
                 # A proxy, or another program at the address, may answer anything while the server is away.
-                self._note_outage((distrust or str(error) or type(error).__name__).rstrip("."))
+                if self._is_leaving and not self._state.secret:
+                    return  # the machine has never been in the pool
+                self._note_failure(error)
                 num_failed += 1
                 self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
                 wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
@@ -217,11 +224,19 @@ class PoolAgent:
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
 
+    def _note_failure(self, error: Exception) -> None:
+        """Say why the server cannot be used now. Raises UsageError if the machine cannot join it."""
+        distrust = self._describe_distrust(error)
+        if distrust is not None and not self._state.secret:
+            raise UsageError(f"Cannot join the pool at {self._url}: {distrust}") from error
+        self._note_outage((distrust or _explain_outage(error, self._host)).rstrip("."))
+
     def _note_outage(self, reason: str) -> None:
         if reason != self._outage:
             self._outage = reason
             then = "tries again" if len(self._urls) == 1 else "tries the next one"
-            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent {then}.")
+            trains_on = "Jobs train on; this" if self._state.secret else "This"
+            self._say(f"The server {self._url} cannot be reached: {reason}. {trains_on} agent {then}.")
 
     @property
     def _host(self) -> str:
@@ -341,7 +356,11 @@ class PoolAgent:
 
     def _find_address(self) -> str:
         if self._network is not None:
-            return find_address(self._network, None)
+            try:
+                return find_address(self._network, None)
+            except UsageError as error:
+                told = str(error).removeprefix("it ")
+                raise UsageError(f"Cannot use --network {self._network}: this machine {told}.") from error
         family, kind, _, _, target = socket.getaddrinfo(self._host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             # No packet is sent: the system only chooses the address from which it would send one.
@@ -360,28 +379,34 @@ class PoolAgent:
         try:
             await self._apply(http, order)
         except (LegatoError, OSError, httpx.HTTPError, zipfile.BadZipFile) as error:
-            # The next report brings the order again.
+            # The next report brings the order again, unless the driver gives the slots back.
             _log.warning("Cannot start the agent of job %s: %s", order.job, error)
+            is_temporary = isinstance(error, httpx.HTTPError)
+            if not is_temporary and not await asyncio.to_thread(is_running, self._find_directory(order)):
+                await refuse_job(self._complete(order), f"its agent cannot be started: {str(error).rstrip('.')}")
 
     async def _apply(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
         """Let the agent of a job run with the newest order."""
         directory = self._find_directory(order)
-        host = f"[{self._host}]" if ":" in self._host else self._host
         work = directory / _WORK
-        order = msgspec.structs.replace(
-            order,
-            node=self._node,
-            urls=tuple(url.replace(SERVER, host) for url in order.urls),
-            address=self._address,
-            num_slots=len(self._devices),
-            work=str(work) if order.code else "",
-        )
+        order = msgspec.structs.replace(self._complete(order), work=str(work) if order.code else "")
         if order.code and not work.is_dir():
             await self._fetch_code(http, order, directory)
         is_same = await asyncio.to_thread(_is_same, directory, order)
         if not is_same or not await asyncio.to_thread(is_running, directory):
             self._say(f"Job {order.job} uses this machine.")
             await asyncio.to_thread(start_agent, directory, order)
+
+    def _complete(self, order: AgentOrder) -> AgentOrder:
+        """Return an order with what only this machine knows."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return msgspec.structs.replace(
+            order,
+            node=self._node,
+            urls=tuple(url.replace(SERVER, host) for url in order.urls),
+            address=self._address,
+            num_slots=len(self._devices),
+        )
 
     def _find_directory(self, order: AgentOrder) -> Path:
         """Return the directory of a job's agent; each attempt of the job has one of its own."""
@@ -433,9 +458,34 @@ class PoolAgent:
 def check_url(url: str) -> str:
     """Return the URL of a server without a slash at its end. Raises UsageError if it is none."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST.")
+    try:
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or too large
+        is_url = False
+    if not is_url:
+        raise UsageError(
+            f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST, and an IPv6 address "
+            "in brackets: http://[fd00::1]:8765."
+        )
     return url.rstrip("/")
+
+
+def _explain_outage(error: Exception, host: str) -> str:
+    """Explain why a server does not answer, and what to check; a sentence without its period."""
+    told = (str(error) or type(error).__name__).rstrip(".")
+    match error:
+        case socket.gaierror():
+            return f"this machine does not know the name '{host[:200]}'. Check --connect, DNS and /etc/hosts"
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return (
+                f"{told}. Check that the server runs, that it listens on an address that this machine reaches (the "
+                "setting host), and that no firewall is between"
+            )
+        case httpx.TimeoutException():
+            return f"it has not answered within {_ANSWER_LIMIT_S:g} s"
+        case msgspec.MsgspecError():
+            return f"what answers there is no server of this release ({told})"
+    return told
 
 
 def _find_slots(num_slots: int | None) -> tuple[str, ...]:

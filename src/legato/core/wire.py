@@ -80,10 +80,17 @@ class Prepared(Message, frozen=True):
 
 
 class Unbuilt(Message, frozen=True):
-    """The worker could not connect to the other members of view ``failed``; it waits for another view."""
+    """The worker could not connect to the other members of view ``failed``; it waits for another view.
+
+    Args:
+        failed: number of the view.
+        reason: a part of a sentence.
+        peer: the worker that it could not connect to. None: unknown.
+    """
 
     failed: int
     reason: str
+    peer: int | None = None
 
 
 class Joined(Message, frozen=True):

@@ -33,7 +33,7 @@ from legato.core.terms import is_of_later_lease, next_term
 from legato.driver import events
 from legato.driver.arrivals import Arrivals
 from legato.driver.connections import Connections
-from legato.driver.ending import EXIT_KILLED
+from legato.driver.ending import EXIT_KILLED, EXIT_NOWHERE
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
 from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
@@ -477,7 +477,8 @@ class Driver:
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
         self._record_event(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
-        self._outcome = Outcome(end.outcome, end.exit_code, reason)
+        refusals = dict(self._membership.job.refusals) if end.exit_code == EXIT_NOWHERE else {}
+        self._outcome = Outcome(end.outcome, end.exit_code, reason, refusals)
         self._notify(lambda observer: observer.on_status(self.status()))
         return self._outcome
 

@@ -129,6 +129,7 @@ class JobFacts:
             Empty if the platform assigns its slots.
         num_asked: number of workers that its user has asked for; fewer are wanted while fewer slots are available.
         given_up: slots of the job in which no worker is started again.
+        refusals: nodes that cannot run the job, and why, as a part of a sentence.
         surplus: assigned slots that cannot help, because a step has too few micro-batches.
         num_micro_batches: per step, as its workers report; None: not known yet, or any number of workers helps.
         shares_freely: each step is divided among any number of workers, up to that number.
@@ -149,6 +150,7 @@ class JobFacts:
         prepared: view → the workers that are connected in it, for the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
         broken_since: when a member first reported that ``current`` broke or could not be connected.
+        broken_reason: what it reported.
         num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
@@ -178,6 +180,7 @@ class JobFacts:
     available: tuple[str, ...] = ()
     num_asked: int = 0
     given_up: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
     surplus: set[str] = field(default_factory=set)
     num_micro_batches: int | None = None
     shares_freely: bool = False
@@ -201,6 +204,7 @@ class JobFacts:
     prepared: dict[int, set[int]] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
+    broken_reason: str = ""
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[str, int] = field(default_factory=dict)
@@ -429,7 +433,7 @@ class JobFacts:
         self.in_force_since = self.now
         self.recovering = recovering
         self.torn = None
-        self.broken_since = None
+        self.broken_since, self.broken_reason = None, ""
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
             self.num_unbuilt = 0

@@ -53,11 +53,13 @@ class Outcome(msgspec.Struct, frozen=True):
         outcome: ``succeeded``, ``unsaved``, ``failed`` or ``stopped``.
         exit_code: what ``legato run`` exits with.
         reason: one line.
+        refusals: nodes that refused it, and why; only if it failed because of that.
     """
 
     outcome: str
     exit_code: int
     reason: str
+    refusals: dict[str, str] = {}
 
 
 class DriverFile(msgspec.Struct, frozen=True):

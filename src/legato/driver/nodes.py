@@ -63,6 +63,7 @@ def take_back_node(job: JobFacts, node: str, slots: Sequence[str]) -> None:
         slots: all single slots of the node, if they are known.
     """
     _learn_slots(job, join_by(slots, job.spec.gpus_per_worker))
+    job.refusals.pop(node, None)
     lost_at = job.lost_nodes.pop(node, None)
     if lost_at is None:
         return

@@ -55,6 +55,7 @@ class AgentNode:
         self.is_open = False
         self.is_lost = False
         self.trouble: str | None = None
+        self.lost_at = 0.0
         self.rendezvous = ""
         self.last_heard = 0.0
         self.num_looks = 0

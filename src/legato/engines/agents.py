@@ -28,7 +28,7 @@ from websockets.http11 import Request, Response
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.clock import Clock
-from legato.core.errors import LegatoError, Superseded, UsageError
+from legato.core.errors import LegatoError, MachinesRefused, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
@@ -62,6 +62,7 @@ _MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
 _SOUND_S: Final = 60.0
 """A machine that has been open for so long begins with the first delay again."""
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
+_AGAIN_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 0.5
 _CLOSE_LIMIT_S: Final = 30.0
 _BEARER: Final = "Bearer "
@@ -217,7 +218,7 @@ class AgentsEngine:
             term: of the driver; an agent refuses a lower one than it has seen.
 
         Raises:
-            UsageError: no machine can be used; the message names each with its reason.
+            MachinesRefused: no machine can be used; the message names each with its reason.
         """
         self._term = term
         self._loop = asyncio.get_running_loop()
@@ -277,10 +278,21 @@ class AgentsEngine:
     async def _await_agent(self, node: AgentNode) -> None:
         """Wait until a machine is open or lost; it is lost if its agent refuses the job or does not connect in time."""
         began = self._clock()
+        if node.is_lost and node.trouble is not None and not node.record.workers and began > node.lost_at + _AGAIN_S:
+            # The driver names a slot of it again: it may have been repaired since it refused the job.
+            node.is_lost, node.trouble, node.lease_ends = False, None, None
+            node.send(self._job)
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
             waited_s = self._clock() - began
-            if node.trouble is not None or waited_s >= self._start_limit_s:
-                self._lose(node, node.trouble or f"its agent has not connected within {self._start_limit_s:g} s")
+            if node.trouble is None and waited_s >= self._start_limit_s:
+                # A firewall, most likely. The job must give the slot back.
+                node.trouble = (
+                    f"its agent has not connected within {self._start_limit_s:g} s. Let the machine reach port "
+                    f"{self._door.port} of the driver's machine (the setting driver_ports limits the ports); agent.log "
+                    "in the agent's folder of the job says what it tried"
+                )
+            if node.trouble is not None:
+                self._lose(node, node.trouble)
                 return
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -315,11 +327,14 @@ class AgentsEngine:
         if self._error is not None:
             raise self._error
         if not any(node.is_open for node in self._nodes.values()) and not self.last_running:
+            refusals = {name: self._explain(node).rstrip(".") for name, node in self._nodes.items()}
             await self.close()
-            told = "; ".join(f"{name}: {self._explain(node)}" for name, node in self._nodes.items())
-            raise UsageError(f"Cannot run the job: no machine can be used. {told}.")
+            told = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+            raise MachinesRefused(f"Cannot run the job: no machine can be used. {told}.", refusals)
         for node in self._nodes.values():
-            if not node.is_open:
+            # A machine of a pool may come later: a start in its slot waits for it.
+            is_late = self._grows and node.trouble is None and not node.record.workers
+            if not node.is_open and not is_late:
                 self._lose(node, self._explain(node))
 
     def _explain(self, node: AgentNode) -> str:
@@ -595,6 +610,7 @@ class AgentsEngine:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
+        node.lost_at = self._clock()
         node.cut()
         node.is_open, node.is_lost = False, True
         self._count_lease(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from legato.system.hosts import Machine, find_this_machine, name_this_machine
 
 _KEY_LENGTH: Final = 16
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 -- compared, not bound
-_SOMEWHERE: Final = "192.0.2.0/24"  # an address of documentation: the system only looks up the route to it
+_SOMEWHERE: Final = ("192.0.2.0/24", "2001:db8::/32")  # of documentation: the system only looks up the route to them
 _NAME_FILE: Final = "node"
 
 
@@ -257,10 +258,10 @@ def find_own_address(settings: Settings) -> str:
         return find_address(network, None)
     if host not in _ANY:
         return socket.gethostbyname(host) if host == "localhost" else host
-    try:
-        return find_address(_SOMEWHERE, None, is_inside=False)
-    except UsageError:
-        raise UsageError(
-            "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
-            "Name their network with the setting network, such as 10.0.0.0/24."
-        ) from None
+    for somewhere in _SOMEWHERE[host == "::" :]:  # then it listens on IPv6 only
+        with contextlib.suppress(UsageError):
+            return find_address(somewhere, None, is_inside=False)
+    raise UsageError(
+        "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
+        "Name their network with the setting network, such as 10.0.0.0/24."
+    )

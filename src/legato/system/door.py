@@ -121,7 +121,9 @@ class Door:
 
     def url(self, path: str) -> str:
         """Return the URL of a path, for processes of this machine."""
-        host = LOOPBACK if self._host in ("", "0.0.0.0", "::") else self._host  # noqa: S104 -- compared, not bound
+        # A socket on all IPv6 addresses takes no IPv4 connections.
+        own = {"": LOOPBACK, "0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 -- compared, not bound
+        host = own.get(self._host, self._host)
         scheme = "ws" if self._tls is None else "wss"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}{path}"
 

@@ -14,7 +14,7 @@ from tests.unit.driver.nodes_world import NodesWorld
 from tests.unit.driver.world import Body, make_world_spec
 
 from legato.core import wire
-from legato.core.exits import EXIT_UNSTARTED
+from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver import events
 from legato.driver.job import JobFacts
@@ -336,6 +336,39 @@ def test_slots_that_come_later_are_not_used_beyond_the_micro_batches_of_a_step()
     out = membership.handle(NodeBack("b", ("b/0",)), 1.0)
     assert not [one for one in out if isinstance(one, events.StartWorker)]
     assert membership.job.available == ("a/0", "b/0")
+
+
+def test_workers_that_cannot_connect_are_named_with_their_nodes() -> None:
+    world = make_world("a/0", "b/0")
+    job = job_of(world)
+    for _ in range(job.spec.max_breaks + 1):
+        assert job.current is not None
+        reason = "10.0.0.2 cannot reach 10.0.0.1."
+        world.feed(events.Heard(1, wire.Unbuilt(view=0, failed=job.current.number, reason=reason, peer=0)))
+        while job.broken_since is not None and not job.ending:
+            world.now += 0.25
+            for number in (0, 1):
+                world.feed(events.Heard(number, wire.Heartbeat(view=0)))
+            world.feed(events.Tick())
+    want = "worker 1 on node b could not connect view 1 to worker 0 on node a: 10.0.0.2 cannot reach 10.0.0.1."
+    assert told(world, "broken")[0] == want
+    assert "The last time, worker 1 on node b could not connect" in job.end_reason
+
+
+def test_a_node_that_refuses_the_job_is_reported_until_it_is_back_or_assigned_again() -> None:
+    world = make_world("a/0")
+    job = job_of(world)
+    world.feed(events.SlotsAssigned(("a/0", "b/0"), "more", max_workers=2))
+    (worker,) = [each for each in job.workers.values() if each.slot == "b/0"]
+    world.feed(NodeLost("b", "it has no data"))
+    del world.bodies[worker.number]
+    world.feed(Exited(worker.number, EXIT_REFUSED, "the machine b is lost: it has no data"))
+    assert (job.given_up, job.refusals) == ({"b/0"}, {"b": "it has no data"})
+    world.feed(events.SlotsAssigned(("a/0",), "b refuses"))
+    assert job.refusals, "the platform may not have seen it yet"
+    world.feed(events.SlotsAssigned(("a/0", "b/0"), "b was repaired"))
+    assert not job.refusals and "b" not in job.lost_nodes
+    assert any(each.slot == "b/0" for each in job.present()), "the engine tries it again"
 
 
 def test_silence_before_a_loss_is_not_the_workers_fault() -> None:

@@ -15,6 +15,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from legato.agent.orders import AgentOrder
+from legato.agent.refusing import refuse_job
 from legato.core.agent_messages import (
     Acknowledge,
     AgentHello,
@@ -31,7 +33,7 @@ from legato.core.agent_messages import (
     encode_agent_frame,
 )
 from legato.core.errors import Superseded
-from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
+from legato.core.exits import EXIT_REFUSED
 from legato.core.job_user import JobUser
 from legato.engines import agents
 from legato.engines.agent_node import NodeSpec
@@ -382,7 +384,73 @@ def test_a_further_machine_is_used_when_the_driver_names_a_slot_of_it(tmp_path: 
     run(test)
 
 
-def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_its_slot_back(tmp_path: Path) -> None:
+def test_an_agent_that_has_refused_is_asked_again_when_the_driver_names_its_slot_again(tmp_path: Path) -> None:
+    async def refuse(bed: Bed) -> ClientConnection:
+        agent = await connect(
+            bed.door.url(PATH), additional_headers={"Authorization": f"Bearer {bed.engine.secret}"}, proxy=None
+        )
+        await agent.send(encode_agent_frame(AgentHello(node="b", identity="b", devices=("cpu",), address="127.0.0.1")))
+        await wait_for(agent, OpenJob)
+        await agent.send(encode_agent_frame(OpenRefused(reason="it has no data")))
+        return agent
+
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True, silence_limit_s=1000.0)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        await refuse(bed)
+        await starting
+        assert isinstance((await take(events, 3))[-1], Exited)
+        agent = await refuse(bed)  # it was disconnected, and comes again
+        await agent.send(encode_agent_frame(Beat(sent_s=1.0)))
+        await wait_for_answer(agent, 1.0)
+        bed.now += 60.0
+        again = asyncio.create_task(bed.engine.start(launch(8, "b/0", tmp_path)))
+        await wait_for(agent, OpenJob)
+        await agent.send(encode_agent_frame(Opened(rendezvous="b:1", workers=())))
+        await again
+        assert NodeBack("b", ("b/0",)) in await take(events, 1)
+        assert (await wait_for(agent, StartOne)).worker == 8
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
+        await asyncio.sleep(0)
+        urls = ("ws://127.0.0.1:1/agent", bed.door.url(PATH))
+        order = AgentOrder(job="j", node="b", urls=urls, token=bed.engine.secret, address="127.0.0.1")
+        assert not await refuse_job(msgspec.structs.replace(order, token="wrong"), "the disk is full")
+        assert await refuse_job(order, "the disk is full")
+        await starting
+        told = await take(events, 3)
+        assert NodeLost("b", "the disk is full") in told
+        assert told[-1] == Exited(7, EXIT_REFUSED, "the machine b is lost: the disk is full")
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slot_back(tmp_path: Path) -> None:
     async def test() -> None:
         bed = Bed(tmp_path, ("a",), grows=True)
         await bed.door.open()
@@ -410,8 +478,10 @@ def test_a_further_machine_without_an_agent_is_lost_and_one_that_refuses_gives_i
         bed.engine._changed.set()
         await slow
         lost, ended = await take(events, 2)
-        assert lost == NodeLost("c", "its agent has not connected within 120 s")
-        assert ended == Exited(8, EXIT_UNSTARTED, "the machine c is lost")
+        assert isinstance(lost, NodeLost) and lost.node == "c"
+        assert f"port {bed.door.port} of the driver's machine" in lost.reason and "driver_ports" in lost.reason
+        assert isinstance(ended, Exited) and ended.exit_code == EXIT_REFUSED
+        assert "its agent has not connected within 120 s" in ended.reason
         assert bed.engine.last_running == {}
         await bed.engine.detach()
         await bed.door.close()

@@ -220,12 +220,29 @@ def test_an_admin_drains_resumes_and_removes_a_machine(platform: Platform, decla
         {"labels": {str(number): "x" for number in range(65)}},
         {"address": "x" * 256},
         {"kind": None},
+        {"devices": ["cpu"] * 1025, "gpu_types": [None] * 1025},
+        {"labels": {"x" * 256: "y"}},
+        {"traits": {"x": {"y": "z"}}},
     ],
 )
 def test_reports_that_cannot_be_are_refused(platform: Platform, more: Any) -> None:
     secret = join(platform, make_token(platform)["secret"]).json()["secret"]
     assert report(platform, secret, **more).status_code == 422
     assert find_node(platform)["agent"]["seen_at"] is None
+
+
+def test_hostile_bodies_of_agents_are_refused_before_they_are_read(platform: Platform) -> None:
+    token = make_token(platform)["secret"]
+    secret = join(platform, token).json()["secret"]
+    deep: Any = "x"
+    for _ in range(50):
+        deep = {"x": deep}
+    assert report(platform, secret, labels=deep).status_code in (400, 413, 422)
+    assert report(platform, secret, labels={str(number): "x" for number in range(30_000)}).status_code in (413, 422)
+    body = {"token": token, "identity": "1" * 32, "version": "1", "protocol": 1}
+    for node in ("x" * 5000, "../a", "a/b", "a b", ""):
+        assert platform.ask("POST", "agents/join", {**body, "node": node}, who=None).status_code in (400, 422), node
+    assert [each["name"] for each in platform.get("nodes", who="admin")["items"] if each["agent"] is not None] == ["b"]
 
 
 def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> None:

@@ -308,6 +308,7 @@ class LocalDrivers:
                 in_use=self._names(slots["in_use"]),
                 given_up=self._names(slots["given_up"]),
                 surplus=self._names(slots.get("surplus", ())),
+                refusals=_read_refusals(reply.status.get("refusals")),
                 status=reply.status,
                 is_local=found.door is None,
             )
@@ -319,6 +320,7 @@ class LocalDrivers:
                 state=DriverState.ENDED,
                 in_use=frozenset(),
                 outcome=journal.outcome,
+                refusals=journal.outcome.refusals,
                 step=last.step if last is not None else None,
                 epoch=last.epoch if last is not None else None,
                 num_steps=journal.num_steps,
@@ -526,3 +528,8 @@ def _user_of(directory: Path) -> JobUser | None:
             raise  # the job has another user, and only the order names that user
         return None
     return None if found is None else found.user
+
+
+def _read_refusals(found: object) -> dict[str, str]:
+    """Return the refusals in a driver's status; an earlier release reports none."""
+    return {str(node): str(reason) for node, reason in found.items()} if isinstance(found, dict) else {}

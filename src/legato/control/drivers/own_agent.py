@@ -84,7 +84,7 @@ class OwnAgent:
             if not await asyncio.to_thread(is_running, folder):
                 try:
                     await asyncio.to_thread(start_agent, folder, order)
-                except (OSError, subprocess.SubprocessError) as error:
+                except (LegatoError, OSError, subprocess.SubprocessError) as error:
                     refuse(f"its agent cannot be started: {error}")
             elif await asyncio.to_thread(read_agent_order, folder) != order:
                 await asyncio.to_thread(write_agent_order, folder, order)  # of an earlier driver

@@ -21,7 +21,7 @@ from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.own_agent import OwnAgent
 from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.agent_messages import OpenJob
-from legato.core.errors import JobDriven, LegatoError, Superseded, UsageError
+from legato.core.errors import JobDriven, LegatoError, MachinesRefused, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.core.spec import JobSpec
@@ -326,7 +326,8 @@ def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> in
         directory.lock()
         journal = directory.read_journal()
         if journal is None or journal.attempt < order.attempt:
-            outcome = Outcome("failed", 2, str(error))
+            refusals = error.refusals if isinstance(error, MachinesRefused) else {}
+            outcome = Outcome("failed", 2, str(error), refusals)
             directory.write_journal(JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome))
         directory.unlock()
     return 2

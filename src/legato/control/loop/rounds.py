@@ -17,6 +17,7 @@ from legato.control.loop.left_out import describe
 from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
+from legato.core.slots import node_of
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
@@ -55,6 +56,9 @@ def learn(
 ) -> list[JobChange]:
     """Return the changes that the reports cause: stages, slots that are confirmed free, progress."""
     changes = []
+    usable = pool.usable_nodes()
+    for memory in memories.values():
+        memory.forget_nodes(memory.refusals.keys() - usable)
     for job in pool.facts.jobs:
         report = reports.get(job.id)
         try:
@@ -82,7 +86,10 @@ def _learn_one(
     memory.failures = memory.failures.after(report.state, now, is_under_way=report.is_under_way)
     change = None
     if report.state is DriverState.ENDED:
+        memory.note_refusals(report.refusals, report.refusals)
         change = _learn_end(pool, job, report, now)
+        if report.refusals and change.stage in (Stage.FAILED, Stage.QUEUED):
+            change = _go_elsewhere(pool, job, memory, change)
     elif report.state is DriverState.RUNNING:
         change = _learn_progress(pool, job, report, memory, now)
     elif report.state is DriverState.UNKNOWN:
@@ -178,6 +185,20 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
     )
 
 
+def _go_elsewhere(pool: RoundFacts, job: Job, memory: Memory, change: JobChange) -> JobChange:
+    """Let a job that only failed because machines refused it begin on others, if the pool has any."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or pool.usable_nodes() <= memory.refusals.keys():
+        return change
+    told = "; ".join(f"node {node} has refused it: {memory.refusals[node]}" for node in sorted(memory.reported))
+    return msgspec.structs.replace(
+        change,
+        stage=Stage.QUEUED,
+        exit_code=None,
+        is_retry=False,
+        reason=f"{told}; it starts on others when slots are free",
+    )
+
+
 def _describe_stop(job: Job, outcome: Outcome) -> str:
     """Return the reason of a job that was stopped, also if its driver had ended it before for another reason."""
     asked = reason_with(job.reason, "")
@@ -211,8 +232,12 @@ def _describe_unsaved(outcome: Outcome, what_follows: str) -> str | None:
 def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     status: dict[str, Any] = report.status or {}
     assert report.in_use is not None and report.assigned is not None
-    if report.given_up - memory.given_up:
-        memory.given_up |= report.given_up
+    returned = {node_of(slot) for slot in pool.kept(job) if slot in report.given_up}
+    memory.note_refusals(report.refusals, returned)
+    # Slots of other machines can replace those of a machine that cannot run the job.
+    failed = {slot for slot in report.given_up if node_of(slot) not in report.refusals}
+    if failed - memory.given_up:
+        memory.given_up |= failed
         memory.most = len(set(pool.kept(job)) - report.given_up)
     if memory.num_workers != status["num_workers"]:
         # The start of an attempt is not a resize.
@@ -277,7 +302,8 @@ def _why_released(released: Sequence[str], report: DriverReport, num_micro_batch
     if not released:
         return ""
     if not report.surplus.issuperset(released):
-        return "no worker can train in this slot"
+        told = [f"node {node} has refused it: {reason}" for node, reason in sorted(report.refusals.items())]
+        return "; ".join(told) or "no worker can train in this slot"
     many = "micro-batch" if num_micro_batches == 1 else "micro-batches"
     return f"its step has only {num_micro_batches} {many}, so another worker cannot help"
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import torch
 
 from legato.core.errors import ProgramError
-from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
+from legato.train.membership.view_secret import CODE_BYTES, ForeignValue, ViewSecret
 
 _TOKEN_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("!Q")
@@ -36,6 +36,21 @@ _NONCE_BYTES: Final = 32
 _GREETING: Final = struct.Struct(f"!{len(_MARK)}sI{_NONCE_BYTES}s")
 _NUM_STRANGERS: Final = 64
 """How many connections may wait for a proof, besides those of the members; the oldest makes room for a new one."""
+
+
+class PeerError(OSError):
+    """A member of a view cannot be connected.
+
+    Args:
+        rank: of the member.
+        reason: a part of a sentence.
+        is_direct: this member could not reach it; False: it has not answered in time, for any reason.
+    """
+
+    def __init__(self, rank: int, reason: str, *, is_direct: bool = True) -> None:
+        super().__init__(reason)
+        self.rank = rank
+        self.is_direct = is_direct
 
 
 class ControlSockets:
@@ -169,7 +184,8 @@ def connect(
         secret: of the view. None: a member runs an earlier release, in which a token from the store is the only proof.
 
     Raises:
-        OSError: a peer did not connect in time, or is not a member of the view.
+        PeerError: a peer cannot be reached, or did not connect in time.
+        OSError: this member cannot listen at its address, or a peer is not a member of the view.
         RuntimeError: the store did not answer.
     """
     family = socket.AF_INET6 if ":" in hosts[rank] else socket.AF_INET
@@ -256,18 +272,26 @@ class _Meeting:
         """Return the greetings of all other members, by rank; each member connects to those of lower rank."""
         self._store.set(f"mesh/{self._rank}", str(listener.getsockname()[1]))
         for peer in range(self._rank):
-            port = int(self._store.get(f"mesh/{peer}"))
-            self._greet(
-                socket.create_connection((self._hosts[peer], port), timeout=self._limit_s), range(peer, peer + 1)
-            )
+            try:
+                port = int(self._store.get(f"mesh/{peer}"))
+            except ForeignValue:
+                raise
+            except RuntimeError as error:
+                raise PeerError(peer, "it has not begun to listen", is_direct=False) from error
+            try:
+                # Before the peers that wait for it give up: this member knows more about what is wrong.
+                connection = socket.create_connection((self._hosts[peer], port), timeout=self._limit_s / 2)
+            except OSError as error:
+                raise PeerError(peer, f"port {port}: {error.strerror or error}") from error
+            self._greet(connection, range(peer, peer + 1))
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         deadline = time.monotonic() + self._limit_s
         while len(self._members) < len(self._hosts) - 1:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                missing = sorted({*range(len(self._hosts))} - {*self._members, self._rank})
-                raise TimeoutError(f"ranks {missing} did not connect within {self._limit_s:g} s")
+                missing = min({*range(len(self._hosts))} - {*self._members, self._rank})
+                raise PeerError(missing, "it has not connected", is_direct=False)
             for key, _ in self._selector.select(left_s):
                 if key.data is None:
                     self._accept(listener)

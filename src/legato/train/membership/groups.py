@@ -31,7 +31,7 @@ from legato.core.errors import BrokenView
 from legato.core.view import View, nodes_of, proves
 from legato.system.hosts import find_interface
 from legato.train import torch_private
-from legato.train.membership.control_sockets import ControlSockets, connect
+from legato.train.membership.control_sockets import ControlSockets, PeerError, connect
 from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
 
 _BUILD_LIMIT_S: Final = 20.0
@@ -122,6 +122,19 @@ class _WaitCount:
     def __exit__(self, *_error: object) -> None:
         with self._lock:
             self.num -= 1
+
+
+class UnreachablePeer(BrokenView):
+    """A member of a view cannot be connected; the text is a sentence without its subject's name.
+
+    Args:
+        worker: its number. None: unknown.
+        reason: the text.
+    """
+
+    def __init__(self, worker: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.worker = worker
 
 
 class Group:
@@ -430,7 +443,8 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
         peer_secret: of the job's workers, from `Welcome`. Not used if a member runs an earlier release.
 
     Raises:
-        BrokenView: a member did not connect in time, or another process took part.
+        UnreachablePeer: a member cannot be connected.
+        BrokenView: connecting failed for another reason, or another process took part.
     """
     with _starting:
         # With the cache alone two threads that call this at the same time would start two.
@@ -440,12 +454,16 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
     host = view.members[rank].host
     if len(view.members) == 1:
         return Group(view, rank)
+    limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+    hosts = [member.host for member in view.members]
+    sockets = None
     try:
-        address, port_of_store = view.rendezvous.rsplit(":", 1)
-        limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
-        open_store = torch_private.make_store(address, int(port_of_store), f"{key}/{view.number}", limit)
         secret = ViewSecret(peer_secret, key, view.number) if proves(view.members) else None
+        open_store = _open_store(view, host, key)
         store = open_store if secret is None else _checked(open_store, secret)
+        if secret is not None:
+            # Before gloo connects: only these connections say which peer is out of reach.
+            sockets = connect(store, rank, hosts, _BUILD_LIMIT_S, secret)
         transport, port = _listen(host)
         store.set(f"listens/{rank}", f"{host} {port}")
         process_group = torch_private.make_gloo_group(store, rank, len(view.members), transport, limit)
@@ -453,8 +471,14 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
-        sockets = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S, secret)
+        if sockets is None:
+            # Members of earlier releases connect these last.
+            sockets = connect(store, rank, hosts, _BUILD_LIMIT_S)
+    except PeerError as error:
+        raise _describe_peer(view, rank, error) from error
     except (OSError, RuntimeError) as error:
+        if sockets is not None:
+            sockets.close()
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
     group = Group(view, rank, process_group, endpoints, sockets)
     try:
@@ -516,6 +540,43 @@ def _prove_gloo(
                 f"view {group.view.number} could not be connected: gloo's connection to rank {peer} ends in a process "
                 "that does not belong to this job. Let only the machines of the job reach this network"
             )
+
+
+def _open_store(view: View, host: str, key: str) -> Any:
+    """Return a client of the store in which the members of a view find one another.
+
+    Raises:
+        UnreachablePeer: the store cannot be reached; the peer is a member on its machine, if there is one.
+    """
+    address, port = view.rendezvous.rsplit(":", 1)
+    # Half of the limit: the others, which wait for this member at the store, would give up at the same moment.
+    limit = datetime.timedelta(seconds=_BUILD_LIMIT_S / 2)
+    try:
+        store = torch_private.make_store(address, int(port), f"{key}/{view.number}", limit)
+    except RuntimeError as error:
+        peer = next((member.worker for member in view.members if member.host == address), None)
+        raise UnreachablePeer(peer, _explain_unreachable(host, address, f"port {port}")) from error
+    store.set_timeout(datetime.timedelta(seconds=_BUILD_LIMIT_S))
+    return store
+
+
+def _describe_peer(view: View, rank: int, error: PeerError) -> UnreachablePeer:
+    host, peer = view.members[rank].host, view.members[error.rank]
+    if error.is_direct:
+        return UnreachablePeer(peer.worker, _explain_unreachable(host, peer.host, str(error)))
+    told = f"{error} within {_BUILD_LIMIT_S:g} s. Its log may say why"
+    return UnreachablePeer(peer.worker, told)
+
+
+def _explain_unreachable(host: str, address: str, what: str) -> str:
+    """Explain that a process at ``host`` cannot connect to ``address``, and what to do if these are two machines."""
+    told = f"{host} cannot reach {address}, {what}"
+    if host == address:
+        return told
+    return (
+        f"{told}. Let all machines of the job reach one another on all TCP ports above 1024, or name a network in "
+        "which they do with --network"
+    )
 
 
 def _listen(host: str) -> tuple[Any, int]:

@@ -18,6 +18,10 @@ CODE_BYTES: Final = 32
 _POLL_S: Final = 0.01
 
 
+class ForeignValue(RuntimeError):
+    """Another process has written a value into the store; the text says what to do."""
+
+
 class ViewSecret:
     """The secret of the members of one view.
 
@@ -68,7 +72,8 @@ class ViewSecret:
             limit_s: how long to wait for the value of a member.
 
         Raises:
-            RuntimeError: no value came in time, or only values of other processes.
+            ForeignValue: only values of other processes came.
+            RuntimeError: no value came in time.
         """
         deadline = time.monotonic() + limit_s
         while True:
@@ -76,7 +81,7 @@ class ViewSecret:
             if value is not None:
                 return value
             if time.monotonic() >= deadline:
-                raise RuntimeError(
+                raise ForeignValue(
                     f"the value of {key} in the store does not come from a worker of this job: another process has "
                     "written into the store. Let only the machines of the job reach this network"
                 )

@@ -17,7 +17,7 @@ from tests.unit.train.ranks import run_threads
 from torch.distributed import TCPStore
 
 from legato.train.membership import control_sockets
-from legato.train.membership.control_sockets import ControlSockets, connect
+from legato.train.membership.control_sockets import ControlSockets, PeerError, connect
 from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
 
 HOST = "127.0.0.1"
@@ -181,8 +181,8 @@ def test_a_member_does_not_take_another_process_for_its_peer() -> None:
 def test_a_missing_member_is_named() -> None:
     with member(Store(), 0, 3, limit_s=0.2) as outcome:
         pass
-    assert isinstance(outcome[0], TimeoutError)
-    assert str(outcome[0]) == "ranks [1, 2] did not connect within 0.2 s"
+    assert isinstance(outcome[0], PeerError)
+    assert (outcome[0].rank, str(outcome[0])) == (1, "it has not connected")
 
 
 def test_a_proof_never_contains_the_secret_and_no_code_counts_twice() -> None:

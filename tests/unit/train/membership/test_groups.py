@@ -281,7 +281,7 @@ def test_members_of_an_earlier_release_still_connect() -> None:
 def test_a_process_with_another_secret_joins_no_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_BUILD_LIMIT_S", 0.5)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with pytest.raises(BrokenView, match="in the store does not come from a worker of this job"):
+    with pytest.raises(BrokenView, match=r"does not come from a worker of this job|it has not connected"):
         connect_all(of_job(2, store.port), ["secret", "another"])
 
 
