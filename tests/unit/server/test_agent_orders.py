@@ -56,7 +56,7 @@ def test_a_machine_that_asks_one_of_several_servers_learns_on_which_machine_the_
 ) -> None:
     prepare(tmp_path, DoorOrder(host=host, address="10.0.0.1", is_shared=True))
     (order,) = list_orders(tmp_path, "b", {JOB}, own_node)
-    assert order.urls == tuple(f"ws://{each}:4711/agent" for each in hosts)
+    assert order.urls == tuple(f"wss://{each}:4711/agent" for each in hosts)
 
 
 def test_there_is_no_order_before_the_driver_listens_after_the_job_or_for_a_job_of_one_machine(tmp_path: Path) -> None:

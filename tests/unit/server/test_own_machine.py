@@ -180,7 +180,7 @@ def test_a_copied_disk_is_told_from_a_machine_that_has_booted(
     monkeypatch.setattr(own_machine.time, "sleep", sleep)
     monkeypatch.setattr(own_machine.time, "monotonic", lambda: clock[0])
     make_own(platform, Machine("a", A.id, "after a boot")).join()
-    assert 14 <= sum(waited) <= 17, "until the former one counts as silent"
+    assert AGENT_SILENT_S - 1 <= sum(waited) <= AGENT_SILENT_S + 2, "until the former one counts as silent"
 
     def sleep_beside(seconds: float) -> None:
         sleep(seconds)
@@ -219,10 +219,16 @@ def test_a_server_that_does_not_lead_keeps_the_agents_of_jobs_on_its_machine(
     own = make_own(platform, B)
     own._keep_agent(directory)
     assert started == [], "the driver does not listen yet"
-    write_record(directory / RECORD, AgentsRecord("secret", port=4711))
+    write_record(directory / RECORD, AgentsRecord("secret", port=4711, certificate="PEM"))
     own._keep_agent(directory)
     want = AgentOrder(
-        job=JOB, node="b", urls=("ws://10.0.0.1:4711/agent",), token="secret", address="10.0.0.2", num_slots=2
+        job=JOB,
+        node="b",
+        urls=("wss://10.0.0.1:4711/agent",),
+        token="secret",
+        address="10.0.0.2",
+        num_slots=2,
+        certificate="PEM",
     )
     assert started == [(directory / "agent-b", want)]
     make_own(platform, A)._keep_agent(directory)
@@ -231,9 +237,9 @@ def test_a_server_that_does_not_lead_keeps_the_agents_of_jobs_on_its_machine(
     # It runs: it is only shown where the driver is now.
     running[0] = True
     own_machine.write_agent_order(directory / "agent-b", want)
-    write_record(directory / RECORD, AgentsRecord("secret", port=4712))
+    write_record(directory / RECORD, AgentsRecord("secret", port=4712, certificate="PEM"))
     own._keep_agent(directory)
-    assert read_agent_order(directory / "agent-b").urls == ("ws://10.0.0.1:4712/agent",)
+    assert read_agent_order(directory / "agent-b").urls == ("wss://10.0.0.1:4712/agent",)
     assert len(started) == 1
 
 

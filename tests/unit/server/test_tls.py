@@ -335,7 +335,7 @@ def test_a_join_token_says_how_machines_verify_the_server(new_platform: NewPlatf
 def test_machines_of_other_hosts_are_refused_without_tls_unless_the_operator_allows_them(
     new_platform: NewPlatform,
 ) -> None:
-    platform = new_platform(trusted_proxies=("127.0.0.1",))
+    platform = new_platform(host="0.0.0.0", trusted_proxies=("127.0.0.1",))
     token = platform.ask("POST", "join-tokens", {}, who="admin").json()["secret"]
     refused = check_problem(join(platform, token, X_Forwarded_For="10.0.0.7"), 403, "forbidden")
     assert "without TLS" in str(refused) and "allow_plain_agents=true" in str(refused)
@@ -354,6 +354,6 @@ def test_machines_of_other_hosts_are_refused_without_tls_unless_the_operator_all
 
 
 def test_machines_of_other_hosts_may_do_without_tls_if_the_operator_allows_it(new_platform: NewPlatform) -> None:
-    platform = new_platform(trusted_proxies=("127.0.0.1",), allow_plain_agents=True)
+    platform = new_platform(host="0.0.0.0", trusted_proxies=("127.0.0.1",), allow_plain_agents=True)
     token = platform.ask("POST", "join-tokens", {}, who="admin").json()["secret"].partition(".")[0]
     assert join(platform, token, X_Forwarded_For="10.0.0.7").status_code == 200

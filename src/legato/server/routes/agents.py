@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from typing import Any, Final
 
 import msgspec
@@ -158,18 +157,11 @@ def _check_reachable(request: Request, here: Services) -> None:
     """Raise Forbidden if an agent of another machine would look for drivers, with their tokens, on its own machine."""
     host = here.settings.host
     is_forwarded = any(name in request.headers for name in _FORWARDED)
-    if _is_loopback(host) and (is_forwarded or not _is_loopback(read_address(request.scope))):
+    if is_loopback(host) and (is_forwarded or not is_loopback(read_address(request.scope))):
         raise Forbidden(
             f"Cannot join: jobs of this server listen at {host} only, where other machines cannot reach them. Set host "
             "to 0.0.0.0 or to an address of the server in the network of its machines."
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_users(here: Services) -> None:

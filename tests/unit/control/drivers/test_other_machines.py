@@ -175,7 +175,7 @@ def test_a_driver_shows_itself_to_the_agents_of_other_servers_machines(tmp_path:
             if not is_shared:
                 await asyncio.wait_for(keeping, 30)
                 return
-            url = f"ws://10.0.0.2:{door.port}/agent"
+            url = f"wss://10.0.0.2:{door.port}/agent"
             deadline = time.monotonic() + 30
             while node == "a" and read_agent_order(folders[node]).urls != (url,):
                 assert time.monotonic() < deadline
