@@ -34,7 +34,7 @@ _FEW, _MANY = 2, 3
 MEETING: Final = 1
 """The worker on whose host is what all meet by: the store of torchrun's rendezvous, or the lighthouse."""
 _POLL_S: Final = 0.02
-_EVENT_LIMIT_S: Final = 60.0
+_EVENT_LIMIT_S: Final = 120.0
 _SETTLED_STEPS: Final = 30
 # torchrun's: agents that are silent for twice the interval are left out.
 _RENDEZVOUS: Final = "last_call_timeout=1,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=2"

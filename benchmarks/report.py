@@ -226,7 +226,7 @@ def _lost_nodes(rows: Sequence[dict[str, Any]]) -> list[str]:
     def count(row: dict[str, Any]) -> str:
         number = 0 if row["gap_s"] is None else row["gap_s"]["number"]
         failed = row.get("num_failed", 0)
-        return f"{number:.0f}" + (f", {failed} more did not continue" if failed else "")
+        return f"{number:.0f}" + (f", {failed} more failed" if failed else "")
 
     table = [
         (

@@ -237,7 +237,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 def prefix_of_server() -> list[str]:
     """Return what goes before ``python -m legato.cli ...``: its drivers take warm parents from these fork servers."""
-    from legato.control.drivers.environment import pass_on
+    from legato.engines.environment import pass_on
     from legato.engines.variables import variables_of_parent
 
     prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))

@@ -10,8 +10,9 @@
 Hosts are counted from 1: host 1 is named h1. The test itself is the *head*, outside of the hosts: they reach it at
 `Hosts.head`, by the name ``head``, and it reaches them. They reach nothing else.
 
-A host has its own name, addresses, processes, ``/dev/shm``, ``/run`` and ``/etc/hosts``, and its own disk at `DISK`,
-which outlives a crash. All other folders are shared, as with NFS. Time, CPU and memory are the machine's.
+A host has its own name, addresses, processes, ``/dev/shm``, ``/run``, ``/etc/hosts`` and ``/etc/machine-id``, and its
+own disk at `DISK`, which outlives a crash. All other folders are shared, as with NFS. Time, CPU and memory are the
+machine's.
 
 The kernel removes a bed when the process that made it ends, even by SIGKILL.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ EXIT_STOPPED: Final = 3
 JOB_AGENT: Final = "legato.agent.process"
 """The module of the agents of jobs."""
 
-_PORT: Final = 4500
+PORT: Final = 4500
+"""Of the driver, on all addresses of its host."""
 _TOKEN: Final = "token-of-the-agents"
 _PLAN: Final = "plan.json"
 
@@ -48,6 +50,7 @@ class Plan(msgspec.Struct):
         lease_s: of the agents.
         silence_limit_s: until a host counts as lost.
         folder: where the driver writes ``status.json``, and reads the number of workers from ``wanted``.
+        has_private_disks: the hosts do not share the directory of checkpoints.
     """
 
     spec: JobSpec
@@ -56,23 +59,32 @@ class Plan(msgspec.Struct):
     lease_s: float
     silence_limit_s: float
     folder: str
+    has_private_disks: bool = False
 
 
-def prepare(hosts: Hosts, plan: Plan) -> None:
-    """Write what the agents of the job, each on the disk of its host, and the driver, on any host, read."""
+def prepare(hosts: Hosts, plan: Plan, address: Callable[[int], str] | None = None) -> None:
+    """Write what the agents of the job, each on the disk of its host, and the driver, on any host, read.
+
+    Args:
+        hosts: that are up.
+        plan: of the job.
+        address: of a host, at which the others reach it. None: its IPv4 address.
+    """
+    address = address or hosts.address
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
     directory.path.mkdir(parents=True)
     (directory.path / RECORD).write_bytes(msgspec.json.encode(AgentsRecord(_TOKEN)))
     Path(plan.folder, _PLAN).write_bytes(msgspec.json.encode(plan))
     Path(plan.folder, "wanted").write_text(str(plan.spec.num_workers))
-    urls = tuple(f"ws://{hosts.address(host)}:{_PORT}{PATH}" for host in hosts.numbers)
+    addresses = [address(host) for host in hosts.numbers]
+    urls = tuple(f"ws://{f'[{one}]' if ':' in one else one}:{PORT}{PATH}" for one in addresses)
     for host in hosts.numbers:
         order = AgentOrder(
             job=plan.spec.name,
             node=hosts.name(host),
             urls=urls,
             token=_TOKEN,
-            address=hosts.address(host),
+            address=address(host),
             num_slots=plan.nodes[hosts.name(host)],
         )
         write_agent_order(hosts.disk(host) / "agent", order)
@@ -93,6 +105,12 @@ class _Engine(AgentsEngine):
         """Tell the worker its slot, which the program locks."""
         variables = {**launch.environment, SLOT_VARIABLE: launch.slot}
         await super().start(msgspec.structs.replace(launch, environment=variables))
+
+
+class _PrivateDisks(_Engine):
+    def _mark_checkpoints(self) -> None:
+        super()._mark_checkpoints()
+        self._job = msgspec.structs.replace(self._job, mark="not-there")
 
 
 class _Observer:
@@ -122,13 +140,15 @@ class _Observer:
 
 async def _drive(plan: Plan) -> int:
     directory = JobDirectory.of(plan.spec.name, Path(plan.home))
-    door = Door(host="0.0.0.0", port=_PORT, paths=("/worker", "/client", PATH))
-    engine = _Engine(
+    door = Door(host="", port=PORT, paths=("/worker", "/client", PATH))
+    engine = (_PrivateDisks if plan.has_private_disks else _Engine)(
         directory.path,
         door,
         [NodeSpec(name, slots) for name, slots in plan.nodes.items()],
         OpenJob(environment=plan.spec.variables, directory=plan.spec.directory),
         log_path=directory.log_path,
+        checkpoints=directory.checkpoints if plan.has_private_disks else None,
+        keep=plan.spec.keep,
         lease_s=plan.lease_s,
         silence_limit_s=plan.silence_limit_s,
     )

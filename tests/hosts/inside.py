@@ -11,6 +11,7 @@ or interface is left to delete, even if all these processes are killed.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import select
 import signal
@@ -52,6 +53,10 @@ def boot(owner: str, keeper: str, name: str) -> None:
     _bind(f"{DISK}/hosts", "/etc/hosts")
     # Without a name server, the lookup of an unknown name fails immediately.
     _bind(os.devnull, "/etc/resolv.conf")
+    # By its id, programs tell a machine from others.
+    own_id = Path(DISK, f"machine-id-{name}")
+    own_id.write_text(f"{hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()}\n")
+    _bind(str(own_id), "/etc/machine-id")
     Path(DISK, name).mkdir(exist_ok=True)
     _bind(f"{DISK}/{name}", DISK)
     for place in ("/dev/shm", "/run"):

@@ -254,9 +254,17 @@ class JobOnHosts(OnHosts):
         stage: of the job; its folder is on a disk that the hosts share.
         program: in ``programs``, with its arguments.
         dice: chooses where drivers are started.
+        address: of a host, at which the others reach it. None: its IPv4 address.
     """
 
-    def __init__(self, hosts: Hosts, stage: Stage, program: tuple[str, ...], dice: random.Random) -> None:
+    def __init__(
+        self,
+        hosts: Hosts,
+        stage: Stage,
+        program: tuple[str, ...],
+        dice: random.Random,
+        address: Callable[[int], str] | None = None,
+    ) -> None:
         super().__init__(hosts, stage.home.parent / "on-hosts", stage.reins, seconds_of_act=12.0)
         self._stage, self._dice = stage, dice
         self.max_workers = SLOTS_OF_HOST * len(hosts.numbers)
@@ -274,12 +282,16 @@ class JobOnHosts(OnHosts):
         )
         nodes = {hosts.name(host): SLOTS_OF_HOST for host in hosts.numbers}
         plan = Plan(self._spec, str(stage.home), nodes, LEASE_S, SILENCE_LIMIT_S, str(self._folder))
-        prepare(hosts, plan)
+        prepare(hosts, plan, address)
         self._driver: Command | None = None
         self._driver_host = 0
 
-    def run(self, acts: list[Act]) -> Result:
-        """Run the job to its end, while a schedule happens."""
+    def run(self, acts: list[Act], look: Callable[[], None] | None = None) -> Result:
+        """Run the job to its end, while a schedule happens; ``look`` is called once, while all workers train."""
+        if look is not None:
+            self._acts_left = 1
+            self._wait_until(lambda: len(self._members()) == self.max_workers, "all workers train")
+            look()
         self.play(acts)
         self._wait_until(lambda: self.outcome is not None, "the job ends")
         outcome = self.outcome

@@ -85,10 +85,11 @@ class PoolOnHosts(OnHosts):
     Args:
         hosts: that are up.
         stage: its folder is on a disk that the hosts share.
+        seconds_of_act: as in `OnHosts`.
     """
 
-    def __init__(self, hosts: Hosts, stage: Stage) -> None:
-        super().__init__(hosts, stage.home.parent / "pool", stage.reins, seconds_of_act=15.0)
+    def __init__(self, hosts: Hosts, stage: Stage, *, seconds_of_act: float = 15.0) -> None:
+        super().__init__(hosts, stage.home.parent / "pool", stage.reins, seconds_of_act=seconds_of_act)
         for name in [name for name in self._environment if name.startswith("LEGATO_")]:
             del self._environment[name]  # those of the test
         self._stage = stage
@@ -144,6 +145,7 @@ class PoolOnHosts(OnHosts):
         self._wait_until(lambda: not find_held(self._reins), "no worker is left")
         self._wait_until(self._is_whole, "all slots are free")
         self._wait_until(lambda: not self._left_over(), "no process is left")
+        self._note("all slots are free, and no process is left")
         self.close()
         return [self._stage.collect(self._outcome_of(job), job.directory) for job in self._jobs]
 

@@ -17,8 +17,9 @@ import httpx
 import pytest
 from tests import fork_server
 
-from legato.control.drivers.environment import pass_on
+from legato.engines.environment import pass_on
 from legato.engines.variables import variables_of_parent
+from legato.system.tls import make_client_context
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -153,8 +154,12 @@ class Asker:
     def __init__(self, server: Server, secret: str | None = None) -> None:
         secret = secret or server.secret
         assert secret is not None
+        authority = server.home / "tls/authority.pem"
         self.http = httpx.Client(
-            base_url=f"{server.url}/api/v1", timeout=LIMIT_S, headers={"Authorization": f"Bearer {secret}"}
+            base_url=f"{server.url}/api/v1",
+            timeout=LIMIT_S,
+            headers={"Authorization": f"Bearer {secret}"},
+            verify=make_client_context(authority.read_text()) if server.url.startswith("https") else True,
         )
         self._secret = secret
         server.clients.append(self.http)

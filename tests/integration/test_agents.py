@@ -6,9 +6,12 @@ workers are on different nodes and meet by the network.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -221,6 +224,50 @@ def test_a_driver_and_a_machine_are_lost_together(machines: Machines, reference:
     result.check(want, finishers=4)
     assert result.of_kind("died") == [], "the loss is no death in a slot"
     assert result.of_kind("resumed") == [], "no committed step is lost"
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, num_bytes: int) -> Iterator[None]:
+    """Put a disk of its own at a path."""
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("a small disk needs root")
+    path.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "none", str(path)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(disk: Path) -> Do:
+    def do(_world: World) -> None:
+        with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    return do
+
+
+def test_a_full_disk_of_a_machine_stops_no_training(machines: Machines, reference: Reference) -> None:
+    want = reference.of("vision.py")
+    (machines.reins / "print").touch()
+    disk = machines.disk("b")
+
+    def free(_world: World) -> None:
+        (disk / "filler").unlink()
+
+    plan = [
+        Act(both(settled, at_step(2)), fill(disk), "the disk of a machine is full"),
+        Act(both(after_event("note", "its log cannot be written"), steps_later(3)), kill(3), "it ends a worker"),
+        Act(both(after_event("died"), steps_later(2)), free, "there is room again"),
+        Act(with_members(4), nothing, "all train"),
+    ]
+    with small_disk(disk, 2 * 2**20):
+        result = machines.run("vision.py", workers=(1, 4, 4), plan=plan)
+    result.check(want, errors=["could not"])
+    told = [event["reason"] for event in result.of_kind("note") if "bytes of output were lost" in event["reason"]]
+    assert told, result.story()
+    assert any("bytes of output are missing here: No space left on device" in log for log in result.logs.values())
 
 
 def test_checkpoints_of_private_disks_come_to_the_driver_and_go_back(machines: Machines, reference: Reference) -> None:

@@ -44,11 +44,13 @@ def play(hosts: Hosts, stage: Stage, reference: Reference, schedule: str, seed: 
     result.check(want, has_all_losses=False)
 
 
-def play_with_pool(hosts: Hosts, stage: Stage, reference: Reference, schedule: str) -> None:
-    wanted = [reference.of(*program) for program in PROGRAMS_OF_POOL]
-    pool = PoolOnHosts(hosts, stage)
+def play_with_pool(
+    hosts: Hosts, stage: Stage, reference: Reference, schedule: str, *programs: tuple[str, ...], **options: float
+) -> None:
+    wanted = [reference.of(*program) for program in programs]
+    pool = PoolOnHosts(hosts, stage, **options)
     pool.begin()
-    for program, want in zip(PROGRAMS_OF_POOL, wanted, strict=True):
+    for program, want in zip(programs, wanted, strict=True):
         pool.submit(*program, num_steps=want.num_steps)
     pool.play(parse(schedule))
     results = pool.end()
@@ -89,7 +91,14 @@ def test_hosts_of_a_pool_come_and_go(
     schedule, _ = choose(
         request, number, num_acts=NUM_ACTS_OF_POOL, max_workers=MAX_WORKERS, lease_s=pool_on_hosts.LEASE_S, kinds=POOL
     )
-    play_with_pool(hosts, stage, reference, schedule)
+    play_with_pool(hosts, stage, reference, schedule, *PROGRAMS_OF_POOL)
+
+
+@pytest.mark.timeout(300)
+def test_the_host_of_a_server_is_cut_off_and_crashes(hosts: Hosts, stage: Stage, reference: Reference) -> None:
+    """All that is on it, the server, the driver, workers and the store, is out of reach or gone, and comes back."""
+    schedule = "then cut h1 3; then crash h1 0.2"
+    play_with_pool(hosts, stage, reference, schedule, ("vision.py", "--epochs", "10"), seconds_of_act=4.0)
 
 
 def test_a_second_live_worker_in_a_slot_is_noticed(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def platforms(as_user: Sequence[str] = (), uid: int = 0, **settings: Any) -> Ite
     with pytest.MonkeyPatch.context() as patch, servers_of(folder / "home", patch) as made:
         try:
             patch.setenv("LEGATO_ODD", "a secret of the server")
-            made.append(Server(folder / "home", prefix=prefix, forks=False, **SETTINGS, **settings))
+            made.append(Server(folder / "home", prefix=prefix, forks=False, **{**SETTINGS, **settings}))
             made[0].start()
             yield Platform(made[0], folder)
         finally:

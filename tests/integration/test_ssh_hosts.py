@@ -18,7 +18,27 @@ PROGRAM = str(ROOT / "examples" / "digits_elastic.py")
 DIGEST = re.compile(r"weights sha256 ([0-9a-f]{64})")
 
 
-def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0) -> str:
+LOADERS = """
+import torch, legato
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 512
+    def __getitem__(self, index):
+        return torch.full((20000,), float(index)), index % 2
+
+run = legato.elastic(global_batch_size=64, micro_batch_size=16, seed=0)
+model = torch.nn.Linear(20000, 2)
+model, optimizer = run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+for epoch in run.epochs(2):
+    for inputs, targets in run.batches(Data(), num_workers=2):
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0, limit_s: float = 100.0) -> str:
     """Run ``legato run --plain``, and return everything that it wrote."""
     before = [] if ssh is None else [str(ssh)]
     environment = {
@@ -32,7 +52,7 @@ def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0) -> str:
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
-            told, _ = process.communicate(timeout=100)
+            told, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             told, _ = process.communicate()
@@ -99,3 +119,46 @@ def test_two_hosts_of_private_disks_are_reached_by_a_real_ssh(hosts: Hosts, ssh:
     assert digest_of(told) == digest_of(alone)
     assert "starts in slot h1/0" in told and "starts in slot h2/1" in told
     assert (hosts.disk(2) / "agents" / "h2").is_dir(), f"the agent used {DISK}"
+
+
+@pytest.mark.soak
+def test_two_hosts_that_have_only_ipv6_train_with_the_same_result(hosts: Hosts, ssh: Ssh, tmp_path: Path) -> None:
+    config = ssh.config.read_text()
+    for host in hosts.numbers:
+        config = config.replace(f"{hosts.address(host)}\n", f"{hosts.address_6(host)}\n")
+        hosts.run_on(host, "ip", "address", "delete", f"{hosts.address(host)}/24", "dev", "eth0")
+    ssh.config.write_text(config)
+    alone = legato(tmp_path / "alone", None, "--workers", "1", PROGRAM)
+    told = legato(tmp_path / "home", ssh.programs, "--hosts", "h1:1,h2:1", PROGRAM)
+    assert digest_of(told) == digest_of(alone)
+    assert "worker 1 is in view 1" in told or "worker 0 is in view 1" in told
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_hosts_that_cannot_reach_one_another_are_both_named_with_what_to_open(
+    hosts: Hosts, ssh: Ssh, tmp_path: Path
+) -> None:
+    for host, other in ((1, 2), (2, 1)):
+        hosts.run_on(host, "ip", "route", "add", "blackhole", f"{hosts.address(other)}/32")
+    told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", PROGRAM, code=1, limit_s=250)
+    pairs = "worker 1 on node h2 could not connect view 1 to worker 0 on node h1"
+    assert pairs in told or "worker 0 on node h1 could not connect view 1 to worker 1 on node h2" in told
+    assert "on all TCP ports above 1024" in told and "--network" in told
+
+
+@pytest.mark.soak
+def test_a_host_with_a_full_disk_is_named_and_the_other_one_trains(hosts: Hosts, ssh: Ssh, tmp_path: Path) -> None:
+    hosts.run_on(2, "mount", "-t", "tmpfs", "-o", "size=4k", "none", DISK)
+    told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", PROGRAM)
+    assert "the machine h2 cannot be used: its agent cannot be started: The disk with" in told
+    assert "succeeded" in told
+
+
+@pytest.mark.soak
+def test_a_host_with_too_little_shared_memory_for_loaders_is_named(hosts: Hosts, ssh: Ssh, tmp_path: Path) -> None:
+    hosts.run_on(2, "mount", "-o", "remount,size=64k", "/dev/shm")
+    program = tmp_path / "train.py"
+    program.write_text(LOADERS)
+    told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", str(program), code=1)
+    assert "/dev/shm of machine h2" in told and "--shm-size" in told

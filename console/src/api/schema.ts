@@ -1593,6 +1593,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/ca.pem": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Authority
+         * @description Return the certificate of the server's own authority. Compare its SHA-256 before you trust it.
+         */
+        get: operations["get_authority"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -2442,7 +2462,7 @@ export interface components {
          *         Args:
          *             job: name of the job.
          *             node: name of this machine in the job.
-         *             urls: of the driver's door for agents, such as ``ws://10.0.0.1:4000/agent``; the first that answers is used.
+         *             urls: of the driver's door for agents, such as ``wss://10.0.0.1:4000/agent``; the first that answers is used.
          *             token: with which the agent connects.
          *             address: at which workers of other machines reach this machine. "": the machine's pool agent knows it.
          *             num_slots: the machine's first GPUs, or slots on the CPU if it has no GPU. None: all GPUs, or one slot.
@@ -2450,6 +2470,7 @@ export interface components {
          *             code: SHA-256 of the job's uploaded code. "": it has none.
          *             code_folder: folder of the working directory into which the code goes; "": the working directory itself.
          *             work: the working directory with a copy of the code on this machine; "": none.
+         *             certificate: of the driver (PEM): the agent and its workers talk to this driver only. "": it uses no TLS.
          */
         AgentOrder: {
             job: string;
@@ -2467,6 +2488,8 @@ export interface components {
             code_folder: string;
             /** @default  */
             work: string;
+            /** @default  */
+            certificate: string;
         };
         /**
          * Upload
@@ -13667,6 +13690,98 @@ export interface operations {
             };
             /** @description Not allowed; Sent by a browser from another site */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_authority: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-pem-file": unknown;
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final
@@ -26,15 +28,26 @@ from legato.core import exits
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.clock import Clock
 from legato.core.errors import LegatoError, UsageError
+from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
+from legato.core.spec import DEFAULT_LOG_BYTES
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
+from legato.engines.environment import pass_on
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
+from legato.engines.job_users import (
+    check_reach,
+    find_closed_folder,
+    is_powerful,
+    list_missing_capabilities,
+    look_up_user,
+)
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.system.clocks import read_boot_clock
 from legato.system.decoding import decode
+from legato.system.tls import choose_tls, explain_tls_error
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +63,8 @@ _SILENT_BEATS: Final = 8
 only a minute after the network is back."""
 _MAX_FRAME_BYTES: Final = 64 * 2**20
 _FLUSH_LIMIT_S: Final = 5.0
+_LAST_FLUSH_LIMIT_S: Final = 15.0
+_CAP_EVERY_S: Final = 1.0
 _CODE: Final = "code"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
 
@@ -82,17 +97,22 @@ class Agent:
         self._num_events = 0
         self._unacknowledged: messages.WorkerEvent | messages.Remark | None = None
         self._acknowledged = asyncio.Event()
-        self._delivering = asyncio.Lock()
         self._unstarted: set[int] = set()
         self._logs = LogSender(self._files.logs, self._say)
+        # The driver says in a log what is missing.
+        self._caps = LogCaps(self._files, DEFAULT_LOG_BYTES, self._warn, says=False)
+        self._delivering = asyncio.Lock()
         self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
         self._shares_checkpoints = True
         self._lease_s: float | None = None
         self._answered_at = clock()
         self._url = ""
+        self._outage = ""
         self._order: AgentOrder | None = None
         self._newest_order = read_agent_order(directory)
+        self._stranger: tuple[AgentOrder | None, str] | None = None
         self._previous: ClientConnection | None = None
+        self._written: Address | None = None
         self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
         self._reporting: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -112,6 +132,9 @@ class Agent:
         self._begin(self._watch_order())
         self._begin(_persist(self._logs.send_forever))
         self._begin(_persist(self._checkpoints.watch_forever))
+        # Also while no driver takes the logs.
+        self._begin(_persist(self._caps.watch_forever))
+        self._begin(_persist(self._drop_ended))
         try:
             while (reason := self._over) is None:
                 order = self._order = self._newest_order
@@ -181,7 +204,7 @@ class Agent:
 
     async def _connect(self, order: AgentOrder) -> ClientConnection | None:
         for url in order.urls:
-            with contextlib.suppress(OSError, WebSocketException, TimeoutError):
+            try:
                 connection = await connect(
                     url,
                     additional_headers={"Authorization": f"Bearer {order.token}"},
@@ -191,16 +214,28 @@ class Agent:
                     ping_interval=None,
                     max_size=_MAX_FRAME_BYTES,
                     proxy=None,
+                    **choose_tls(order.certificate),
                 )
-                self._url = urlunsplit(urlsplit(url)._replace(path="/worker"))
+                self._url, self._outage = urlunsplit(urlsplit(url)._replace(path="/worker")), ""
                 return connection
+            except ssl.SSLError as error:
+                if self._stranger != (self._order, url):
+                    self._stranger = (self._order, url)
+                    _log.warning("%s is not the driver of this job: %s", url, explain_tls_error(error))
+            except (OSError, WebSocketException, TimeoutError) as error:
+                told = f"{url}: {str(error) or type(error).__name__}"
+                if told != self._outage:
+                    self._outage = told
+                    _log.warning("The driver cannot be reached at %s. The agent tries again", told)
         return None
 
     async def _serve_safely(self, connection: ClientConnection, order: AgentOrder) -> None:
         try:
             await self._serve(connection, order)
-        except (ConnectionClosed, OSError):
-            pass  # also for TimeoutError: the agent connects again
+        except (ConnectionClosed, ConnectionError, TimeoutError):
+            pass  # the agent connects again
+        except OSError as error:
+            _log.warning("Cannot serve the driver: %s. The agent connects again", error)  # such as a full disk
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message of the driver: %s. The connection is closed", error)
 
@@ -215,6 +250,7 @@ class Agent:
             devices=devices,
             address=order.address,
             term=self._state.term,
+            switches_users=not list_missing_capabilities(),
         )
         said_at = self._clock()
         await connection.send(messages.encode_agent_frame(hello))
@@ -229,8 +265,10 @@ class Agent:
             await connection.send(messages.encode_agent_frame(messages.Outranked(term=self._state.term)))
             return
         await self._leave_previous(first.term)
-        self._state.term = first.term
-        await asyncio.to_thread(write_state, self._directory, self._state)
+        if first.term != self._state.term:
+            state = msgspec.structs.replace(self._state, term=first.term)
+            await asyncio.to_thread(write_state, self._directory, state)
+            self._state = state
         self._lease_s, self._answered_at = first.lease_s, max(self._answered_at, said_at)
         await asyncio.to_thread(self._write_address)
         self._outgoing = asyncio.Queue()
@@ -334,16 +372,18 @@ class Agent:
                 if self._unacknowledged is not None and number >= self._unacknowledged.number:
                     self._unacknowledged = None
                     self._acknowledged.set()
-            case messages.TookLog(worker=worker, num_bytes=num_bytes):
-                self._logs.note_taken(worker, num_bytes)
+            case messages.TookLog():
+                self._logs.note_taken(message)
             case messages.SendCheckpoint():
                 self._checkpoints.send(message)
+            case messages.HastenCheckpoint(name=name):
+                self._checkpoints.hasten(name)
             case messages.FileTaken():
                 self._checkpoints.note_taken(message)
             case messages.FilePiece():
                 await self._checkpoints.take(message)
-            case messages.NoCheckpoint():
-                await self._checkpoints.answer(None)
+            case messages.NoCheckpoint(error=error):
+                await self._checkpoints.answer(error or None)
             case messages.CloseJob():
                 await self._close()
             case messages.AgentRefused(reason=reason):
@@ -362,13 +402,16 @@ class Agent:
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
+            user = await asyncio.to_thread(self._share_with, job.user) if job.user else None
             directory = await asyncio.to_thread(self._find_directory, job, order)
-            python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python))
+            if user is not None:
+                await asyncio.to_thread(check_reach, user, [str(directory), *([job.data] if job.data else [])])
+            python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python, user))
+            earlier = await asyncio.to_thread(self._logs.list_logs)
         except (LegatoError, OSError) as error:
-            self._say(messages.OpenRefused(reason=str(error)))
+            self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
             return
-        mark = Path(job.checkpoints, job.mark)
-        self._shares_checkpoints = not job.mark or await asyncio.to_thread(mark.is_file)
+        self._shares_checkpoints = await asyncio.to_thread(_shares_checkpoints, job, user)
         engine = LocalEngine(
             self._directory,
             devices,
@@ -382,15 +425,16 @@ class Agent:
             limits=job.limits,
             python=python,
             cpu_capability=job.cpu_capability,
+            user=user,
             address=order.address,
         )
         opening = asyncio.ensure_future(engine.open())
         try:
             await asyncio.shield(opening)
             self._engine = engine
+            self._logs.note_ended(set(earlier) - set(engine.known_workers))
             self._reporting = self._begin(self._report_forever(engine))
-            caps = LogCaps(self._files, job.log_max_bytes, self._warn)
-            self._begin(_persist(caps.watch_forever))
+            self._caps.max_bytes = job.log_max_bytes
             self._rendezvous = await engine.rendezvous()
         except (LegatoError, OSError) as error:
             self._engine = None
@@ -406,6 +450,41 @@ class Agent:
                 await engine.close()
             raise
         self._say_opened()
+
+    def _share_with(self, name: str) -> JobUser:
+        """Return the system user of the workers on this machine, and give it the folders that they write.
+
+        Raises:
+            LegatoError: there is no such user here, or its processes cannot reach the folders.
+        """
+        user = look_up_user(name)
+        if user is None:
+            raise UsageError(
+                f"it has no system user '{name}', as whom this job runs: make that user on this machine, with the "
+                "rights to read the job's data"
+            )
+        if is_powerful(user):
+            raise UsageError(
+                f"the job would run there as the system user '{name}', which can do all that the agent can: choose "
+                "another one in the server's setting job_users"
+            )
+        closed = find_closed_folder(user, self._directory)
+        if closed is not None:
+            raise UsageError(
+                f"the system user '{name}' cannot reach '{self._directory}' there, because '{closed}' is closed to "
+                "it: start the agent with --home and a folder that all users can pass through, or open the closed one "
+                "by chmod o+x"
+            )
+        self._files.user = user
+        self._files.make()
+        self._files.share_with_job()
+        self._checkpoints.serve(user)
+        self._write_address()  # which this user may read
+        # The rest of this process's variables is not for jobs.
+        passed = pass_on(os.environ)
+        os.environ.clear()
+        os.environ.update(passed)
+        return user
 
     def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:
         """Return the working directory; another folder if this machine does not have the driver's.
@@ -433,6 +512,7 @@ class Agent:
             rendezvous=self._rendezvous,
             workers=self._engine.known_workers,
             shares_checkpoints=self._shares_checkpoints,
+            devices=self._engine.devices,
         )
         self._say(opened)
 
@@ -496,11 +576,27 @@ class Agent:
             self._begin(self._deliver(end))
 
     def _write_address(self) -> None:
-        if self._attempt:
-            replace_file(self._files.address_file, msgspec.json.encode(Address(self._url, self._attempt)))
+        certificate = "" if self._order is None else self._order.certificate
+        address = Address(self._url, self._attempt, certificate)
+        if self._attempt and address != self._written:
+            self._files.write_address(address)
+            self._written = address
+
+    async def _drop_ended(self) -> None:
+        """Keep the unsent logs of all ended workers together below the limit of one log."""
+        while True:
+            await asyncio.sleep(_CAP_EVERY_S)
+            # Without holes, `LogCaps` warns; these logs are deleted when the driver has them.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._logs.drop_ended, self._caps.max_bytes)
 
     def _warn(self, text: str) -> None:
+        self._begin(self._remark(text))
+
+    async def _remark(self, text: str) -> None:
+        """Tell the job's user something; waits until the driver knows it."""
         _log.warning("%s", text)
+        await self._deliver(messages.Remark(number=self._next_number(), text=text))
 
     # ------------------------------------------------------------ reports
 
@@ -523,7 +619,7 @@ class Agent:
                     self._rendezvous = rendezvous
                     self._say_opened()
                 case Noted(told=text):
-                    await self._deliver(messages.Remark(number=self._next_number(), text=text))
+                    await self._remark(text)
                 case Started(worker=worker, pid=pid):
                     await self._deliver(messages.WorkerEvent(number=self._next_number(), worker=worker, pid=pid))
                 case Exited(worker=worker, exit_code=code, reason=reason):
@@ -533,6 +629,7 @@ class Agent:
                     number = self._next_number()
                     end = messages.WorkerEvent(number=number, worker=worker, exit_code=code, reason=reason)
                     await self._deliver(end)
+                    self._logs.note_ended([worker])
 
     def _move(self, program: tuple[str, ...], directory: str) -> tuple[str, ...]:
         """Return a program with the path at which this machine has it."""
@@ -594,7 +691,8 @@ class Agent:
                 await asyncio.wait([self._reporting])
             self._engine = None
         with contextlib.suppress(OSError):
-            await self._logs.flush(None, _FLUSH_LIMIT_S)
+            await self._logs.flush(None, _LAST_FLUSH_LIMIT_S)
+        self._logs.give_up()
         self._say(messages.Closed())
         await self._send_rest()
         self._over = JOB_ENDED
@@ -626,6 +724,14 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
     found = find_devices()
     return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
+
+
+def _shares_checkpoints(job: messages.OpenJob, user: JobUser | None) -> bool:
+    """Return whether this machine sees the driver's directory of checkpoints, and its workers may write there."""
+    if not job.mark:
+        return True
+    folder = Path(job.checkpoints)
+    return Path(folder, job.mark).is_file() and (user is None or folder.stat().st_uid == user.uid)
 
 
 def _read_attempt(files: JobDirectory) -> str:

@@ -27,7 +27,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         job: name of the job.
         node: name of this machine in the job.
-        urls: of the driver's door for agents, such as ``ws://10.0.0.1:4000/agent``; the first that answers is used.
+        urls: of the driver's door for agents, such as ``wss://10.0.0.1:4000/agent``; the first that answers is used.
         token: with which the agent connects.
         address: at which workers of other machines reach this machine. "": the machine's pool agent knows it.
         num_slots: the machine's first GPUs, or slots on the CPU if it has no GPU. None: all GPUs, or one slot.
@@ -35,6 +35,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
         code: SHA-256 of the job's uploaded code. "": it has none.
         code_folder: folder of the working directory into which the code goes; "": the working directory itself.
         work: the working directory with a copy of the code on this machine; "": none.
+        certificate: of the driver (PEM): the agent and its workers talk to this driver only. "": it uses no TLS.
     """
 
     job: str
@@ -47,6 +48,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     code_folder: str = ""
     work: str = ""
+    certificate: str = ""
 
     def validate(self) -> AgentOrder:
         """Return the order itself. Raises UsageError if a field is unusable."""

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
-import io
 import logging
 import os
 import secrets
@@ -26,8 +25,10 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from legato.agent.code_cache import CodeCache, check_answer
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
-from legato.agent.process import is_running, start_agent
+from legato.agent.process import check_disk, is_running, start_agent
+from legato.agent.refusing import refuse_job
 from legato.agent.starting import find_address
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import LegatoError, Unauthenticated, UsageError
@@ -37,6 +38,15 @@ from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
 from legato.system.decoding import decode
+from legato.system.tls import (
+    explain_tls_error,
+    fetch_authority,
+    find_tls_error,
+    fingerprint,
+    is_about_name,
+    is_loopback,
+    make_client_context,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,25 +54,30 @@ _API: Final = "/api/v1"
 _STATE: Final = ".pool.json"
 _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
+_ROOT: Final = 0
+_PLAIN: Final = "plain"  # instead of a fingerprint in a join token: the operator allows machines without TLS
 _ANSWER_LIMIT_S: Final = 10.0
-_CODE_LIMIT_S: Final = 300.0
+_ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
+"""Of one of several servers: the next one is asked before jobs miss this machine."""
+_NEXT_S: Final = 0.1
 _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
-_MAX_CODE_BYTES: Final = 2**31
 
 
 class PoolState(msgspec.Struct):
     """The content of ``.pool.json``.
 
     Args:
-        url: of the server.
+        url: of a server, of which the secret is.
         identity: of this machine's agent; no other agent has it.
         secret: with which the agent authenticates. "": it has not joined.
+        ca: certificate (PEM) of the server's own authority. "": the system's authorities verify the server.
     """
 
     url: str = ""
     identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     secret: str = ""
+    ca: str = ""
 
 
 class _Joined(msgspec.Struct):
@@ -78,7 +93,8 @@ class PoolAgent:
     """Keeps a machine in a pool.
 
     Args:
-        url: of the server.
+        url: of the server; of several servers of one pool, separated by commas. The agent uses one as long as it
+            answers, and then the next one.
         node: name of this machine in the pool.
         token: a join token. None: the machine has joined before.
         num_slots: None: one per GPU, or one per CPU core if there is no GPU.
@@ -100,14 +116,16 @@ class PoolAgent:
         home: Path | None = None,
         say: Callable[[str], None],
     ) -> None:
-        self._url = check_url(url)
-        self._host = urlsplit(self._url).hostname or ""
+        self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
+        self._url = self._urls[0]
         self._node = check_node(node)
-        self._token = token
+        self._token = None if token is None else token.partition(".")[0]
+        self._pin = (token or "").partition(".")[2]
         self._labels = dict(labels or {})
         self._network = network
         self._home = home
         self._folder = find_agent_directory(node, "", home)
+        self._codes = CodeCache(self._folder)
         self._say = say
         self._devices = _find_slots(num_slots)
         self._kind = find_kind()
@@ -131,25 +149,41 @@ class PoolAgent:
         Raises:
             UsageError: the machine cannot join.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = self._lock()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.geteuid() == _ROOT:
+                # System users of jobs pass through it to their own folders; they cannot list it.
+                await asyncio.to_thread(self._folder.chmod, 0o711)
+            lock = self._lock()
+        except OSError as error:
+            raise UsageError(
+                f"Cannot write into {self._folder}: {error.strerror}. Choose another folder with --home."
+            ) from error
         try:
             self._state = self._read_state()
-            async with httpx.AsyncClient(base_url=self._url + _API, timeout=_ANSWER_LIMIT_S, trust_env=False) as http:
-                await self._run(http)
+            if not self._state.secret:
+                check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
+            self._check_scheme()
+            async with contextlib.AsyncExitStack() as stack:
+                await self._run(stack)
         finally:
             for task in self._applying.values():
                 task.cancel()
             await asyncio.gather(*self._applying.values(), return_exceptions=True)
             os.close(lock)
 
-    async def _run(self, http: httpx.AsyncClient) -> None:
+    async def _run(self, stack: contextlib.AsyncExitStack) -> None:
+        http: httpx.AsyncClient | None = None
         wait_s = 1.0
+        num_failed = 0
         has_joined = is_waiting = False
         while True:
             self._changed.clear()
             try:
                 self._address = await asyncio.to_thread(self._find_address)
+                if http is None:
+                    http = await stack.enter_async_context(await self._make_http())
+                http.base_url = httpx.URL(f"{self._url}{_API}")
                 if not self._state.secret:
                     await self._join(http)
                 answer = await self._report(http)
@@ -159,9 +193,14 @@ class PoolAgent:
                 if isinstance(error, UsageError) and not has_joined:
                     raise
                 # A proxy, or another program at the address, may answer anything while the server is away.
-                self._note_outage(str(error) or type(error).__name__)
-                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+                if self._is_leaving and not self._state.secret:
+                    return  # the machine has never been in the pool
+                self._note_failure(error)
+                num_failed += 1
+                self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
+                wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
             else:
+                num_failed = 0
                 if not has_joined or self._outage is not None:
                     has_joined, self._outage = True, None
                     self._say(
@@ -180,14 +219,92 @@ class PoolAgent:
                     )
                 self._apply_all(http, answer.orders)
                 await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
+                await asyncio.to_thread(self._codes.remove_old, {order.code for order in answer.orders})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
 
+    def _note_failure(self, error: Exception) -> None:
+        """Say why the server cannot be used now. Raises UsageError if the machine cannot join it."""
+        distrust = self._describe_distrust(error)
+        if distrust is not None and not self._state.secret:
+            raise UsageError(f"Cannot join the pool at {self._url}: {distrust}") from error
+        self._note_outage((distrust or _explain_outage(error, self._host)).rstrip("."))
+
     def _note_outage(self, reason: str) -> None:
         if reason != self._outage:
             self._outage = reason
-            self._say(f"The server {self._url} cannot be reached: {reason}. Jobs train on; this agent tries again.")
+            then = "tries again" if len(self._urls) == 1 else "tries the next one"
+            trains_on = "Jobs train on; this" if self._state.secret else "This"
+            self._say(f"The server {self._url} cannot be reached: {reason}. {trains_on} agent {then}.")
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._url).hostname or ""
+
+    # ------------------------------------------------------------ TLS
+
+    def _check_scheme(self) -> None:
+        """Raise UsageError if secrets would cross a network unencrypted against the will of the operator."""
+        is_plain = urlsplit(self._url).scheme == "http"
+        if len({urlsplit(url).scheme for url in self._urls}) > 1:
+            raise UsageError(
+                "Cannot use servers with and without TLS together. Write https:// for all URLs of --connect."
+            )
+        if self._pin not in ("", _PLAIN) and is_plain:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: the server of this join token speaks TLS. Write --connect "
+                f"https:{self._url.partition(':')[2]}"
+            )
+        is_here = all(is_loopback(urlsplit(url).hostname or "") for url in self._urls)
+        if is_plain and self._token is not None and self._pin != _PLAIN and not is_here:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: without TLS, others in the network could read the join token "
+                "and the secrets of jobs. Set tls=own on the server, make a new join token, and connect to https://. "
+                "On a network that you trust, set allow_plain_agents=true on the server instead, and make a new token."
+            )
+
+    async def _make_http(self) -> httpx.AsyncClient:
+        """Return the client of the server. If the join token has a fingerprint, it trusts only this authority.
+
+        Raises:
+            UsageError: the server does not show that authority.
+            OSError: the server cannot be reached.
+        """
+        if self._token is not None and self._pin != (fingerprint(self._state.ca) if self._state.ca else ""):
+            self._state.ca = await asyncio.to_thread(self._fetch_authority)
+            if self._state.secret:
+                self._write_state()
+        is_plain = urlsplit(self._url).scheme == "http"
+        return httpx.AsyncClient(
+            timeout=_ANSWER_LIMIT_S if len(self._urls) == 1 else _ONE_OF_SEVERAL_LIMIT_S,
+            trust_env=False,
+            verify=False if is_plain else await asyncio.to_thread(make_client_context, self._state.ca),
+        )
+
+    def _fetch_authority(self) -> str:
+        if self._pin in ("", _PLAIN):
+            return ""
+        found = fetch_authority(self._url)
+        if found is None or fingerprint(found) != self._pin:
+            raise UsageError(
+                f"Cannot join the pool at {self._url}: the server there does not have the certificate authority of the "
+                f"join token, whose SHA-256 is {self._pin}. Another program may answer at this address: nothing was "
+                "sent to it. If the server has a new authority, make a new join token."
+            )
+        return found
+
+    def _describe_distrust(self, error: Exception) -> str | None:
+        """Return why the server cannot be trusted, as sentences; None: the error has another cause."""
+        found = find_tls_error(error)
+        if found is None:
+            return None
+        if is_about_name(found):
+            return f"{explain_tls_error(found)}. Use another name of the server, or add this one to its allowed_hosts."
+        return (
+            f"{explain_tls_error(found)}. Another program may answer at this address: nothing was sent to it. If the "
+            "server has another certificate authority now, join with a new token."
+        )
 
     # ------------------------------------------------------------ the server
 
@@ -205,7 +322,7 @@ class PoolAgent:
             "protocol": AGENT_PROTOCOL,
         }
         answer = await http.post("/agents/join", json=said)
-        _check(answer, f"Cannot join the pool at {self._url}")
+        check_answer(answer, f"Cannot join the pool at {self._url}")
         self._state.secret = decode(answer.content, _Joined).secret
         self._state.url = self._url
         self._write_state()
@@ -223,7 +340,7 @@ class PoolAgent:
         }
         answer = await http.post("/agents/report", json=said, headers=self._credentials)
         try:
-            _check(answer, f"The server {self._url} does not take the report of this agent")
+            check_answer(answer, f"The server {self._url} does not take the report of this agent")
         except Unauthenticated:
             if self._token is None:
                 raise
@@ -239,7 +356,11 @@ class PoolAgent:
 
     def _find_address(self) -> str:
         if self._network is not None:
-            return find_address(self._network, None)
+            try:
+                return find_address(self._network, None)
+            except UsageError as error:
+                told = str(error).removeprefix("it ")
+                raise UsageError(f"Cannot use --network {self._network}: this machine {told}.") from error
         family, kind, _, _, target = socket.getaddrinfo(self._host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             # No packet is sent: the system only chooses the address from which it would send one.
@@ -258,22 +379,17 @@ class PoolAgent:
         try:
             await self._apply(http, order)
         except (LegatoError, OSError, httpx.HTTPError, zipfile.BadZipFile) as error:
-            # The next report brings the order again.
+            # The next report brings the order again, unless the driver gives the slots back.
             _log.warning("Cannot start the agent of job %s: %s", order.job, error)
+            is_temporary = isinstance(error, httpx.HTTPError)
+            if not is_temporary and not await asyncio.to_thread(is_running, self._find_directory(order)):
+                await refuse_job(self._complete(order), f"its agent cannot be started: {str(error).rstrip('.')}")
 
     async def _apply(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
         """Let the agent of a job run with the newest order."""
         directory = self._find_directory(order)
-        host = f"[{self._host}]" if ":" in self._host else self._host
         work = directory / _WORK
-        order = msgspec.structs.replace(
-            order,
-            node=self._node,
-            urls=tuple(url.replace(SERVER, host) for url in order.urls),
-            address=self._address,
-            num_slots=len(self._devices),
-            work=str(work) if order.code else "",
-        )
+        order = msgspec.structs.replace(self._complete(order), work=str(work) if order.code else "")
         if order.code and not work.is_dir():
             await self._fetch_code(http, order, directory)
         is_same = await asyncio.to_thread(_is_same, directory, order)
@@ -281,23 +397,26 @@ class PoolAgent:
             self._say(f"Job {order.job} uses this machine.")
             await asyncio.to_thread(start_agent, directory, order)
 
+    def _complete(self, order: AgentOrder) -> AgentOrder:
+        """Return an order with what only this machine knows."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return msgspec.structs.replace(
+            order,
+            node=self._node,
+            urls=tuple(url.replace(SERVER, host) for url in order.urls),
+            address=self._address,
+            num_slots=len(self._devices),
+        )
+
     def _find_directory(self, order: AgentOrder) -> Path:
         """Return the directory of a job's agent; each attempt of the job has one of its own."""
         attempt = hashlib.sha256(order.token.encode()).hexdigest()[:12]
         return find_agent_directory(self._node, f"{order.job}-{attempt}", self._home)
 
     async def _fetch_code(self, http: httpx.AsyncClient, order: AgentOrder, directory: Path) -> None:
-        content = bytearray()
-        path = f"/agents/code/{order.code}"
-        async with http.stream("GET", path, headers=self._credentials, timeout=_CODE_LIMIT_S) as answer:
-            if answer.status_code != httpx.codes.OK:
-                await answer.aread()
-                _check(answer, f"Cannot fetch the code of job {order.job}")
-            async for part in answer.aiter_bytes():
-                content += part
-                if len(content) > _MAX_CODE_BYTES:
-                    raise UsageError(f"Cannot fetch the code of job {order.job}: it is larger than 2 GiB, packed.")
-        await asyncio.to_thread(_unpack, bytes(content), directory, order.code_folder)
+        told = f"Cannot fetch the code of job {order.job}"
+        packed = await self._codes.fetch(http, order.code, self._credentials, told)
+        await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
 
     def _remove_old(self, jobs: set[str]) -> None:
         """Remove the files of agents that have ended long ago without the end of their job."""
@@ -339,7 +458,7 @@ class PoolAgent:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"Cannot read {path}: {error}. Remove it, and join again with a join token.") from error
         # Another server does not know the secret, and must not see it.
-        return state if state.url == self._url else PoolState(identity=state.identity)
+        return state if state.url in self._urls else PoolState(identity=state.identity)
 
     def _write_state(self) -> None:
         replace_file(self._folder / _STATE, msgspec.json.encode(self._state))
@@ -348,9 +467,34 @@ class PoolAgent:
 def check_url(url: str) -> str:
     """Return the URL of a server without a slash at its end. Raises UsageError if it is none."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST.")
+    try:
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or too large
+        is_url = False
+    if not is_url:
+        raise UsageError(
+            f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST, and an IPv6 address "
+            "in brackets: http://[fd00::1]:8765."
+        )
     return url.rstrip("/")
+
+
+def _explain_outage(error: Exception, host: str) -> str:
+    """Explain why a server does not answer, and what to check; a sentence without its period."""
+    told = (str(error) or type(error).__name__).rstrip(".")
+    match error:
+        case socket.gaierror():
+            return f"this machine does not know the name '{host[:200]}'. Check --connect, DNS and /etc/hosts"
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return (
+                f"{told}. Check that the server runs, that it listens on an address that this machine reaches (the "
+                "setting host), and that no firewall is between"
+            )
+        case httpx.TimeoutException():
+            return f"it has not answered within {_ANSWER_LIMIT_S:g} s"
+        case msgspec.MsgspecError():
+            return f"what answers there is no server of this release ({told})"
+    return told
 
 
 def _find_slots(num_slots: int | None) -> tuple[str, ...]:
@@ -362,18 +506,6 @@ def _find_slots(num_slots: int | None) -> tuple[str, ...]:
     return devices[:num_slots]
 
 
-def _check(answer: httpx.Response, told: str) -> None:
-    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated."""
-    if answer.is_success:
-        return
-    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error:
-        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
-    with contextlib.suppress(ValueError, AttributeError):
-        told = f"{told}: {str(answer.json().get('detail', answer.status_code))[:1000]}"
-    kind = Unauthenticated if answer.status_code == httpx.codes.UNAUTHORIZED else UsageError
-    raise kind(told.rstrip(".") + ".")
-
-
 def _is_same(directory: Path, order: AgentOrder) -> bool:
     try:
         return read_agent_order(directory) == order
@@ -381,13 +513,13 @@ def _is_same(directory: Path, order: AgentOrder) -> bool:
         return False
 
 
-def _unpack(content: bytes, directory: Path, folder: str) -> None:
+def _unpack(packed: Path, directory: Path, folder: str) -> None:
     """Unpack the code of a job into its working directory, completely or not at all."""
     scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
     target = scratch / folder
     target.mkdir(mode=0o700, parents=True)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(packed) as archive:
             for entry in archive.infolist():
                 path = Path(archive.extract(entry, target))
                 mode = entry.external_attr >> 16 & 0o777

@@ -20,13 +20,14 @@ from typing import Final
 
 from legato.agent.agent import JOB_ENDED, Agent, AgentFailedError
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
 from legato.system.processes import boot_id, send_signal, start_time_of
 
 _log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "agent.lock"
 LOG_FILE: Final = "agent.log"
+_MIN_FREE_BYTES: Final = 64 * 2**20
 _NUM_POLLS: Final = 500
 _POLL_S: Final = 0.01
 _RESTART_S: Final = 5.0
@@ -36,9 +37,16 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
     """Write an agent's order, and start the agent's process in its own session if it does not run.
 
     A running agent uses the order for its next connection.
+
+    Raises:
+        UsageError: the disk is full.
+        OSError: the directory cannot be written.
     """
+    if not is_running(directory):
+        check_disk(directory)
     write_agent_order(directory, order)
-    with (directory / LOG_FILE).open("ab") as log:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(directory / LOG_FILE, flags, 0o600), "ab") as log:
         subprocess.run(
             [sys.executable, "-m", "legato.agent.process", str(directory)],
             stdin=subprocess.DEVNULL,
@@ -47,6 +55,17 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
             cwd=directory,
             start_new_session=True,
             check=True,
+        )
+
+
+def check_disk(directory: Path) -> None:
+    """Raise UsageError if there is no room for the files of an agent: logs, sources, checkpoints."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < _MIN_FREE_BYTES:
+        raise UsageError(
+            f"The disk with {directory} is full ({free // 2**20} MiB are free, and {_MIN_FREE_BYTES // 2**20} are "
+            "needed): free some space, or choose another folder with LEGATO_HOME or --home."
         )
 
 

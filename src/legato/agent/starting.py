@@ -8,10 +8,13 @@ until then the ssh connection forwards a port to the driver.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import ipaddress
 import os
 import socket
+import struct
 import sys
 from pathlib import Path
 from typing import Final
@@ -26,6 +29,9 @@ from legato.engines.interpreter import ask_python
 from legato.system.decoding import decode
 
 _DISCARD_PORT: Final = 9
+_GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
+_GLOBAL_SCOPE: Final = "00"
+_MAX_ADDRESSES: Final = 10
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +83,28 @@ def find_address(network: str | None, connection: str | None, *, is_inside: bool
             probe.connect((str(wanted[min(1, wanted.num_addresses - 1)]), _DISCARD_PORT))
             found = str(probe.getsockname()[0])
         except OSError as error:
-            raise UsageError(f"it has no route to the network {network}: {error.strerror}") from error
+            raise UsageError(
+                f"it has no route to the network {network}: {error.strerror}. {_list_addresses()}"
+            ) from error
     if is_inside and ipaddress.ip_address(found) not in wanted:
-        raise UsageError(f"it has no address in the network {network}: its address on the way there is {found}")
+        raise UsageError(f"it has no address in the network {network}. {_list_addresses()}")
     return found
+
+
+def _list_addresses() -> str:
+    """Name the addresses of this machine from which a user can choose a network, as a sentence without its period."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                answer = fcntl.ioctl(probe, _GET_ADDRESS, struct.pack("256s", name[:15].encode()))
+                found.append(f"{socket.inet_ntoa(answer[20:24])} ({name})")
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            digits, _, _, scope, _, name = line.split()
+            if scope == _GLOBAL_SCOPE:
+                found.append(f"{ipaddress.IPv6Address(int(digits, 16))} ({name})")
+    return f"Name a network that all machines share; its addresses are {', '.join(found[:_MAX_ADDRESSES]) or 'unknown'}"
 
 
 def find_facts(python: str | None, network: str | None) -> Facts:

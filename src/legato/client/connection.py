@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -27,6 +26,7 @@ from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 from legato.core.version import __version__
 from legato.system.decoding import decode
+from legato.system.tls import find_tls_error, is_about_name, make_client_context
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Line:
             # A proxy cannot read HTTPS, but it could read plain HTTP.
             trust_env=is_encrypted,
             # Plain HTTP needs no certificates, and loading the trusted ones takes time.
-            verify=is_encrypted,
+            verify=make_client_context(server.ca) if is_encrypted else False,
             timeout=httpx.Timeout(answer_limit_s, connect=min(answer_limit_s, _CONNECT_LIMIT_S)),
             transport=transport,
         )
@@ -302,10 +302,20 @@ class Line:
 
     def _describe(self, error: httpx.TransportError) -> Unavailable:
         url = self.server.url
-        if _is_about_trust(error):
+        tls_error = find_tls_error(error)
+        if tls_error is not None:
+            if is_about_name(tls_error):
+                return NotTrusted(
+                    f"Cannot reach the server at {url} safely: {_explain(error)}. Use another name of the server, or "
+                    "let its operator add this one to the setting allowed_hosts."
+                )
+            if self.server.ca is not None:
+                remedy = "Another program may answer at this address. If the server has a new certificate authority"
+            else:
+                remedy = "If the server has a certificate authority of its own, or one of your company"
             return NotTrusted(
-                f"Cannot reach the server at {url} safely: {_explain(error)}. If you made its certificate yourself, "
-                "set SSL_CERT_FILE to the file with the certificate."
+                f"Cannot reach the server at {url} safely: {_explain(error)}. {remedy}, log in with 'legato login "
+                f"{url} --ca FINGERPRINT', or with the file of its certificate instead of the fingerprint."
             )
         remedy = "Does it run ('legato up' starts one on this machine), and is the address right?"
         return Unavailable(f"Cannot reach the server at {url}: {_explain(error)}. {remedy}")
@@ -344,14 +354,6 @@ def _explain(error: httpx.TransportError) -> str:
     # Without the number of the system's error, which tells a user nothing.
     text = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
     return (text or usual.get(type(error), type(error).__name__))[:_MAX_REASON].rstrip(".")
-
-
-def _is_about_trust(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def need_token(server: Server) -> Server:

@@ -42,12 +42,14 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         token: the token. None: not known yet.
         token_id: id of the token, with which it can be revoked. None: the token does not come from `legato login`.
         user: name of the user to whom the token belongs.
+        ca: certificate (PEM) of the only authority that is trusted for this server. None: those of the system.
     """
 
     url: str
     token: str | None = None
     token_id: str | None = None
     user: str | None = None
+    ca: str | None = None
 
     def __repr__(self) -> str:
         return f"Server(url={self.url!r}, user={self.user!r}, token={'lgt_…' if self.token else None!r})"
@@ -215,7 +217,7 @@ def find_server(
     if token is None and (named is None or _find(named, known).url == server.url):
         token = environment.get(TOKEN_VARIABLE) or None
     if token is not None:
-        return Server(url=server.url, token=check_token(token))
+        return Server(url=server.url, token=check_token(token), ca=server.ca)
     return server
 
 
@@ -240,14 +242,14 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 return None
             content = msgspec.json.decode(stream.read(_MAX_LOCAL_BYTES))
-        url, token = read_url(content["url"]), check_token(content["token"])
+        url, token, ca = read_url(content["url"]), check_token(content["token"]), str(content.get("ca") or "") or None
         os.kill(int(content["pid"]), 0)  # fails if there is no such process, or if it is another user's
     except (OSError, RuntimeError, ValueError, msgspec.MsgspecError, UsageError, KeyError, TypeError, AttributeError):
         return None
     port = urlsplit(url).port
     if port is None or not is_loopback(url) or not listens_here(port):
         return None
-    return Server(url=url, token=token, user="admin")
+    return Server(url=url, token=token, user="admin", ca=ca)
 
 
 def looks_like_url(said: str) -> bool:

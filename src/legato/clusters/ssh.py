@@ -41,6 +41,15 @@ _KEPT_LINES: Final = 20
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?[A-Za-z0-9_][A-Za-z0-9._-]*")
 _FORWARDED: Final = re.compile(r"Allocated port (\d+) for remote forward")
 _PERMANENT: Final = ("Could not resolve hostname", "Permission denied", "Host key verification failed", "Bad owner")
+_ADVICE: Final = {
+    "Could not resolve hostname": "check the name, or define the host in ~/.ssh/config",
+    "Host key verification failed": "connect once by hand with ssh, and accept the key of the host",
+    "Permission denied": "ssh must log in without a password, for example with ssh-copy-id",
+    "Connection refused": "check that the machine runs an ssh server",
+    "No route to host": "check that the machine runs, and that this one reaches it",
+    "timed out": "check that the machine runs, and that no firewall is between",
+    "remote port forwarding failed": "its ssh server must allow that: AllowTcpForwarding yes in sshd_config",
+}
 _OPTIONS: Final = (
     "BatchMode=yes",
     "ConnectTimeout=10",
@@ -219,7 +228,8 @@ class SshStarter:
         order = AgentOrder(
             job=self._job,
             node=host.node,
-            urls=(f"ws://{LOOPBACK}:{port}{PATH}",),
+            urls=(f"wss://{LOOPBACK}:{port}{PATH}",),
+            certificate=self._door.certificate,
             token=secret,
             address=facts.address,
             num_slots=host.num_slots,
@@ -347,7 +357,8 @@ class _Connection:
             last = f"it has no Legato at {sys.executable}: install Legato at the same path as here"
         elif "No module named" in last:
             last = f"{last} at {sys.executable} there: install Legato at the same path as here"
-        self.trouble = (last or f"ssh ended with code {code}").rstrip(".")
+        advice = next((f": {advice}" for text, advice in _ADVICE.items() if text in last), "")
+        self.trouble = (last or f"ssh ended with code {code}").rstrip(".") + advice
 
     async def close(self) -> None:
         if self._process is None or self._reading is None:

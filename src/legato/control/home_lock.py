@@ -1,8 +1,8 @@
-"""Checks that a store and a home belong together: the deciding server needs the home with the jobs' directories.
+"""Checks that a store and a home belong together: servers need the home with the jobs' directories.
 
 The file ``home-id`` in a home holds its id, which does not change when the home is moved or mounted elsewhere. The
-first server that decides writes the id into the store. A server with another home would treat every running job as one
-that was never started.
+first server writes the id into the store. A server with another home would treat every running job as one that was
+never started, and find no logs and no code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from legato.core.errors import UsageError
 from legato.driver.journal import replace_file
 
 HOME_FILE: Final = "home-id"
+NAMES: Final = "nodes"
+"""The folder of a home with the names of the machines whose servers share it, one file per machine."""
 
 
 def claim_home(store: Store, home: Path, now: float) -> None:
@@ -30,10 +32,11 @@ def claim_home(store: Store, home: Path, now: float) -> None:
     if known == own:
         return
     raise UsageError(
-        f"Cannot schedule the jobs of this store: their directories are in another home, with the id {known}, and "
-        f"'{home}' has the id {own}. All servers that schedule jobs share one home, on one machine. Set home to "
-        f"that directory, or database_url to another store. If that home is lost for good, write {known} into "
-        f"{home / HOME_FILE}: the platform then does not touch jobs that ran there until a user stops them."
+        f"Cannot use this store: the directories of its jobs are in another home, with the id {known}, and "
+        f"'{home}' has the id {own}. All servers of a store share one home; servers on several machines need it on "
+        f"a shared disk. Set home to that directory, or database_url to another store. If that home is lost for good, "
+        f"write {known} into {home / HOME_FILE}: the platform then does not touch jobs that ran there until a user "
+        "stops them."
     )
 
 

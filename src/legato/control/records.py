@@ -100,8 +100,11 @@ class StoredNode(msgspec.Struct, frozen=True, kw_only=True):
 BEAT_EVERY_S: Final = 2.0
 """An agent reports this often."""
 
-AGENT_SILENT_S: Final = 15.0
-"""Without a report of its agent for so long, a machine cannot be used."""
+AGENT_SILENT_S: Final = 45.0
+"""Without a report of its agent for so long, a machine cannot be used, and jobs shrink off it.
+
+Workers there may train on, so this is longer than the restart of an agent, and than two reports in a row that time out
+(2 + 10 + 4 + 10 + 4 s). A job whose machine has crashed does not wait for it: its driver notices after seconds."""
 
 
 class JoinToken(pool.JoinToken, frozen=True, kw_only=True):
@@ -130,8 +133,12 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     leaving: bool = False
 
 
+SERVER_PREFIX: Final = "server-"
+"""The identity of a server that keeps its own machine in the pool begins with this."""
+
+
 class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent of a machine, with its last report.
+    """The agent of a machine, with its last report. A machine with one of several servers has such a row too.
 
     Args:
         joined_by: the user who made the token with which it joined.
@@ -156,6 +163,11 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
     drained_at: float | None
     drained_by: str | None
     drain_reason: str | None
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server keeps its machine in the pool."""
+        return self.identity.startswith(SERVER_PREFIX)
 
     def is_silent(self, now: float) -> bool:
         """Return whether it has not reported for too long."""

@@ -68,8 +68,8 @@ class Settings(BaseSettings):
 
     host: str = Field(
         default="127.0.0.1",
-        description="address to listen on. Default: only this machine can connect. Put a proxy with TLS in front of"
-        " any other address",
+        description="address to listen on. Default: only this machine can connect. For any other address, use TLS "
+        "(`tls`), or put a proxy with TLS in front of it",
     )
     port: int = Field(default=8765, ge=0, le=65535, description="port to listen on. 0: any free port")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -81,6 +81,26 @@ class Settings(BaseSettings):
         default=(),
         description="addresses of proxies in front of the server. Only from these the server accepts `X-Forwarded-"
         "For` (the client's address) and `X-Forwarded-Proto` (whether the client used TLS)",
+    )
+    tls: Literal["off", "own"] = Field(
+        default="off",
+        description="own: the server speaks HTTPS, with a certificate of its own authority, which it makes once and "
+        "keeps in `home`. Machines and users verify it by a fingerprint. off: plain HTTP, unless `tls_certificate` "
+        "is set",
+    )
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="file with a certificate for the server's public name and those of its issuers (PEM), from a "
+        "public authority or that of a company: the server speaks HTTPS with it. It is read again when it changes. "
+        "None: see `tls`",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="file with the key of `tls_certificate` (PEM, without a password). None: see `tls`"
+    )
+    allow_plain_agents: bool = Field(
+        default=False,
+        description="let machines of the pool reach the server without TLS. Everyone in their network can then read "
+        "the secrets of jobs, and control them. False: refused, except on the server's own machine",
     )
     requests_per_s: float = Field(
         default=50,
@@ -521,6 +541,10 @@ class Settings(BaseSettings):
             )
         if self.upload_max_file_bytes > self.upload_max_unpacked_bytes:
             raise ValueError("upload_max_file_bytes is above upload_max_unpacked_bytes; lower it or raise the other")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together; set both or none")
+        if self.tls == "own" and self.tls_certificate is not None:
+            raise ValueError("tls=own and tls_certificate exclude each other; leave one of them out")
         if self.token_days > self.max_token_days:
             raise ValueError("token_days is above max_token_days; lower it or raise the other")
         return self
@@ -541,6 +565,18 @@ class Settings(BaseSettings):
     def home_path(self) -> Path:
         """The directory ``home``, absolute."""
         return self.home.expanduser().absolute()
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the server speaks HTTPS."""
+        return self.tls == "own" or self.tls_certificate is not None
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """The files ``tls_certificate`` and ``tls_key``, absolute; None: not set."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return self.tls_certificate.expanduser().absolute(), self.tls_key.expanduser().absolute()
 
     @property
     def limits(self) -> Limits:

@@ -6,11 +6,12 @@ sends `AgentHello` first. A driver repeats requests after a reconnection, and bo
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from legato.core.limits import Limits
+from legato.core.spec import DEFAULT_LOG_BYTES
 
 AGENT_PROTOCOL: Final = 1
 """The number of this protocol. A driver and an agent whose numbers differ by more than 1 do not work together."""
@@ -20,6 +21,10 @@ MAX_LOG_BYTES: Final = 2**16
 
 MAX_PIECE_BYTES: Final = 2**18
 """Of a checkpoint in one message."""
+
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+LogData = Annotated[bytes, msgspec.Meta(max_length=MAX_LOG_BYTES)]
+PieceData = Annotated[bytes, msgspec.Meta(max_length=MAX_PIECE_BYTES)]
 
 
 class AgentEnvelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -39,6 +44,8 @@ class AgentHello(AgentEnvelope, frozen=True):
         address: at which workers of other machines reach this machine.
         protocol: `AGENT_PROTOCOL` of the agent.
         term: the highest term of a driver that the agent has seen.
+        switches_users: it can run workers as another system user; False: also an agent of an earlier release, which
+            would run them as its own.
     """
 
     node: str
@@ -47,6 +54,7 @@ class AgentHello(AgentEnvelope, frozen=True):
     address: str
     protocol: int = AGENT_PROTOCOL
     term: int = 0
+    switches_users: bool = False
 
 
 class Outranked(AgentEnvelope, frozen=True):
@@ -62,11 +70,13 @@ class Opened(AgentEnvelope, frozen=True):
         rendezvous: ``host:port`` of the machine's store.
         workers: those that run, or whose end the driver has not acknowledged.
         shares_checkpoints: the machine sees the driver's directory of checkpoints.
+        devices: the device of each slot that workers can be started in; (): those of `AgentHello`.
     """
 
     rendezvous: str
     workers: tuple[int, ...]
     shares_checkpoints: bool = True
+    devices: tuple[str, ...] = ()
 
 
 class OpenRefused(AgentEnvelope, frozen=True):
@@ -108,23 +118,28 @@ class Vitals(AgentEnvelope, frozen=True):
 
 
 class LogBytes(AgentEnvelope, frozen=True):
-    """New bytes of a worker's log, which begin at ``offset``; at most `MAX_LOG_BYTES`."""
+    """New bytes of a worker's log, which begin at ``offset``.
+
+    Args:
+        num_lost: of the bytes before ``offset``, the number that were not sent and that the agent no longer has.
+    """
 
     worker: int
-    offset: int
-    data: bytes
+    offset: Position
+    data: LogData
+    num_lost: Position = 0
 
 
 class WantCheckpoint(AgentEnvelope, frozen=True):
     """A worker resumes: the agent asks for the newest checkpoint, which comes as `FilePiece`, or `NoCheckpoint`.
 
     Args:
-        name: of the checkpoint of which the agent has the first ``num_bytes`` bytes.
+        name: of the checkpoint of which the agent has the first ``num_bytes`` bytes, or all.
         num_bytes: of it.
     """
 
     name: str = ""
-    num_bytes: int = 0
+    num_bytes: Position = 0
 
 
 class CheckpointGone(AgentEnvelope, frozen=True):
@@ -152,19 +167,28 @@ class Beat(AgentEnvelope, frozen=True):
 
 
 class FilePiece(AgentEnvelope, frozen=True):
-    """Bytes of a checkpoint, which begin at ``offset``; the file has ``num_bytes`` in all."""
+    """Bytes of a checkpoint.
+
+    Args:
+        name: of its file.
+        offset: at which the bytes begin.
+        data: the bytes. Empty: an empty file, or one of which the receiver has all.
+        num_bytes: of the whole file.
+        sha256: of the whole file; only in the last piece.
+    """
 
     name: str
-    offset: int
-    data: bytes
-    num_bytes: int
+    offset: Position
+    data: PieceData
+    num_bytes: Position
+    sha256: str = ""
 
 
 class FileTaken(AgentEnvelope, frozen=True):
     """The receiver has the first ``num_bytes`` bytes of a checkpoint on its disk."""
 
     name: str
-    num_bytes: int
+    num_bytes: Position
 
 
 # ---------------------------------------------------------------- driver → agent
@@ -202,6 +226,7 @@ class OpenJob(AgentEnvelope, frozen=True):
         copies_program: False: a machine that has neither the directory nor a copy of it is refused.
         data: the directory of the job's data, which each machine must have; "": none.
         package: the folder of the driver's Legato: a program in it is run from the agent's own.
+        user: name of the system user of the workers on each machine; "": that of the agent.
         start: ``fork`` or ``fresh``.
         entry: ``module:function`` that a worker runs.
         preload: what the warm parent imports before it forks.
@@ -225,12 +250,13 @@ class OpenJob(AgentEnvelope, frozen=True):
     python: str | None = None
     cpu_capability: str | None = None
     idle_limit_s: float = 60.0
-    log_max_bytes: int = 2**30
+    log_max_bytes: int = DEFAULT_LOG_BYTES
     checkpoints: str = ""
     mark: str = ""
     copies_program: bool = True
     data: str = ""
     package: str = ""
+    user: str = ""
 
 
 class Program(AgentEnvelope, frozen=True):
@@ -268,21 +294,41 @@ class Acknowledge(AgentEnvelope, frozen=True):
 
 
 class TookLog(AgentEnvelope, frozen=True):
-    """The driver has the first ``num_bytes`` bytes of a worker's log on its disk."""
+    """The driver has the first ``num_bytes`` bytes of a worker's log on its disk.
+
+    Args:
+        again: it could not write what came after them: send that again.
+    """
 
     worker: int
-    num_bytes: int
+    num_bytes: Position
+    again: bool = False
 
 
 class SendCheckpoint(AgentEnvelope, frozen=True):
-    """Send a checkpoint, from ``offset`` on; the answer is `FilePiece` or `CheckpointGone`."""
+    """Send a checkpoint, from ``offset`` on, and nothing of another one; the answer is `FilePiece` or `CheckpointGone`.
+
+    A sender whose file is shorter begins at 0.
+
+    Args:
+        is_urgent: the job waits for it. False: its workers train meanwhile.
+    """
 
     name: str
-    offset: int
+    offset: Position
+    is_urgent: bool = False
+
+
+class HastenCheckpoint(AgentEnvelope, frozen=True):
+    """The job waits for the checkpoint that is being sent: use all of the network for it."""
+
+    name: str
 
 
 class NoCheckpoint(AgentEnvelope, frozen=True):
-    """The answer to `WantCheckpoint`: the job has no checkpoint."""
+    """The answer to `WantCheckpoint`: the job has no checkpoint, or ``error`` says why it cannot be sent."""
+
+    error: str = ""
 
 
 class Examine(AgentEnvelope, frozen=True):
@@ -322,6 +368,7 @@ AgentRequest = (
     | Acknowledge
     | TookLog
     | SendCheckpoint
+    | HastenCheckpoint
     | NoCheckpoint
     | Examine
     | CloseJob

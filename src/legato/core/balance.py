@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from legato.core.span import Span, blocks, split
+from legato.core.span import Span, num_blocks, part_of, split
 
 _BACKWARD_SHARE: Final = 2 / 3
 """Part of the time of a micro-batch that its backward pass takes, during which gradients can travel."""
@@ -87,7 +87,7 @@ def volume(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> float:
     >>> volume(halves, (0, 1)), volume(uneven, (0, 1)), volume(halves, (0, 0))
     (1.0, 1.5, 0.0)
     """
-    sent = [len(blocks(_join([spans[rank] for rank in ranks]))) for ranks in ranks_of(nodes)]
+    sent = [num_blocks(*_join([spans[rank] for rank in ranks])) for ranks in ranks_of(nodes)]
     others = len(sent) - 1
     # Each node sends its part of each subtree to each other node, and then its part of the result.
     return max(max((own + 1) * others, sum(sent) - own + others) for own in sent) / len(sent)
@@ -101,7 +101,7 @@ def cheap_numbers(num_micro_batches: int, max_workers: int) -> tuple[int, ...]:
     """
     numbers = range(1, min(num_micro_batches, max_workers) + 1)
     equal = (number for number in numbers if num_micro_batches % number == 0)
-    return tuple(number for number in equal if number == 1 or _num_blocks(0, num_micro_batches // number) == 1)
+    return tuple(number for number in equal if number == 1 or num_blocks(0, num_micro_batches // number) == 1)
 
 
 def describe_cheap_numbers(numbers: Sequence[int]) -> str:
@@ -128,7 +128,7 @@ def divisions(num_micro_batches: int, nodes: tuple[int, ...]) -> tuple[tuple[Spa
     shares = [len(ranks) for ranks in of_nodes]
     bounds = _even_bounds(num_micro_batches, shares)
     found = [bounds]
-    most = max(len(blocks(Span(*pair))) for pair in pairwise(bounds))
+    most = max(num_blocks(*pair) for pair in pairwise(bounds))
     places = [[0], *(_places_near(bound, num_micro_batches) for bound in bounds[1:-1]), [num_micro_batches]]
     for limit in range(most - 1, 0, -1):
         aligned = _most_even(places, shares, limit)
@@ -144,11 +144,34 @@ def even_spans(num_micro_batches: int, nodes: tuple[int, ...]) -> tuple[Span, ..
     return _by_rank(_even_bounds(num_micro_batches, [len(ranks) for ranks in of_nodes]), of_nodes)
 
 
+def most_even_spans(num_micro_batches: int, nodes: tuple[int, ...], rank: int) -> set[Span]:
+    """Return the spans of one rank in `even_spans` of all steps with up to ``num_micro_batches``.
+
+    >>> sorted(most_even_spans(3, (0, 1), 1))
+    [Span(start=1, stop=1), Span(start=1, stop=2), Span(start=2, stop=3)]
+    """
+    of_nodes = ranks_of(nodes)
+    node = next(index for index, ranks in enumerate(of_nodes) if rank in ranks)
+    place, shares = of_nodes[node].index(rank), [len(ranks) for ranks in of_nodes]
+    spans = set()
+    for num in range(1, num_micro_batches + 1):
+        start, stop = _even_part(num, shares, node)
+        part = part_of(stop - start, shares[node], place)
+        spans.add(Span(start + part.start, start + part.stop))
+    return spans
+
+
 def _even_bounds(num_micro_batches: int, shares: list[int]) -> tuple[int, ...]:
+    return (0, *(_even_part(num_micro_batches, shares, node).stop for node in range(len(shares))))
+
+
+def _even_part(num_micro_batches: int, shares: list[int], node: int) -> Span:
     # Between the nodes first: 2 nodes of 3 ranks that have 8 micro-batches get 4 each, which is one subtree.
     if len(set(shares)) == 1:
-        return (0, *(span.stop for span in split(num_micro_batches, len(shares))))
-    return (0, *(-(-num_micro_batches * ranks // sum(shares)) for ranks in accumulate(shares)))
+        return part_of(num_micro_batches, len(shares), node)
+    before = sum(shares[:node])
+    bounds = (-(-num_micro_batches * ranks // sum(shares)) for ranks in (before, before + shares[node]))
+    return Span(*bounds)
 
 
 def _places_near(bound: int, num_micro_batches: int) -> list[int]:
@@ -171,17 +194,12 @@ def _most_even(places: list[list[int]], shares: list[int], limit: int) -> tuple[
         following: dict[int, tuple[int, float, tuple[int, ...]]] = {}
         for stop in ends:
             for start, (longest, uneven, bounds) in best.items():
-                if start <= stop and _num_blocks(start, stop) <= limit:
+                if start <= stop and num_blocks(start, stop) <= limit:
                     num_items = stop - start
                     reached = (max(longest, -(-num_items // share)), uneven + num_items**2 / share, (*bounds, stop))
                     following[stop] = min(following.get(stop, reached), reached)
         best = following
     return min(best.values())[2] if best else None
-
-
-@lru_cache(maxsize=2**16)
-def _num_blocks(start: int, stop: int) -> int:
-    return len(blocks(Span(start, stop)))
 
 
 def _by_rank(bounds: tuple[int, ...], of_nodes: tuple[tuple[int, ...], ...]) -> tuple[Span, ...]:

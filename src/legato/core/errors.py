@@ -41,6 +41,19 @@ class UsageError(LegatoError, ValueError):
     """The request is not possible; the message says what to do instead."""
 
 
+class MachinesRefused(UsageError):
+    """No machine can run a job.
+
+    Args:
+        message: for people.
+        refusals: each machine, and why it cannot, as a part of a sentence.
+    """
+
+    def __init__(self, message: str, refusals: dict[str, str]) -> None:
+        super().__init__(message)
+        self.refusals = refusals
+
+
 class LayoutError(UsageError):
     """Batch sizes, micro-batches or worker counts do not fit together."""
 

@@ -1,4 +1,4 @@
-"""Names of slots: ``NODE/i``, the name of a machine and the number of the slot on it. Pure.
+"""Names of slots, ``NODE/i``: the name of a machine and the number of the slot on it; names of its labels. Pure.
 
 A worker with several GPUs occupies several slots of one node. Drivers and engines treat these as one slot, whose name
 has all numbers: ``NODE/0+1``.
@@ -20,6 +20,7 @@ _MAX_HOST_LENGTH: Final = 63  # of its first label
 _NODE: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_NODE_LENGTH - 1}}}")
 _INDEX: Final = re.compile(r"(0|[1-9][0-9]{0,8})(\+[1-9][0-9]{0,8})*")
 _INVALID: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_OWN_LABELS: Final = "legato."
 
 
 def check_node(node: str) -> str:
@@ -157,3 +158,13 @@ def make_node(host: str) -> str:
     ('gpu-1', 'Anna-s-laptop', 'here')
     """
     return _INVALID.sub("-", host.partition(".")[0]).strip("-")[:_MAX_HOST_LENGTH] or "here"
+
+
+def check_node_labels(names: Iterable[str]) -> None:
+    """Check the names of the labels that an agent gives its machine. Raises UsageError if Legato uses one itself."""
+    for name in names:
+        if name.startswith(_OWN_LABELS):
+            raise UsageError(
+                f"Cannot use the label '{name[:200]}': names that begin with '{_OWN_LABELS}' are Legato's own. Choose "
+                "another name."
+            )

@@ -47,9 +47,13 @@ def split(num_items: int, num_ranks: int) -> tuple[Span, ...]:
     (Span(start=0, stop=1), Span(start=1, stop=1))
     """
     assert num_items >= 0 and num_ranks >= 1, (num_items, num_ranks)
+    return tuple(part_of(num_items, num_ranks, rank) for rank in range(num_ranks))
+
+
+def part_of(num_items: int, num_ranks: int, rank: int) -> Span:
+    """Return the span of one rank, see `split`."""
     base, extra = divmod(num_items, num_ranks)
-    bounds = [rank * base + min(rank, extra) for rank in range(num_ranks + 1)]
-    return tuple(Span(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False))
+    return Span(rank * base + min(rank, extra), (rank + 1) * base + min(rank + 1, extra))
 
 
 @lru_cache(maxsize=4096)
@@ -85,24 +89,38 @@ def num_merges(span_start: int, leaf: int) -> int:
     return before + 1 - after
 
 
-@lru_cache(maxsize=4096)
+def num_blocks(start: int, stop: int) -> int:
+    """Return the number of `blocks` of a span.
+
+    >>> num_blocks(3, 8), num_blocks(0, 8), num_blocks(5, 5)
+    (2, 1, 0)
+    """
+    if start == stop:
+        return 0
+    middle = _middle(start, stop)
+    return (middle - start).bit_count() + (stop - middle).bit_count()
+
+
+def _middle(start: int, stop: int) -> int:
+    """Return the place in a span at which the largest blocks begin or end: the one with the most zeros at its end."""
+    level = (start ^ stop).bit_length() - 1
+    return stop >> level << level
+
+
 def most_blocks(span: Span) -> int:
     """Return the largest number of blocks that are pending while a rank computes a span from left to right.
 
     >>> most_blocks(Span(0, 8)), most_blocks(Span(3, 8))
     (3, 3)
     """
-    levels: list[int] = []
-    most = 0
-    for leaf in range(span.start, span.stop):
-        level = 0
-        # As long as it is a right child whose left one is pending.
-        while levels and levels[-1] == level and (leaf >> level) % 2:
-            levels.pop()
-            level += 1
-        levels.append(level)
-        most = max(most, len(levels))
-    return most
+    start, stop = span
+    if start == stop:
+        return 0
+    # What is pending at `place` covers start .. place - 1. Most blocks are pending just before two large ones become
+    # one: before the middle, or the last time that all lower levels behind the middle are pending.
+    middle = _middle(start, stop)
+    last = middle + (1 << ((stop - middle + 1).bit_length() - 1)) - 1
+    return max(num_blocks(start, place) for place in (middle - 1, middle, last) if place > start)
 
 
 @lru_cache(maxsize=4096)
@@ -143,6 +161,5 @@ def max_pending(num_micro_batches: int, num_ranks: int, rank: int) -> int:
     >>> max_pending(8, 1, 0), max_pending(8, 2, 1), max_pending(8, 3, 1)
     (3, 2, 2)
     """
-    return max(
-        (most_blocks(split(num_leaves, num_ranks)[rank]) for num_leaves in range(1, num_micro_batches + 1)), default=0
-    )
+    spans = (part_of(num_leaves, num_ranks, rank) for num_leaves in range(1, num_micro_batches + 1))
+    return max(map(most_blocks, spans), default=0)

@@ -11,6 +11,7 @@ from legato.core.cpu import check_capability, variables_of_capability
 from legato.core.errors import LayoutError, UsageError
 from legato.core.limits import Limits, check_limits
 
+DEFAULT_LOG_BYTES: Final = 2**30
 MIN_LOG_BYTES: Final = 2**16
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EVERY: Final = re.compile(r"[1-9][0-9]*(steps?|epochs?|s)")
@@ -115,7 +116,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_cpus: float | None = None
     max_processes: int | None = None
     must_limit: bool = True
-    log_max_bytes: int = 2**30
+    log_max_bytes: int = DEFAULT_LOG_BYTES
     guest: GuestSpec | None = None
 
     def validate(self) -> JobSpec:

@@ -21,6 +21,19 @@ def first_term(fence: int) -> int:
     return fence * TERMS_PER_LEASE
 
 
+def is_of_later_lease(term: int, given: int) -> bool:
+    """Return whether a driver of a later lease has had a term.
+
+    Args:
+        term: that some driver of the job has had.
+        given: the term in the order of a server; 0: there is none, and no lease is later.
+
+    >>> is_of_later_lease(first_term(3) + 1, first_term(2)), is_of_later_lease(first_term(2) + 7, first_term(2))
+    (True, False)
+    """
+    return given > 0 and term // TERMS_PER_LEASE > given // TERMS_PER_LEASE
+
+
 def next_term(known: int, given: int) -> int:
     """Return the term of a driver that begins or adopts a job.
 

@@ -15,11 +15,13 @@ class Member(msgspec.Struct, frozen=True):
         host: the address at which its peers reach it.
         node: the nonce of its node, equal for all workers of one engine and different from every other engine's; "":
             the worker runs an earlier release, or without an engine.
+        proves: it can prove to its peers that it belongs to the job; False: the worker runs an earlier release.
     """
 
     worker: int
     host: str
     node: str = ""
+    proves: bool = False
 
 
 class View(msgspec.Struct, frozen=True):
@@ -58,6 +60,11 @@ def next_members(current: Iterable[Member], leaving: Collection[int], joining: I
 def knows_nodes(members: Iterable[Member]) -> bool:
     """Return whether every member has proved on which node it is."""
     return all(member.node for member in members)
+
+
+def proves(members: Iterable[Member]) -> bool:
+    """Return whether every member can prove to the others that it belongs to the job."""
+    return all(member.proves for member in members)
 
 
 def nodes_of(members: Sequence[Member]) -> tuple[int, ...]:

@@ -44,6 +44,7 @@ class Hello(Message, frozen=True):
         node: the nonce of its node, as in `Member`.
         term: the highest term of a driver that it has seen; 0: none, or the worker runs an earlier release.
         protocol: `PROTOCOL` of its release.
+        proves: it can prove to its peers that it belongs to the job, with the ``peer_secret`` of `Welcome`.
     """
 
     worker: int
@@ -55,6 +56,7 @@ class Hello(Message, frozen=True):
     node: str = ""
     term: int = 0
     protocol: int = 0
+    proves: bool = False
 
 
 class Warm(Message, frozen=True):
@@ -78,10 +80,17 @@ class Prepared(Message, frozen=True):
 
 
 class Unbuilt(Message, frozen=True):
-    """The worker could not connect to the other members of view ``failed``; it waits for another view."""
+    """The worker could not connect to the other members of view ``failed``; it waits for another view.
+
+    Args:
+        failed: number of the view.
+        reason: a part of a sentence.
+        peer: the worker that it could not connect to. None: unknown.
+    """
 
     failed: int
     reason: str
+    peer: int | None = None
 
 
 class Joined(Message, frozen=True):
@@ -263,6 +272,8 @@ class Welcome(Message, frozen=True):
         resume: start from the newest checkpoint in ``checkpoint_dir`` if there is one.
         term: of the driver. A worker that has seen a higher one ignores this driver; 0: a driver of an earlier release.
         protocol: `PROTOCOL` of the driver's release.
+        peer_secret: by it the workers of the attempt prove to one another that they belong to the job; "": the driver
+            runs an earlier release.
     """
 
     heartbeat_interval_s: float
@@ -274,6 +285,7 @@ class Welcome(Message, frozen=True):
     collective_limit_s: float = 1800.0
     term: int = 0
     protocol: int = 0
+    peer_secret: str = ""
 
 
 class Prepare(Message, frozen=True):

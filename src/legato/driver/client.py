@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgspec
 from websockets.exceptions import InvalidStatus, WebSocketException
-from websockets.sync.client import connect
 
 from legato.core import wire
 from legato.core.clock import Clock
 from legato.core.errors import JobNotFound
 from legato.driver.journal import DriverFile, JobDirectory, iterate_jobs
+from legato.system.door_client import connect_to_door
 
 _ANSWER_LIMIT_S: Final = 10.0  # the driver answers from memory
 _START_LIMIT_S: Final = 120.0  # torch may be imported from a slow disk
@@ -108,10 +108,11 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
     found = find_job(name, home)
     url = found.url.removesuffix("/worker") + "/client"
     try:
-        with connect(
+        with connect_to_door(
             url,
+            found.certificate,
+            _ANSWER_LIMIT_S,
             additional_headers={"Authorization": f"Bearer {found.token}"},
-            open_timeout=_ANSWER_LIMIT_S,
             compression=None,
             max_size=None,
         ) as connection:

@@ -29,11 +29,11 @@ from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import join_by, list_slots, name_slot
 from legato.core.spec import JobSpec
-from legato.core.terms import next_term
+from legato.core.terms import is_of_later_lease, next_term
 from legato.driver import events
 from legato.driver.arrivals import Arrivals
 from legato.driver.connections import Connections
-from legato.driver.ending import EXIT_KILLED
+from legato.driver.ending import EXIT_KILLED, EXIT_NOWHERE
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
 from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
@@ -43,7 +43,7 @@ from legato.driver.plugin import PluginHost
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
-from legato.driver.tokens import make_worker_token
+from legato.driver.tokens import make_peer_secret, make_worker_token
 from legato.engines.base import Engine, Exited, Launch
 from legato.system.door import LOOPBACK, Door
 from legato.system.hosts import name_this_machine
@@ -122,7 +122,7 @@ class Driver:
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
-        self._arrivals = Arrivals(engine, self._feed_safely, self._warn)
+        self._arrivals = Arrivals(engine, self._feed_safely, self._warn, self._note)
         self._num_steps: int | None = None
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
@@ -162,12 +162,18 @@ class Driver:
         journal = await asyncio.to_thread(self._directory.read_journal, self._node)
         if journal is None and self._asked is None:
             raise self._nothing_left()
-        self._term = next_term(journal.term if journal is not None else 0, self._term)
+        known = await asyncio.to_thread(self._directory.read_term)
+        if is_of_later_lease(known, self._term):
+            raise Superseded(
+                f"This driver does not lead job '{self._directory.path.name}': the server that started it has lost its "
+                f"lease, and a later server has started a driver, with term {known}."
+            )
+        self._term = next_term(known, self._term)
         await asyncio.to_thread(self._claim_term, journal)
         try:
             return await self._lead_from(journal)
         except BaseException:
-            if journal is None and not self._has_begun:
+            if journal is None and not self._has_begun and self._directory.read_term() == self._term:
                 # There is no job to take over.
                 await asyncio.to_thread(self._directory.journal_file.unlink, missing_ok=True)
             raise
@@ -190,14 +196,20 @@ class Driver:
         try:
             await self._plugin.open(self._membership.job)
             url = self._connections.open(self._door)
-            driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
+            driver_file = DriverFile(url, self._token, os.getpid(), self._door.certificate)
             await asyncio.to_thread(self._directory.write_driver_file, driver_file)
             self._has_begun = True
             outcome = await self._work()
         finally:
             self._connections.close()
             await self._plugin.close()
+        # Closing the engine ends the agents, which another driver may lead by now.
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._check_term)
         await self._engine.close()
+        for told in self._engine.remarks:
+            self._warn(told)
+        await self._records.flush()
         await asyncio.to_thread(self._write_end, outcome)
         return outcome
 
@@ -212,6 +224,8 @@ class Driver:
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
         self._feed(events.StopAsked(now, reason))
+        if now:
+            self._arrivals.give_up()
 
     def status(self) -> dict[str, Any]:
         """Return the job's status."""
@@ -265,6 +279,7 @@ class Driver:
                 slots=self._slots,
                 term=self._term,
             )
+        self._membership.job.peer_secret = make_peer_secret(self._token, self._attempt)
         await asyncio.to_thread(self._records.load)
         return self._membership.begin(now)
 
@@ -306,6 +321,9 @@ class Driver:
 
     def _warn(self, told: str) -> None:
         self._record_event(events.Record(kind="note", reason=told, level="warning"))
+
+    def _note(self, told: str) -> None:
+        self._record_event(events.Record(kind="note", reason=told))
 
     def _write_end(self, outcome: Outcome) -> None:
         # Also shorten logs that workers have written to since the last check.
@@ -411,6 +429,8 @@ class Driver:
                 next_beat = now + interval_s
                 self._connections.beat(self._records.num_metrics, self._records.losses_to_step)
                 self._notify(lambda observer: observer.on_status(self.status()))
+                if num_lost := self._records.take_lost():
+                    self._warn(f"{num_lost} lines of the job's records (events, metrics, losses) could not be written")
             self._woken.clear()
             deadline = self._membership.next_deadline()
             due = next_beat if deadline is None else min(next_beat, deadline)
@@ -443,6 +463,9 @@ class Driver:
         gap = self._records.describe_gap()
         if gap is not None:
             self._record_event(events.Record(kind="note", reason=gap, level="error"))
+        lost = self._records.describe_lost_metrics()
+        if lost is not None:
+            self._warn(lost)
         left = self._plugin.describe_left()
         if left is not None:
             # The user who ends a job early knows that it is incomplete.
@@ -454,7 +477,8 @@ class Driver:
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
         self._record_event(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
-        self._outcome = Outcome(end.outcome, end.exit_code, reason)
+        refusals = dict(self._membership.job.refusals) if end.exit_code == EXIT_NOWHERE else {}
+        self._outcome = Outcome(end.outcome, end.exit_code, reason, refusals)
         self._notify(lambda observer: observer.on_status(self.status()))
         return self._outcome
 
@@ -509,16 +533,19 @@ class Driver:
         if self._is_superseded:
             return
         try:
-            newest = self._directory.read_term()
-            if newest > self._term:
-                raise Superseded(
-                    f"This driver stops leading job '{self._directory.path.name}': its journal has a driver of term "
-                    f"{newest}; this driver has term {self._term}."
-                )
-            self._directory.write_journal(journal, numbers_slots=self._numbers_slots)
+            self._directory.write_journal(journal, numbers_slots=self._numbers_slots, check=self._check_term)
         except OSError as error:
             # Only a new driver needs the journal, so this job continues.
             _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
+
+    def _check_term(self) -> None:
+        """Raise Superseded if a driver with a higher term leads the job."""
+        newest = self._directory.read_term()
+        if newest > self._term:
+            raise Superseded(
+                f"This driver stops leading job '{self._directory.path.name}': its journal has a driver of term "
+                f"{newest}; this driver has term {self._term}."
+            )
 
     def _call_engine(self, worker: int, call: Callable[[], Awaitable[None]]) -> None:
         """Call the engine beside the queue: a start may be slow, and workers must receive a new view meanwhile."""

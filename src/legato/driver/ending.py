@@ -13,6 +13,7 @@ from legato.driver.nodes import await_lost
 
 EXIT_UNSAVED: Final = 1  # the job was stopped, but its checkpoint could not be written
 EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint
+EXIT_NOWHERE: Final = 2  # machines refused the job, and the others of its slots are fewer than its minimum
 EXIT_KILLED: Final = 130  # exit code of an interrupted program; a completed stop is no failure
 
 
@@ -82,9 +83,8 @@ def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: 
     job.record(kind, f"{reason}; {told}", worker, "error", detail or None)
     left = len(job.wanted)
     if left < job.spec.min_workers and not job.ending:
-        fail(
-            job, f"the job can use only {left} of its slots, fewer than its minimum of {job.spec.min_workers}: {reason}"
-        )
+        told = f"the job can use only {left} of its slots, fewer than its minimum of {job.spec.min_workers}: {reason}"
+        fail(job, told, EXIT_NOWHERE if node_of(worker.slot) in job.refusals else 1)
 
 
 def _find_spare(job: JobFacts) -> str | None:

@@ -26,6 +26,12 @@ class Lost(msgspec.Struct, frozen=True):
     worker: int
 
 
+class Bringing(msgspec.Struct, frozen=True):
+    """A worker has ended, or ends, and a checkpoint of it is still on its way to this machine; repeated meanwhile."""
+
+    worker: int
+
+
 class Tick(msgspec.Struct, frozen=True):
     """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks check deadlines.
 
@@ -93,7 +99,9 @@ class GivenUp(msgspec.Struct, frozen=True):
     reason: str
 
 
-Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | TakenUp | GivenUp | EngineEvent
+Event = (
+    Heard | Lost | Bringing | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | TakenUp | GivenUp | EngineEvent
+)
 
 # ---------------------------------------------------------------- instructions: what to do, in this order
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.slots import node_of
 from legato.core.wire import Failed
 from legato.driver.ending import fail, give_up_slot, note_failed
 from legato.driver.job import AWAY, JobFacts, Worker
@@ -17,20 +18,20 @@ _BLAMELESS_EXITS = {
     EXIT_LOST_LINK: "its connection to the driver failed; its log says why",
     EXIT_UNSTARTED: "no process could be started for it",
 }
+_BEFORE_ITS_END = (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER)
 _FIRST_RETRY_PAUSE_S = 1.0  # doubled with each death in a row
 
 
 def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "") -> None:
     """Handle the confirmed end of a worker's process, which frees its slot. ``reason``: what ended it, if known."""
     was = worker.phase
-    if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
-        blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _BLAMELESS_EXITS
+    if exit_code == EXIT_REFUSED:
+        _note_refused(job, worker, reason)
+    elif was in _BEFORE_ITS_END:
+        blamed = 0 < exit_code < _SIGNALLED and exit_code not in _BLAMELESS_EXITS
         if blamed and job.state is not JobState.FAILING:
             told = reason or f"exited with code {exit_code} without a reason; its log may have one"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
-        elif exit_code == EXIT_REFUSED and not job.ending:
-            told = f"was refused: {reason}" if reason else "reports that it was refused"
-            give_up_slot(job, worker, "refused", f"worker {worker.number} {told}")
     was_failed = worker.phase is WorkerPhase.FAILED
     worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code, reason))
     if job.state is JobState.FAILING or was_failed or exit_code == EXIT_REFUSED:
@@ -58,6 +59,19 @@ def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "")
         # The machine has too little memory, or too many processes, for the moment.
         pause_s = _FIRST_RETRY_PAUSE_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
         job.retry_at[worker.slot] = job.now + pause_s
+
+
+def _note_refused(job: JobFacts, worker: Worker, reason: str) -> None:
+    """Give up the slot of a worker that was refused: by its machine, if there is a reason, or else by the driver."""
+    # The machine counts as lost, so the worker that never started may be fenced already.
+    is_by_machine = bool(reason) and worker.phase in (*_BEFORE_ITS_END, WorkerPhase.FENCED)
+    if job.ending or not (is_by_machine or worker.phase in _BEFORE_ITS_END):
+        return
+    node = node_of(worker.slot)
+    if is_by_machine and worker.slot in job.wanted:
+        job.refusals[node] = reason.removeprefix(f"the machine {node} is lost: ")
+    told = f"was refused: {reason}" if reason else "reports that it was refused"
+    give_up_slot(job, worker, "refused", f"worker {worker.number} {told}")
 
 
 def fence(job: JobFacts, worker: Worker, reason: str) -> None:

@@ -17,6 +17,7 @@ overloaded. So the engine examines its process, and the result decides:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -206,6 +207,19 @@ def forgive(job: JobFacts, stalled_s: float) -> None:
         job.end_by += stalled_s
 
 
+def allow_transfer(job: JobFacts, number: int) -> None:
+    """Move the deadlines of a worker whose checkpoint is on its way: it is not late, and what it has said waits."""
+    worker = job.workers.get(number)
+    if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
+        return
+    later = job.now + job.spec.heartbeat_limit_s
+    worker.last_heard = worker.progressed_at = job.now
+    if worker.deadline is not None:
+        worker.deadline = max(worker.deadline, later)
+    if job.end_by is not None:
+        job.end_by = max(job.end_by, later)
+
+
 def next_deadline(job: JobFacts) -> float | None:
     """Return the next time at which a tick may change something; None if only events can."""
     return min((moment for moment in _moments(job) if moment > job.now), default=None)
@@ -229,6 +243,8 @@ def _moments(job: JobFacts) -> Iterator[float]:
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
     yield from job.retry_at.values()
+    if job.kept_until is not None and job.kept_until < math.inf:
+        yield job.kept_until
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
     if job.current is not None and job.recovering is not None and job.unprepared(job.current):

@@ -45,6 +45,7 @@ class Worker:
         evidence: samples of its process.
         is_spared: it has been silent for longer than the limit, but is not fenced because its process is healthy.
         is_cut_off: its node was lost, and it has not been heard since.
+        is_in_doubt: another node was lost while this worker was silent too, and it has not been heard since.
         ends_with_connection: the engine cannot confirm its end any more; the end of its connection does.
         idle_warned_at: the ``progressed_at`` of the last warning that it only waits; None: no warning.
     """
@@ -58,6 +59,7 @@ class Worker:
     deadline_reason: str = ""
     host: str = ""
     node: str = ""
+    proves: bool = False
     pid: int | None = None
     away: bool = False
     view: int = 0
@@ -76,6 +78,7 @@ class Worker:
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False
     is_cut_off: bool = False
+    is_in_doubt: bool = False
     ends_with_connection: bool = False
     idle_warned_at: float | None = None
     history: list[str] = field(default_factory=list)
@@ -110,7 +113,7 @@ class Worker:
 
     @property
     def member(self) -> Member:
-        return Member(self.number, self.host, self.node)
+        return Member(self.number, self.host, self.node, self.proves)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,12 +122,14 @@ class JobFacts:
 
     Args:
         term: of its driver.
+        peer_secret: by which its workers recognise one another.
         superseded: why this driver does not lead the job any more; None: it leads.
         wanted: the slots that it is to use.
         available: the slots from which it takes those that it wants, in this order; they may change while it runs.
             Empty if the platform assigns its slots.
         num_asked: number of workers that its user has asked for; fewer are wanted while fewer slots are available.
         given_up: slots of the job in which no worker is started again.
+        refusals: nodes that cannot run the job, and why, as a part of a sentence.
         surplus: assigned slots that cannot help, because a step has too few micro-batches.
         num_micro_batches: per step, as its workers report; None: not known yet, or any number of workers helps.
         shares_freely: each step is divided among any number of workers, up to that number.
@@ -138,11 +143,14 @@ class JobFacts:
         num_unbuilt: number of proposals in a row that a worker could not connect.
         open_views: the views in which a worker may complete a round; see `nodes`.
         lost_nodes: nodes whose agents cannot be reached → since when.
+        kept_until: workers of lost nodes are kept until then, because they alone can have the state (infinite), or
+            did so a moment ago; None: there are none to keep.
         awaited: the workers for whose certain end the job waits, as last reported.
         views: the newest views by number, including void proposals, to which a worker may have switched.
         prepared: view → the workers that are connected in it, for the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
         broken_since: when a member first reported that ``current`` broke or could not be connected.
+        broken_reason: what it reported.
         num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
@@ -167,10 +175,12 @@ class JobFacts:
     now: float
     wanted: set[str]
     term: int = 0
+    peer_secret: str = field(default="", repr=False)
     superseded: str | None = None
     available: tuple[str, ...] = ()
     num_asked: int = 0
     given_up: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
     surplus: set[str] = field(default_factory=set)
     num_micro_batches: int | None = None
     shares_freely: bool = False
@@ -188,11 +198,13 @@ class JobFacts:
     num_unbuilt: int = 0
     open_views: tuple[View, ...] = ()
     lost_nodes: dict[str, float] = field(default_factory=dict)
+    kept_until: float | None = None
     awaited: frozenset[int] = frozenset()
     views: dict[int, View] = field(default_factory=dict)
     prepared: dict[int, set[int]] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
+    broken_reason: str = ""
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[str, int] = field(default_factory=dict)
@@ -362,6 +374,7 @@ class JobFacts:
                 resume=self.resume,
                 term=self.term,
                 protocol=PROTOCOL,
+                peer_secret=self.peer_secret,
             ),
         )
 
@@ -420,7 +433,7 @@ class JobFacts:
         self.in_force_since = self.now
         self.recovering = recovering
         self.torn = None
-        self.broken_since = None
+        self.broken_since, self.broken_reason = None, ""
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
             self.num_unbuilt = 0

@@ -1,7 +1,8 @@
 """A job's directory: its files, its lock, and the journal from which a new driver adopts a job.
 
 Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (the driver's address, and the secret of clients),
-``address.json`` (the driver's address, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
+``address.json`` (the driver's address, for workers), ``journal.json``, ``term`` (see `JobDirectory.reserve_term`),
+``lock``, ``events.jsonl``, ``metrics.jsonl``,
 ``ledger.jsonl``, ``program.json`` (the sources at its start), ``logs/worker-N.log``, ``checkpoints/``, ``guest/``
 (files of its plugin, if it has one). Decides nothing.
 """
@@ -15,7 +16,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -35,6 +36,9 @@ from legato.system.plain_files import make_folder_for, open_to
 
 T = TypeVar("T")
 
+LOCK: Final = "lock"
+"""The name of the file that a job's driver locks, or its beginning."""
+
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers can be out of order
 _LOCK_LIMIT_S: Final = 1.0  # a driver holds the lock for longer; a process that tests it only for a moment
 _LOCK_POLL_S: Final = 0.02
@@ -49,11 +53,13 @@ class Outcome(msgspec.Struct, frozen=True):
         outcome: ``succeeded``, ``unsaved``, ``failed`` or ``stopped``.
         exit_code: what ``legato run`` exits with.
         reason: one line.
+        refusals: nodes that refused it, and why; only if it failed because of that.
     """
 
     outcome: str
     exit_code: int
     reason: str
+    refusals: dict[str, str] = {}
 
 
 class DriverFile(msgspec.Struct, frozen=True):
@@ -63,11 +69,13 @@ class DriverFile(msgspec.Struct, frozen=True):
         url: for workers; clients use ``/client`` at the same place.
         token: authenticates clients, which may control the job.
         pid: of the driver.
+        certificate: of the driver (PEM). "": it uses no TLS.
     """
 
     url: str
     token: str
     pid: int
+    certificate: str = ""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -76,10 +84,12 @@ class Address(msgspec.Struct, frozen=True):
     Args:
         url: for workers.
         attempt: a name for the job's attempt, the same for all its workers and for no other attempt.
+        certificate: of the driver (PEM). "": it uses no TLS.
     """
 
     url: str
     attempt: str
+    certificate: str = ""
 
 
 class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,15 +138,19 @@ class JobDirectory:
         path: need not exist yet.
         user: the system user of the job's processes, if not the user of this process. That user owns the checkpoints
             and logs; the job cannot access the other files.
+        lock_name: the file that this machine's driver locks. None: ``lock``, and `is_locked` tests the files of all
+            machines.
     """
 
-    def __init__(self, path: Path, user: JobUser | None = None) -> None:
+    def __init__(self, path: Path, user: JobUser | None = None, lock_name: str | None = None) -> None:
         self.path = path
         self.user = user
+        self.lock_name = lock_name
         self.driver_file = path / "driver.json"
         self.address_file = path / "address.json"
         self.program_file = path / "program.json"
         self.journal_file = path / "journal.json"
+        self.term_file = path / "term"
         self.events_file = path / "events.jsonl"
         self.metrics_file = path / "metrics.jsonl"
         self.ledger_file = path / "ledger.jsonl"
@@ -182,7 +196,7 @@ class JobDirectory:
         self._lock = descriptor
 
     def _open_lock(self) -> int:
-        return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(self.path / (self.lock_name or LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def share_with_job(self) -> None:
         """Give the job's user the folders that its processes write; do nothing if that is the user of this process.
@@ -226,17 +240,8 @@ class JobDirectory:
         Tests with a shared lock: several processes that test at the same time do not take one another for a driver, and
         a driver that starts meanwhile waits for them.
         """
-        try:
-            descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        files = [self.path / self.lock_name] if self.lock_name is not None else self.path.glob(f"{LOCK}*")
+        return any(_is_held(file) for file in files)
 
     # ------------------------------------------------------------ files
 
@@ -264,21 +269,48 @@ class JobDirectory:
             ) from error
 
     def read_term(self) -> int:
-        """Return the term in the journal; 0 if there is none, or if it cannot be read as a journal."""
+        """Return the highest term that a driver has had, or that a server has reserved with `reserve_term`.
+
+        It is 0 if there is no journal, or if it cannot be read as a journal.
+
+        Raises:
+            OSError: the disk does not answer.
+        """
+        term = self._read_reserved()
         try:
-            return decode(self.journal_file.read_bytes(), _Term).term
+            return max(term, decode(self.journal_file.read_bytes(), _Term).term)
         except (FileNotFoundError, msgspec.DecodeError):
+            return term
+
+    def reserve_term(self, term: int) -> None:
+        """Let all drivers with lower terms stop leading. The journal stays as the last of them has written it."""
+        if self._read_reserved() < term:
+            replace_file(self.term_file, f"{term}\n".encode())
+
+    def _read_reserved(self) -> int:
+        try:
+            return int(self.term_file.read_bytes())
+        except (FileNotFoundError, ValueError):
             return 0
 
-    def write_journal(self, journal: JobJournal, *, numbers_slots: bool = False) -> None:
+    def write_journal(
+        self,
+        journal: JobJournal,
+        *,
+        numbers_slots: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         """Replace the journal atomically: a crash leaves the old or the new one, complete.
 
         Args:
             journal: the new one.
             numbers_slots: write numbers of slots, for a server of an earlier release.
+            check: called when the new content is on the disk, just before it replaces the old one. If it raises an
+                error, the old one stays.
         """
         journal = msgspec.structs.replace(journal, places=find_places(self.path))
-        replace_file(self.journal_file, msgspec.json.encode(number_journal(journal) if numbers_slots else journal))
+        content = msgspec.json.encode(number_journal(journal) if numbers_slots else journal)
+        replace_file(self.journal_file, content, check)
 
     def read_driver_file(self) -> DriverFile | None:
         """Return the driver's address and secret, None if there is no driver."""
@@ -304,11 +336,15 @@ class JobDirectory:
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Write the driver's address for clients, and without the secret for workers."""
-        address = Address(driver_file.url, name_attempt(driver_file.token))
+        address = Address(driver_file.url, name_attempt(driver_file.token), driver_file.certificate)
+        self.write_address(address)
+        replace_file(self.driver_file, msgspec.json.encode(driver_file))
+
+    def write_address(self, address: Address) -> None:
+        """Write the driver's address for workers."""
         replace_file(self.address_file, msgspec.json.encode(address))
         if self.user is not None:
             open_to(self.address_file, self.user, _READ)
-        replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
         """Remove the driver's address, because the job has ended."""
@@ -416,8 +452,28 @@ def move_record(record: T, moves: Mapping[str, str]) -> T:
     return convert(move_paths(msgspec.to_builtins(record), moves), type(record)) if moves else record
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, readable only by its user: a crash leaves the old or the new one, complete."""
+def _is_held(file: Path) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def replace_file(path: Path, content: bytes, check: Callable[[], None] | None = None) -> None:
+    """Write a file atomically, readable only by its user: a crash leaves the old or the new one, complete.
+
+    Args:
+        path: of the file.
+        content: the new one.
+        check: as in `JobDirectory.write_journal`.
+    """
     # mkstemp makes the file readable by its owner alone, which files with a token need.
     descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
     try:
@@ -425,6 +481,8 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if check is not None:
+            check()
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

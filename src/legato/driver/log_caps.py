@@ -50,6 +50,28 @@ def find_begin(descriptor: int) -> int:
     return begin + len(block) - len(block.lstrip(b"\0"))
 
 
+def drop_first(path: Path, num_bytes: int) -> None:
+    """Free the disk space of the first bytes of a log, up to the beginning of a block. Its length does not change.
+
+    A link is not followed, and a file with a second name is not changed, because it may not belong to the job.
+
+    Raises:
+        OSError: the file cannot be changed; `is_not_supported` tells whether its file system cannot do that at all.
+    """
+    descriptor = os.open(path, os.O_RDWR | _OPENED)
+    try:
+        about = os.fstat(descriptor)
+        if stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and num_bytes >= _BLOCK:
+            _punch(descriptor, num_bytes // _BLOCK * _BLOCK)
+    finally:
+        os.close(descriptor)
+
+
+def is_not_supported(error: OSError) -> bool:
+    """Return whether an error says that the file system cannot drop parts of files."""
+    return error.errno in (errno.EOPNOTSUPP, errno.ENOSYS)
+
+
 class LogCaps:
     """Drops the oldest parts of a job's logs.
 
@@ -57,12 +79,19 @@ class LogCaps:
         directory: of the job.
         max_bytes: of each log.
         warn: called once with a sentence if the file system cannot punch holes.
+        says: whether a line in a worker's log says what was dropped.
+
+    Attributes:
+        max_bytes: may be changed.
     """
 
-    def __init__(self, directory: JobDirectory, max_bytes: int, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: JobDirectory, max_bytes: int, warn: Callable[[str], None], *, says: bool = True
+    ) -> None:
         self._directory = directory
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._warn = warn
+        self._says = says
         self._is_possible = True
         self._linked: set[Path] = set()
 
@@ -77,7 +106,7 @@ class LogCaps:
             for path in sorted(self._linked - told):
                 self._warn(
                     f"{path} has a second name elsewhere (a hard link), so Legato does not shorten it and it may grow "
-                    f"beyond log_max_bytes={self._max_bytes}; remove the other name"
+                    f"beyond log_max_bytes={self.max_bytes}; remove the other name"
                 )
             told |= self._linked
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -89,30 +118,31 @@ class LogCaps:
             try:
                 about = path.lstat()
                 # The number of blocks does not include holes, so dropped parts do not count again.
-                is_long = stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self._max_bytes
-                if is_long and not _shorten(path, self._max_bytes, about):
+                is_long = stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self.max_bytes
+                if is_long and not _shorten(path, self.max_bytes, about, says=self._says):
                     self._linked.add(path)
             except OSError as error:
-                if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                if is_not_supported(error):
                     return (
                         f"cannot drop the oldest part of {path}: its file system cannot punch holes. Logs of this job "
-                        f"grow beyond log_max_bytes={self._max_bytes}; put the home on ext4, XFS or Btrfs"
+                        f"grow beyond log_max_bytes={self.max_bytes}; put the home on ext4, XFS or Btrfs"
                     )
         return None
 
     def _list(self) -> Iterator[Path]:
-        yield from (self._directory.path / "driver.log", self._directory.path / "warm-parent.log")
+        yield from (self._directory.path / name for name in ("driver.log", "warm-parent.log", "agent.log"))
         with contextlib.suppress(OSError):
             yield from self._directory.logs.glob("worker-*.log")
 
 
-def _shorten(path: Path, max_bytes: int, seen: os.stat_result) -> bool:
+def _shorten(path: Path, max_bytes: int, seen: os.stat_result, *, says: bool) -> bool:
     """Drop the oldest part of a log up to the end of a line, and write a line that says so in its place.
 
     Args:
         path: of the log; a link is not followed.
         max_bytes: of the log.
         seen: the file that was found before; another file is not changed.
+        says: whether to write that line.
 
     Returns:
         False if the file has a second name, because it may not belong to the job.
@@ -135,7 +165,7 @@ def _shorten(path: Path, max_bytes: int, seen: os.stat_result) -> bool:
         told = (
             f"[legato] The first {end} bytes of this log were dropped: a log is kept to {max_bytes} bytes "
             "(log_max_bytes).\n"
-        ).encode()
+        ).encode() * says
         begin = end - len(told)
         _punch(descriptor, begin)
         os.pwrite(descriptor, told, begin)

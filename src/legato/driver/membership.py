@@ -18,6 +18,7 @@ from legato.core.wire import Recover as RecoverMessage
 from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.events import (
+    Bringing,
     Event,
     GivenUp,
     Heard,
@@ -36,7 +37,7 @@ from legato.driver.events import (
 from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
 from legato.driver.job import JobFacts, Worker
 from legato.driver.message_handlers import handle_message
-from legato.driver.nodes import await_end, fence_lost, lose_node, note_loose_end, take_back_node
+from legato.driver.nodes import await_end, fence_lost, lose_node, must_keep, note_loose_end, take_back_node
 from legato.driver.slots import assign, scale
 from legato.engines.base import EngineEvent, Exited, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.system.processes import Vital
@@ -201,6 +202,8 @@ class Membership:
                 self._take_from_engine(event)
             case Lost(worker=number):
                 self._lose_connection(number)
+            case Bringing(worker=number):
+                health.allow_transfer(self.job, number)
             case ScaleAsked(num_workers=num_workers, reason=reason):
                 scale(self.job, num_workers, reason)
             case SlotsAssigned():
@@ -221,8 +224,8 @@ class Membership:
                 worker = job.workers.get(number)
                 if worker is not None and worker.phase is not WorkerPhase.GONE and not note_loose_end(job, worker):
                     note_exited(job, worker, exit_code, reason)
-            case NodeLost(node=node, reason=reason):
-                lose_node(job, node, reason)
+            case NodeLost(node=node, reason=reason, silent_s=silent_s):
+                lose_node(job, node, reason, silent_s)
             case NodeBack(node=node, slots=slots):
                 take_back_node(job, node, slots)
             case Noted(told=told):
@@ -457,15 +460,14 @@ class Membership:
             stop(job, at_once=False, reason=job.stopping)
 
     def _awaits_lost(self, snapshot: MembershipSnapshot) -> bool:
-        """Whether only workers of lost nodes can have the state of the newest view that is known."""
+        """Whether only workers of lost nodes can have the newest view's state, or a moment ago only they could."""
         job = self.job
         silent = job.where(lambda worker: worker.phase is WorkerPhase.STARTING)
         newest = max(filter(None, (job.current, snapshot.current)), key=lambda view: view.number, default=None)
         if not silent or newest is None:
             return False
-        if any(worker.has_state and worker.number in newest.workers for worker in job.present()):
-            return False
+        has_state = any(worker.has_state and worker.number in newest.workers for worker in job.present())
         numbers = frozenset(worker.number for worker in silent)
-        if numbers != job.awaited:
+        if not has_state and numbers != job.awaited:
             await_end(job, numbers)
-        return True
+        return must_keep(job, is_state_elsewhere=has_state)

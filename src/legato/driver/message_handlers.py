@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from legato.core import wire
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.slots import node_of
 from legato.driver.ending import note_failed, note_finished
 from legato.driver.events import StepDown
 from legato.driver.failures import note_commit, refuse
@@ -38,7 +39,7 @@ def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> N
     if worker.is_spared:
         job.record("note", f"worker {number} answers again after {job.now - worker.last_heard:.1f} s", worker)
     worker.last_heard = job.now
-    worker.away = worker.is_spared = worker.is_cut_off = False
+    worker.away = worker.is_spared = worker.is_cut_off = worker.is_in_doubt = False
     if not isinstance(message, wire.Heartbeat):
         worker.progressed_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):
@@ -87,7 +88,7 @@ def _handle_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
         _refuse_misfit(job, worker, misfit)
         return
     fresh = worker.phase is WorkerPhase.STARTING
-    worker.host, worker.node, worker.pid = hello.host, hello.node, hello.pid
+    worker.host, worker.node, worker.proves, worker.pid = hello.host, hello.node, hello.proves, hello.pid
     worker.repeats = worker.saved
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
@@ -172,7 +173,7 @@ def _handle_broken(job: JobFacts, worker: Worker, broken: wire.Broken) -> None:
 
 def _note_broken(job: JobFacts, worker: Worker, told: str) -> None:
     if job.broken_since is None:
-        job.broken_since = job.now
+        job.broken_since, job.broken_reason = job.now, told
         job.record("broken", told, worker, "warning")
 
 
@@ -250,12 +251,24 @@ def _note_prepared(job: JobFacts, worker: Worker, view_number: int) -> None:
 
 
 def _handle_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
-    told = f"worker {worker.number} could not connect view {unbuilt.failed}: {unbuilt.reason}"
+    told = _describe_unbuilt(job, worker, unbuilt)
     if job.current is not None and unbuilt.failed == job.current.number and worker.active:
         _note_broken(job, worker, told)
     elif job.pending is not None and unbuilt.failed == job.pending.number and job.unbuilt is None:
         job.unbuilt = told
         job.record("broken", told, worker, "warning")
+
+
+def _describe_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> str:
+    """Describe which worker could not connect to which, and on which nodes they are if these are two."""
+    who, whom = f"worker {worker.number}", ""
+    peer = None if unbuilt.peer is None else job.workers.get(unbuilt.peer)
+    if peer is not None:
+        whom = f" to worker {peer.number}"
+        if node_of(peer.slot) != node_of(worker.slot):
+            who += f" on node {node_of(worker.slot)}"
+            whom += f" on node {node_of(peer.slot)}"
+    return f"{who} could not connect view {unbuilt.failed}{whom}: {unbuilt.reason}"
 
 
 def _ignore_metrics(_job: JobFacts, _worker: Worker, _message: wire.Message) -> None:

@@ -10,6 +10,7 @@ and that needs a worker of each open view: one that enters the new view, or one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -21,16 +22,23 @@ from legato.driver.job import JobFacts, Worker
 
 _SELF_SAID: Final = ("finished", "shrunk", "stopped", "orphaned", "superseded")
 """Farewells of workers that have left their view themselves."""
+_REUNION_LIMITS: Final = 2
+"""In units of ``heartbeat_limit_s``: an agent's attempt to connect that began before the link was back takes 5 s."""
 _ENDING: Final = (WorkerPhase.LEAVING, WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED)
 
 
-def lose_node(job: JobFacts, node: str, reason: str) -> None:
+def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0) -> None:
     """Handle the loss of a node. `fence_lost` gives up its workers.
+
+    If the node was silent, workers elsewhere that have been silent for the same time are in doubt: the driver may be
+    cut off from their nodes too, and these losses are reported one after the other. Heartbeats of workers come many
+    times in half of an engine's limit of silence.
 
     Args:
         job: the facts.
         node: its name.
         reason: text after "node X is lost: ".
+        silent_s: how long the node was silent; 0: it was not.
     """
     if node in job.lost_nodes:
         return
@@ -39,6 +47,8 @@ def lose_node(job: JobFacts, node: str, reason: str) -> None:
     here = [worker for worker in job.present() if node_of(worker.slot) == node]
     for worker in here:
         worker.is_cut_off = True
+    for worker in job.present():
+        worker.is_in_doubt |= silent_s > 0 and job.now - worker.last_heard > silent_s / 2
     told = f"node {node} is lost: {reason}. "
     told += f"{_name(here).capitalize()} may still run there. " if here else "No worker was on it. "
     job.record("lost", f"{told}Its slots are not used until it is back", level="warning")
@@ -53,6 +63,7 @@ def take_back_node(job: JobFacts, node: str, slots: Sequence[str]) -> None:
         slots: all single slots of the node, if they are known.
     """
     _learn_slots(job, join_by(slots, job.spec.gpus_per_worker))
+    job.refusals.pop(node, None)
     lost_at = job.lost_nodes.pop(node, None)
     if lost_at is None:
         return
@@ -81,19 +92,37 @@ def fence_lost(job: JobFacts) -> None:
     lost node are refused from then on. Otherwise those that may have the state are kept: they train on without a driver
     for ``away_limit_s``, as after a driver's death, and this driver continues with them when their node is back.
     """
+    if not job.lost_nodes:
+        job.kept_until = None
     if not job.lost_nodes or job.state is JobState.ADOPTING:
         return
-    is_state_elsewhere = any(member.has_state and not job.is_lost(member) for member in job.members())
-    for worker in job.where(job.is_lost):
-        if worker.phase in _ENDING:
-            continue
-        if is_state_elsewhere or not _may_have_state(job, worker):
+    lost = [worker for worker in job.where(job.is_lost) if worker.phase not in _ENDING]
+    if any(_may_have_state(job, worker) for worker in lost):
+        others = (member for member in job.members() if not (job.is_lost(member) or member.is_in_doubt))
+        is_kept = must_keep(job, is_state_elsewhere=any(member.has_state for member in others))
+    else:
+        is_kept, job.kept_until = False, None
+    for worker in lost:
+        if not is_kept or not _may_have_state(job, worker):
             node = node_of(worker.slot)
             job.kill(worker, f"node {node} is lost")
             job.send_refusal(worker.number, f"node {node} is lost: its agent does not answer")
             told = f"worker {worker.number} is given up, because node {node} is lost; it is refused if it comes back"
             job.record("fenced", told, worker, "warning")
     _take_other_slots(job)
+
+
+def must_keep(job: JobFacts, *, is_state_elsewhere: bool) -> bool:
+    """Return whether workers of lost nodes that may have the state must be kept.
+
+    When the first of several such nodes is back, the others are kept a little longer: they were probably cut off
+    together with it, and their agents connect again within a few seconds.
+    """
+    if not is_state_elsewhere:
+        job.kept_until = math.inf
+    elif job.kept_until == math.inf:
+        job.kept_until = job.now + _REUNION_LIMITS * job.spec.heartbeat_limit_s
+    return job.kept_until is not None and job.now < job.kept_until
 
 
 def _may_have_state(job: JobFacts, worker: Worker) -> bool:

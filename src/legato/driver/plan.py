@@ -242,7 +242,8 @@ def _decide_mending(job: JobFacts) -> Change | None:
     if job.num_breaks >= job.spec.max_breaks:
         return GiveUp(
             f"the workers' connections broke {job.num_breaks + 1} times in a row without a completed round although "
-            "no worker died. Check the network between the workers and their logs."
+            f"no worker died. The last time, {job.broken_reason.removesuffix('.') or what}. Check the network between "
+            "the workers and their logs."
         )
     members = tuple(worker.member for worker in job.members() if worker.active)
     return Recover(members, f"{what}: the same workers try again", again=True)

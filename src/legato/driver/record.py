@@ -95,7 +95,8 @@ class Records:
         self._waiting: list[tuple[Path, bytes]] = []
         self._ready = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
-        self._num_lost = 0
+        self._num_lost = self._num_lost_told = 0
+        self._is_failing = False
         self._is_closed = False
         self._seq = 0
         self._steps = Numbers()
@@ -212,6 +213,14 @@ class Records:
         shown = ", ".join(str(step) for step in missing[:10]) + (", …" if len(missing) > 10 else "")
         return f"{len(missing)} steps were never reported as committed: {shown}"
 
+    def describe_lost_metrics(self) -> str | None:
+        """Describe calls of ``run.log`` that did not arrive although later ones did; None if there are none.
+
+        Call it at the end only, as `describe_gap`.
+        """
+        num_lost = len(self._indices.missing)
+        return f"the metrics of {num_lost} calls of run.log were lost on their way to the driver" if num_lost else None
+
     # ------------------------------------------------------------ disk
 
     async def write_forever(self) -> None:
@@ -251,12 +260,21 @@ class Records:
         by_path: dict[Path, list[bytes]] = {}
         for path, line in batch:
             by_path.setdefault(path, []).append(line)
+        self._is_failing = False
         for path, lines in by_path.items():
             try:
                 with path.open("ab") as file:
                     file.write(b"".join(lines))
             except OSError as error:
+                self._is_failing = True
                 self._count_lost(len(lines), f"{path}: {error}")
+
+    def take_lost(self) -> int:
+        """Return how many lines were lost since the last call; 0 while the disk takes none, and no report of it."""
+        if self._is_failing:
+            return 0
+        told, self._num_lost_told = self._num_lost_told, self._num_lost
+        return self._num_lost - told
 
     def _count_lost(self, num_lines: int, why: str) -> None:
         # Warn at each power of two, so that a full disk does not fill the terminal.

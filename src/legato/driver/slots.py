@@ -75,6 +75,7 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
     if changes:
         job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
         job.spec = spec
+    _try_again(job, slots - job.wanted - job.given_up - job.surplus)
     # A slot that was given up is not used again when it is assigned again.
     job.given_up = set(useless)
     wanted = set(slots - useless)
@@ -82,6 +83,14 @@ def assign(job: JobFacts, said: SlotsAssigned) -> None:
     wanted -= job.surplus
     if wanted != job.wanted:
         _want(job, wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
+
+
+def _try_again(job: JobFacts, new: Collection[str]) -> None:
+    """Try nodes again that have refused the job, after the platform has taken their slots back and gives them again."""
+    nodes = {node_of(slot) for slot in new} - {node_of(worker.slot) for worker in job.present()}
+    for node in nodes & job.refusals.keys():
+        del job.refusals[node]
+        job.lost_nodes.pop(node, None)
 
 
 def leave_out_surplus(job: JobFacts) -> None:

@@ -102,6 +102,7 @@ def build_status(
             "surplus": sorted(job.surplus, key=slot_key),
             "available": list(job.available),
         },
+        "refusals": dict(job.refusals),
         "num_micro_batches": job.num_micro_batches,
         "shares_freely": job.shares_freely,
         "min_workers": job.spec.min_workers,

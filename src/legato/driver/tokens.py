@@ -1,7 +1,8 @@
-"""Tokens of a driver: one secret for clients that command the job, one token for each of its workers. Pure.
+"""Tokens of a driver: one secret for clients, one token for each worker, one secret among the workers. Pure.
 
 A worker's token is derived from the secret and the worker's number. So a new driver that has the secret can derive the
-tokens of all workers, and nothing else must be stored. The secret cannot be found from a worker's token.
+tokens of all workers, and nothing else must be stored. The secret cannot be found from a worker's token, nor from the
+secret by which the workers recognise one another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,16 @@ def make_worker_token(secret: str, worker: int) -> str:
     """
     signed = hmac.new(secret.encode(), f"worker {worker}".encode(), hashlib.sha256).hexdigest()
     return f"{worker}.{signed}"
+
+
+def make_peer_secret(secret: str, attempt: int) -> str:
+    """Return the secret by which the workers of an attempt prove to one another that they belong to it.
+
+    Args:
+        secret: of the job's attempt.
+        attempt: its number.
+    """
+    return hmac.new(secret.encode(), f"peers of attempt {attempt}".encode(), hashlib.sha256).hexdigest()
 
 
 def find_worker(secret: str, shown: str) -> int | None:

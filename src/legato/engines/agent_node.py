@@ -11,8 +11,10 @@ from websockets.asyncio.server import ServerConnection
 
 from legato.core import agent_messages as messages
 from legato.core.slots import make_slot, split_slot
+from legato.engines.agent_logs import LogIntake
 from legato.engines.agents_record import NodeRecord
 from legato.engines.file_pieces import PieceSender
+from legato.engines.incoming import Incoming
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
@@ -44,24 +46,30 @@ class Starter(Protocol):
 class AgentNode:
     """What the engine knows of one machine."""
 
-    def __init__(self, spec: NodeSpec, record: NodeRecord) -> None:
+    def __init__(self, spec: NodeSpec, record: NodeRecord, logs: LogIntake) -> None:
         self.spec = spec
         self.record = record
-        self.identity = ""
+        self.logs = logs
         self.connection: ServerConnection | None = None
         self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
         self.is_open = False
         self.is_lost = False
         self.trouble: str | None = None
+        self.lost_at = 0.0
         self.rendezvous = ""
         self.last_heard = 0.0
         self.num_looks = 0
         """How often the engine has looked since it last heard the agent."""
         self.lease_ends: float | None = None
+        self.opened_at = 0.0
+        self.num_failures = 0
+        """How often it has refused the job soon after it was open."""
+        self.used_from = 0.0
+        """It is not used again before then."""
         self.launches: dict[int, messages.StartOne] = {}
         self.forced: dict[int, bool] = {}
         self.shares_checkpoints = True
-        self.wanted: dict[str, asyncio.Future[str]] = {}
+        self.incoming: Incoming  # set by the engine
         self.sender = PieceSender(self._say_piece)
         self.sending: asyncio.Task[None] | None = None
         self.closed = asyncio.Event()
@@ -88,6 +96,11 @@ class AgentNode:
         """Send a message, if the agent is connected."""
         if self.connection is not None:
             self.waiting.put_nowait(message)
+
+    def send_if_open(self, message: messages.AgentRequest) -> None:
+        """Send a message, if the agent is connected and has opened the job."""
+        if self.is_open:
+            self.send(message)
 
     def _say_piece(self, piece: messages.FilePiece) -> bool:
         self.send(piece)

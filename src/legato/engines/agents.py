@@ -12,10 +12,11 @@ import contextlib
 import hmac
 import http
 import logging
-import os
+import math
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,16 +28,20 @@ from websockets.http11 import Request, Response
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.clock import Clock
-from legato.core.errors import CheckpointError, LegatoError, Superseded, UsageError
+from legato.core.errors import LegatoError, MachinesRefused, Superseded, UsageError
+from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agent_logs import LogIntake, LogWriter
 from legato.engines.agent_node import AgentNode, NodeSpec, Starter
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
 from legato.engines.gpus import torch_name
+from legato.engines.incoming import Incoming
 from legato.system.door import Door
+from legato.system.plain_files import replace_for
 from legato.system.processes import Vital
 
 _log = logging.getLogger(__name__)
@@ -46,14 +51,45 @@ RECORD: Final = "agents.json"
 LEASE_MARGIN: Final = 0.1
 """The share of a lease by which the clocks of two machines may run apart, and then some."""
 
+TERM_LIMIT_S: Final = 5.0
+"""A driver that has not read its term for so long renews no leases."""
+
+_TERM_EVERY_S: Final = 1.0
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
+_FIRST_DELAY_S: Final = 1.0
+_MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
+_SOUND_S: Final = 60.0
+"""A machine that has been open for so long begins with the first delay again."""
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
+_AGAIN_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 0.5
-_CLOSE_LIMIT_S: Final = 20.0
+_CLOSE_LIMIT_S: Final = 30.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
+
+
+class _Receipt:
+    """Tells an agent that the driver has handled an event.
+
+    Args:
+        node: the agent's machine.
+        connection: on which the event has come last. On a later one the agent may count its events from 1 again, so the
+            number would acknowledge another event; the agent repeats this one there.
+        number: of the event; 0: it is not from the agent.
+    """
+
+    def __init__(self, node: AgentNode, connection: ServerConnection | None, number: int) -> None:
+        self._node = node
+        self.connection = connection
+        self.number = number
+        self.is_handled = False
+
+    def send(self) -> None:
+        """Send the acknowledgement, if the connection is still there."""
+        if self.number and self.connection is self._node.connection:
+            self._node.send(messages.Acknowledge(number=self.number))
 
 
 class AgentsEngine:
@@ -66,6 +102,8 @@ class AgentsEngine:
         job: what each agent needs to open the job.
         log_path: the path of a worker's log on this machine.
         checkpoints: the job's directory of checkpoints on this machine; None: it has none.
+        user: the system user of the job's processes on this machine, who can write the checkpoints; the agents find
+            the user of the same name on theirs. None: processes run as the user of their agent.
         keep: how many checkpoints from machines that do not share the directory are kept in it.
         starter: makes the agents exist; None: they are started by other means.
         grows: further machines may be used: a machine joins when the driver names a slot of it, and the engine then
@@ -77,6 +115,9 @@ class AgentsEngine:
         gather_limit_s: once one machine is ready, wait this long for the others.
         adopt_limit_s: until the first machine must be ready if workers run already; well below the job's
             ``away_limit_s``, after which these workers end without a driver.
+        read_term: returns the highest term of the job's drivers; may block. Given if servers of several machines may
+            start drivers: the engine then stops when it sees a higher term than its own, and renews no lease of an
+            agent while it cannot read the term. None: a lock prevents a second driver.
         clock: monotonic seconds.
     """
 
@@ -89,6 +130,7 @@ class AgentsEngine:
         *,
         log_path: Callable[[int], Path],
         checkpoints: Path | None = None,
+        user: JobUser | None = None,
         keep: int = 3,
         starter: Starter | None = None,
         grows: bool = False,
@@ -98,13 +140,15 @@ class AgentsEngine:
         start_limit_s: float = 120.0,
         gather_limit_s: float = 10.0,
         adopt_limit_s: float = 20.0,
+        read_term: Callable[[], int] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._term = 0
         self._path = directory / RECORD
         self._door = door
         self._specs = tuple(nodes)
-        self._job = job
+        self._job = job if user is None else msgspec.structs.replace(job, user=user.name)
+        self._user = user
         self._log_path = log_path
         self._checkpoints = checkpoints
         self._keep_files = keep
@@ -116,16 +160,18 @@ class AgentsEngine:
         self._start_limit_s = start_limit_s
         self._gather_limit_s = gather_limit_s
         self._adopt_limit_s = adopt_limit_s
+        self._read_term = read_term
+        self._term_read_at = -math.inf
         self._clock = clock
         self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
         self._store: AgentNode | None = None
         self._said_store: str | None = None
         self._program: messages.Program | None = None
-        self._events: asyncio.Queue[tuple[EngineEvent, AgentNode | None, int] | None] = asyncio.Queue()
-        self._reported: set[tuple[type[EngineEvent], int]] = set()
+        self._events: asyncio.Queue[tuple[EngineEvent, _Receipt | None] | None] = asyncio.Queue()
+        self._reported: dict[tuple[type[EngineEvent], int], _Receipt] = {}
         self._changed = asyncio.Event()
-        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory)
+        self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
         self._num_questions = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,6 +179,10 @@ class AgentsEngine:
         self._opened = False
         self._opened_at = 0.0
         self._closing = False
+        self.remarks: tuple[str, ...] = ()
+        self._writing = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_written = True
 
     @property
     def is_open(self) -> bool:
@@ -168,16 +218,17 @@ class AgentsEngine:
             term: of the driver; an agent refuses a lower one than it has seen.
 
         Raises:
-            UsageError: no machine can be used; the message names each with its reason.
+            MachinesRefused: no machine can be used; the message names each with its reason.
         """
         self._term = term
+        self._loop = asyncio.get_running_loop()
         self._record = read_record(self._path) or self._record
-        self._record.port = self._door.port
+        self._record.port, self._record.certificate = self._door.port, self._door.certificate
         specs = {spec.name: spec for spec in self._specs}
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
             if name in specs or record.workers or not self._grows:
-                self._nodes[name] = AgentNode(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
+                self._nodes[name] = self._new_node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
@@ -186,9 +237,20 @@ class AgentsEngine:
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
+        if self._read_term is not None:
+            self._tasks.append(asyncio.create_task(self._watch_term(self._read_term), name="legato-term"))
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
+
+    def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
+        writer = LogWriter(self._log_path, record.shifts, self._write_record)
+        logs = LogIntake(spec.name, writer, lambda told: self._put(Noted(told)))
+        node = AgentNode(spec, record, logs)
+        node.incoming = Incoming(
+            spec.name, self._receiver, self._keep_files, node.send_if_open, self._list_coming, self._clock
+        )
+        return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:
         if self._starter is not None:
@@ -204,7 +266,7 @@ class AgentsEngine:
         name = node_of(slot)
         node = self._nodes.get(name)
         if node is None and self._grows:
-            node = self._nodes[name] = AgentNode(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
+            node = self._nodes[name] = self._new_node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
             node.note_heard(self._clock())
             self._begin_to_keep(node)
         if node is not None and self._grows:
@@ -216,10 +278,21 @@ class AgentsEngine:
     async def _await_agent(self, node: AgentNode) -> None:
         """Wait until a machine is open or lost; it is lost if its agent refuses the job or does not connect in time."""
         began = self._clock()
+        if node.is_lost and node.trouble is not None and not node.record.workers and began > node.lost_at + _AGAIN_S:
+            # The driver names a slot of it again: it may have been repaired since it refused the job.
+            node.is_lost, node.trouble, node.lease_ends = False, None, None
+            node.send(self._job)
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
             waited_s = self._clock() - began
-            if node.trouble is not None or waited_s >= self._start_limit_s:
-                self._lose(node, node.trouble or f"its agent has not connected within {self._start_limit_s:g} s")
+            if node.trouble is None and waited_s >= self._start_limit_s:
+                # A firewall, most likely. The job must give the slot back.
+                node.trouble = (
+                    f"its agent has not connected within {self._start_limit_s:g} s. Let the machine reach port "
+                    f"{self._door.port} of the driver's machine (the setting driver_ports limits the ports); agent.log "
+                    "in the agent's folder of the job says what it tried"
+                )
+            if node.trouble is not None:
+                self._lose(node, node.trouble)
                 return
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -232,13 +305,15 @@ class AgentsEngine:
             return
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         mark = self._checkpoints / f"{_MARK}{self._record.mark}"
-        mark.touch()
+        if self._user is None:
+            mark.touch()
+        else:
+            replace_for(mark, b"", self._user)
         self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
 
     async def _gather(self) -> None:
-        if self.last_running:
-            self._start_limit_s = min(self._start_limit_s, self._adopt_limit_s)
-        deadline = self._clock() + self._start_limit_s
+        limits_s = (self._start_limit_s, self._adopt_limit_s) if self.last_running else (self._start_limit_s,)
+        deadline = self._clock() + min(limits_s)
         is_gathering = False
         while not all(node.is_known for node in self._nodes.values()):
             if not is_gathering and any(node.is_open for node in self._nodes.values()):
@@ -252,11 +327,14 @@ class AgentsEngine:
         if self._error is not None:
             raise self._error
         if not any(node.is_open for node in self._nodes.values()) and not self.last_running:
+            refusals = {name: self._explain(node).rstrip(".") for name, node in self._nodes.items()}
             await self.close()
-            told = "; ".join(f"{name}: {self._explain(node)}" for name, node in self._nodes.items())
-            raise UsageError(f"Cannot run the job: no machine can be used. {told}.")
+            told = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+            raise MachinesRefused(f"Cannot run the job: no machine can be used. {told}.", refusals)
         for node in self._nodes.values():
-            if not node.is_open:
+            # A machine of a pool may come later: a start in its slot waits for it.
+            is_late = self._grows and node.trouble is None and not node.record.workers
+            if not node.is_open and not is_late:
                 self._lose(node, self._explain(node))
 
     def _explain(self, node: AgentNode) -> str:
@@ -324,7 +402,12 @@ class AgentsEngine:
                 each.send(self._program)
         # In the record before the request is sent: so no unknown worker runs, whichever process dies.
         node.record.workers[launch.worker] = 0
-        self._write_record()
+        node.record.shifts[launch.worker] = 0
+        try:
+            self._write_record()
+        except OSError:
+            del node.record.workers[launch.worker]
+            raise
         request = messages.StartOne(
             worker=launch.worker,
             slot=launch.slot,
@@ -392,21 +475,18 @@ class AgentsEngine:
         if node is None or node.shares_checkpoints:
             return path
         name = check_file_name(Path(path).name)
-        future = node.wanted.get(name)
-        if future is None:
-            future = node.wanted[name] = asyncio.get_running_loop().create_future()
-            if node.is_lost:
-                future.set_exception(self._explain_missing(node, name))
-            elif node.is_open:
-                node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
-        try:
-            return await asyncio.shield(future)
-        finally:
-            if future.done():
-                node.wanted.pop(name, None)
+        if node.is_lost:
+            raise LegatoError(self._explain_missing(node))
+        return await asyncio.shield(node.incoming.add(name))
 
-    def _explain_missing(self, node: AgentNode, name: str) -> LegatoError:
-        return LegatoError(f"the checkpoint {name} is only on the machine {node.spec.name}, which is lost")
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
+        node = self._node_with(worker)
+        if node is not None:
+            node.incoming.hasten()
+
+    def _explain_missing(self, node: AgentNode) -> str:
+        return f"it is only on the machine {node.spec.name}, which is lost"
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
@@ -415,12 +495,13 @@ class AgentsEngine:
             Superseded: another driver has taken over the agents.
         """
         while (entry := await self._events.get()) is not None:
-            event, node, number = entry
+            event, receipt = entry
             yield event
             if isinstance(event, Exited):
                 self._forget(event.worker)
-            if node is not None:
-                node.send(messages.Acknowledge(number=number))
+            if receipt is not None:
+                receipt.is_handled = True
+                receipt.send()
         self._events.put_nowait(None)
         if self._error is not None:
             raise self._error
@@ -440,10 +521,21 @@ class AgentsEngine:
             for wait in waits:
                 wait.cancel()
         await self._disconnect()
+        self.remarks = tuple(self._take_remarks())
         if self._error is None:
             self._path.unlink(missing_ok=True)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
+                self._receiver.clear()
+
+    def _take_remarks(self) -> Iterator[str]:
+        """Take the remarks out of the events that no driver has received."""
+        for _ in range(self._events.qsize()):
+            entry = self._events.get_nowait()
+            if entry is not None and isinstance(entry[0], Noted):
+                yield entry[0].told
+            else:
+                self._events.put_nowait(entry)
 
     async def detach(self) -> None:
         """Disconnect from the agents without ending them: the next driver of the job uses them."""
@@ -468,42 +560,88 @@ class AgentsEngine:
         while True:
             await asyncio.sleep(self._beat_every_s)
             self._look()
+            for node in tuple(self._nodes.values()):
+                for request in await node.logs.list_due(self._clock()):
+                    node.send(request)
+                if node.is_open:
+                    node.incoming.check_progress(self._clock())
+            if not self._is_written and self._opened:
+                self._write_record_soon()
 
     def _look(self) -> None:
         now = self._clock()
-        for node in self._nodes.values():
+        silent = []
+        for node in tuple(self._nodes.values()):
             # After a pause of this process, what agents have sent meanwhile still waits to be read.
             node.num_looks += 1
-            is_silent = now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS
-            if node.is_open and is_silent:
-                self._lose(node, f"its agent is silent for {self._silence_limit_s:g} s")
+            if node.is_open and now - node.last_heard > self._silence_limit_s and node.num_looks >= _MIN_LOOKS:
+                silent.append(node)
+                node.is_open = False  # all of them before the first loss, which may choose another store
+        for node in silent:
+            told = f"its agent is silent for {self._silence_limit_s:g} s"
+            self._lose(node, told, silent_s=now - node.last_heard)
+        for node in self._nodes.values():
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
 
-    def _lose(self, node: AgentNode, reason: str) -> None:
+    async def _watch_term(self, read_term: Callable[[], int]) -> None:
+        while True:
+            began = self._clock()
+            try:
+                term = await asyncio.to_thread(read_term)
+            except OSError as error:
+                _log.warning("Cannot read the term of the job: %s", error)
+            else:
+                self._term_read_at = began
+                self._check_term(term)
+            if isinstance(self._error, Superseded):
+                return
+            await asyncio.sleep(_TERM_EVERY_S)
+
+    def _check_term(self, term: int) -> None:
+        if term > self._term and not isinstance(self._error, Superseded):
+            self._fail(Superseded(f"Another driver has taken over the job: it has term {term}."))
+
+    def _may_renew(self) -> bool:
+        """Return whether this driver surely led the job a moment ago, so that agents may go on with its workers."""
+        return self._read_term is None or self._clock() - self._term_read_at < TERM_LIMIT_S
+
+    def _lose(self, node: AgentNode, reason: str, *, silent_s: float = 0.0) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
             return
+        node.lost_at = self._clock()
         node.cut()
         node.is_open, node.is_lost = False, True
-        node.lease_ends = self._clock() + self._lease_s * (1 + LEASE_MARGIN)
-        for name, future in node.wanted.items():
-            if not future.done():
-                future.set_exception(self._explain_missing(node, name))
+        self._count_lease(node)
+        node.incoming.fail_all(self._explain_missing(node))
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
-        self._put(NodeLost(node.spec.name, reason))
+        self._put(NodeLost(node.spec.name, reason, silent_s))
         self._changed.set()
 
     def _refuse(self, node: AgentNode, reason: str) -> None:
         node.trouble = reason
         if not node.is_lost and self._opened and not self._closing:
             if node.is_open:
+                self._delay_return(node)
                 self._lose(node, reason)
             else:
                 self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
+
+    def _delay_return(self, node: AgentNode) -> None:
+        """Use a machine that fails again and again less and less often, and do not repeat what it failed at."""
+        now = self._clock()
+        node.num_failures = 1 if now - node.opened_at >= _SOUND_S else node.num_failures + 1
+        node.used_from = now + min(_FIRST_DELAY_S * 2 ** min(node.num_failures - 1, 10), _MAX_DELAY_S)
+        node.launches.clear()  # when the agent is back, it says which of these workers it has
+
+    def _count_lease(self, node: AgentNode) -> None:
+        # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.
+        renewed_s = 0.0 if self._read_term is None else TERM_LIMIT_S
+        node.lease_ends = self._clock() + renewed_s + self._lease_s * (1 + LEASE_MARGIN)
 
     def _end_lease(self, node: AgentNode) -> None:
         node.lease_ends = None
@@ -542,6 +680,12 @@ class AgentsEngine:
             if reason is not None or node is None:
                 await connection.send(messages.encode_agent_frame(messages.AgentRefused(reason=reason or "")))
                 return
+            if self._clock() < node.used_from:
+                await connection.close(1013, "this machine has just failed: try again later")
+                return
+            if self._is_early(node, hello):
+                await connection.close(1013, "another agent of this machine may still run workers: try again later")
+                return
             await self._serve_node(node, hello, connection)
         except (ConnectionClosed, TimeoutError):
             pass  # the agent connects again, or the machine is lost
@@ -560,20 +704,42 @@ class AgentsEngine:
             )
             self._refuse(node, reason)
             return reason
-        if node.connection is not None and node.identity not in ("", hello.identity):
+        if self._job.user and not hello.switches_users:
+            reason = (
+                f"its agent cannot run jobs as the system user '{self._job.user}': run this release of "
+                "'legato agent' there as root"
+            )
+            self._refuse(node, reason)
+            return reason
+        if node.connection is not None and node.record.identity not in ("", hello.identity):
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
+
+    def _is_early(self, node: AgentNode, hello: messages.AgentHello) -> bool:
+        """Whether an agent must wait because another one, with the same name, may still run workers.
+
+        It knows nothing of these workers, so its word does not end them: the other agent's, or its lease, does.
+        """
+        may_run = any((Exited, worker) not in self._reported for worker in node.record.workers)
+        if not may_run or node.record.identity in ("", hello.identity):
+            return False
+        node.trouble = "another agent has connected for it, and waits until workers of the previous one have ended"
+        self._changed.set()
+        return True
 
     async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
         if hello.term > self._term:
             self._fail(Superseded(_TAKEN_OVER))
             return
         node.cut()
-        node.connection, node.waiting, node.identity = connection, asyncio.Queue(), hello.identity
-        node.note_heard(self._clock())
+        node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
+        self._note_heard(node)
+        known = node.record.identity, node.record.devices
+        node.record.identity = hello.identity
         if not node.record.workers:
             node.record.devices = hello.devices[: node.spec.num_slots]
-            self._write_record()
+        if known != (node.record.identity, node.record.devices):
+            self._write_record_soon()
         welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
         node.send(self._job)
@@ -584,7 +750,7 @@ class AgentsEngine:
             async for frame in connection:
                 if node.connection is not connection:
                     return
-                node.note_heard(self._clock())
+                self._note_heard(node)
                 await self._hear(node, messages.decode_agent_message(_as_bytes(frame)))
         finally:
             sender.cancel()
@@ -593,10 +759,21 @@ class AgentsEngine:
             if node.connection is connection:
                 node.connection = None
 
+    def _note_heard(self, node: AgentNode) -> None:
+        """Count the agent's silence and its lease from now: the answer to what it has just sent renews its lease.
+
+        The agent counts from when it sent that, which is earlier. So the driver's count ends later than the agent's,
+        also on a connection on which the agent never says that it is open.
+        """
+        node.note_heard(self._clock())
+        if node.lease_ends is not None and node.trouble is None:
+            self._count_lease(node)
+
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
-                node.send(message)
+                if self._may_renew():
+                    node.send(message)
             case messages.Opened():
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
@@ -607,23 +784,22 @@ class AgentsEngine:
             case messages.WorkerEvent(worker=worker, exit_code=None):
                 if worker in node.record.workers:
                     node.record.workers[worker] = message.pid
-                    self._write_record()
+                    self._write_record_soon()
                 self._report(Started(worker, message.pid), node, message.number)
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
             case messages.Remark(text=text, number=number):
-                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), node, number))
+                receipt = _Receipt(node, node.connection, number)
+                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), receipt))
             case messages.Vitals(question=number, found=found):
                 answer = self._questions.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
-            case messages.LogBytes(worker=worker, offset=offset, data=data):
-                # An agent writes no log but those of its own workers.
-                if worker in node.record.workers or (Exited, worker) in self._reported:
-                    await asyncio.to_thread(_write_at, self._log_path(worker), offset, data)
-                node.send(messages.TookLog(worker=worker, num_bytes=offset + len(data)))
+            case messages.LogBytes():
+                if (taken := await node.logs.take(message, self._clock())) is not None:
+                    node.send(taken)
             case messages.FilePiece():
-                await self._take_piece(node, message)
+                await node.incoming.take(message)
             case messages.FileTaken():
                 node.sender.note_taken(message)
             case messages.WantCheckpoint():
@@ -631,28 +807,12 @@ class AgentsEngine:
                     node.sending.cancel()
                 node.sending = asyncio.create_task(self._send_newest(node, message))
             case messages.CheckpointGone(name=name):
-                gone = node.wanted.get(name)
-                if gone is not None and not gone.done():
-                    gone.set_exception(LegatoError(f"the machine {node.spec.name} has no checkpoint {name} any more"))
+                node.incoming.note_gone(name)
             case messages.Closed():
                 node.closed.set()
 
-    async def _take_piece(self, node: AgentNode, piece: messages.FilePiece) -> None:
-        wanted = node.wanted.get(piece.name)
-        if wanted is None or wanted.done():
-            return  # the driver does not wait for it any more, or did not ask for it
-        try:
-            whole = await asyncio.to_thread(self._receiver.take, piece)
-            if whole is not None:
-                await asyncio.to_thread(self._receiver.prune, self._keep_files)
-        except (CheckpointError, OSError) as error:
-            wanted.set_exception(
-                LegatoError(f"the checkpoint {piece.name} of {node.spec.name} cannot be kept: {error}")
-            )
-            return
-        node.send(messages.FileTaken(name=piece.name, num_bytes=piece.offset + len(piece.data)))
-        if whole is not None and not wanted.done():
-            wanted.set_result(str(whole))
+    def _list_coming(self) -> set[str]:
+        return {name for node in self._nodes.values() for name in node.incoming.names}
 
     async def _send_newest(self, node: AgentNode, asked: messages.WantCheckpoint) -> None:
         newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
@@ -660,13 +820,21 @@ class AgentsEngine:
             node.send(messages.NoCheckpoint())
             return
         try:
-            await node.sender.send(newest, asked.num_bytes if asked.name == newest.name else 0)
-        except OSError:
-            _log.exception("Cannot send the checkpoint %s to %s", newest, node.spec.name)
+            offset = asked.num_bytes if asked.name == newest.name else 0
+            await node.sender.send(newest, offset, self._user, is_urgent=True)
+        except OSError as error:
+            told = f"the checkpoint {newest.name} cannot be sent to {node.spec.name}: {error}"
+            self._put(Noted(told))
+            node.send(messages.NoCheckpoint(error=told))
 
     def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
         was_open, node.is_open, node.trouble = node.is_open, True, None
+        if opened.devices and opened.devices[: node.spec.num_slots] != node.record.devices:
+            node.record.devices = opened.devices[: node.spec.num_slots]
+            self._write_record()
+        if not was_open:
+            node.opened_at = self._clock()
         node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
         node.is_lost, node.lease_ends = False, None
         if not was_open:
@@ -684,16 +852,19 @@ class AgentsEngine:
             node.send(launch)
         for worker, force in node.forced.items():
             node.send(messages.StopOne(worker=worker, force=force))
-        for name in node.wanted:
-            node.send(messages.SendCheckpoint(name=name, offset=self._receiver.num_bytes_of(name)))
+        node.incoming.ask()
         self._changed.set()
 
     def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:
-        if (type(event), event.worker) in self._reported:
-            node.send(messages.Acknowledge(number=number))
+        receipt = self._reported.get((type(event), event.worker))
+        if receipt is not None:
+            # A copy. Its first one may still wait to be handled.
+            receipt.connection, receipt.number = node.connection, number
+            if receipt.is_handled:
+                receipt.send()
             return
-        self._reported.add((type(event), event.worker))
-        self._events.put_nowait((event, node, number))
+        receipt = self._reported[type(event), event.worker] = _Receipt(node, node.connection, number)
+        self._events.put_nowait((event, receipt))
         node.launches.pop(event.worker, None)
         if isinstance(event, Exited):
             node.forced.pop(event.worker, None)
@@ -702,20 +873,37 @@ class AgentsEngine:
         node = self._node_with(worker)
         if node is not None:
             del node.record.workers[worker]
-            self._write_record()
+            self._write_record_soon()
 
     def _put(self, event: EngineEvent) -> None:
-        self._events.put_nowait((event, None, 0))
+        self._events.put_nowait((event, None))
 
     def _fail(self, error: LegatoError) -> None:
+        """Report an error to the driver; callable from any thread, because the record is written in some."""
         self._error = error
-        self._changed.set()
-        self._events.put_nowait(None)
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._changed.set)
+        self._loop.call_soon_threadsafe(self._events.put_nowait, None)
 
     # ------------------------------------------------------------ the record
 
     def _write_record(self) -> None:
-        write_record(self._path, self._record)
+        """Write what the next driver must know. Raises OSError."""
+        with self._writing:
+            self._is_written = False
+            if self._read_term is not None and self._error is None:
+                with contextlib.suppress(OSError):
+                    self._check_term(self._read_term())
+            if not isinstance(self._error, Superseded):
+                write_record(self._path, self._record)
+            self._is_written = True
+
+    def _write_record_soon(self) -> None:
+        """Write what the next driver should know; on a full disk, later. It can do without that."""
+        try:
+            self._write_record()
+        except OSError as error:
+            _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
 
 
 async def _send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
@@ -728,15 +916,6 @@ def _read_attempt(driver_file: str | None) -> str:
         return ""
     found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
     return found.get("attempt", "")
-
-
-def _write_at(path: Path, offset: int, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(descriptor, data, offset)
-    finally:
-        os.close(descriptor)
 
 
 def _as_bytes(frame: str | bytes) -> bytes:

@@ -13,10 +13,20 @@ from legato.system.decoding import decode
 
 
 class NodeRecord(msgspec.Struct):
-    """What the next driver needs to know of a machine: its devices, and worker → pid of workers that may run."""
+    """What the next driver needs to know of a machine.
+
+    Args:
+        devices: of its slots.
+        workers: worker → pid of workers that may run.
+        identity: of the agent that was used last, and that alone knows of these workers; "": unknown, because an
+            earlier release wrote the record.
+        shifts: worker → see `legato.engines.agent_logs`; of all workers that were started there.
+    """
 
     devices: tuple[str, ...] = ()
     workers: dict[int, int] = {}
+    identity: str = ""
+    shifts: dict[int, int] = {}
 
 
 class AgentsRecord(msgspec.Struct):
@@ -27,12 +37,14 @@ class AgentsRecord(msgspec.Struct):
         nodes: by name, in the order in which they are used.
         mark: part of the name of a file in the directory of checkpoints.
         port: on which the job's driver listens; 0: unknown.
+        certificate: of the job's driver (PEM). "": unknown.
     """
 
     secret: str
     nodes: dict[str, NodeRecord] = {}
     mark: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     port: int = 0
+    certificate: str = ""
 
 
 def read_record(path: Path) -> AgentsRecord | None:
@@ -49,5 +61,5 @@ def read_record(path: Path) -> AgentsRecord | None:
 
 
 def write_record(path: Path, record: AgentsRecord) -> None:
-    """Replace the record atomically."""
-    write_private(path, msgspec.json.encode(record))
+    """Replace the record, also on disk: workers on other machines survive a power loss of this one."""
+    write_private(path, msgspec.json.encode(record), is_durable=True)

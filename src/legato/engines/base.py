@@ -72,10 +72,12 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True):
     Args:
         node: its name, as in the names of its slots.
         reason: a sentence without its period.
+        silent_s: how long its agent has not been heard; 0: the reason is another one.
     """
 
     node: str
     reason: str
+    silent_s: float = 0.0
 
 
 class NodeBack(msgspec.Struct, frozen=True, tag=True):
@@ -92,7 +94,13 @@ EngineEvent = NodeLost | NodeBack | Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):
-    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again."""
+    """Starts, stops and watches workers. Its processes outlive the driver: a new driver opens the same engine again.
+
+    Attributes:
+        remarks: after `close`: what the job's user must know of the end, without periods.
+    """
+
+    remarks: tuple[str, ...]
 
     async def open(self, term: int = 0) -> None:
         """Start the engine's processes on its nodes, or find them again after a driver's death.
@@ -150,6 +158,10 @@ class Engine(Protocol):
         Raises:
             LegatoError: it cannot come.
         """
+        ...
+
+    def hasten(self, worker: int) -> None:
+        """Bring the checkpoints of a worker as fast as the network allows; before, training goes first."""
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:

@@ -111,6 +111,8 @@ class FakeMachine:
 class FakeEngine:
     """An engine on a `FakeMachine`; see `legato.engines.base.Engine`."""
 
+    remarks: tuple[str, ...] = ()
+
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
@@ -165,6 +167,9 @@ class FakeEngine:
     async def bring(self, _worker: int, path: str) -> str:
         """Return the path itself: the workers are on this machine."""
         return path
+
+    def hasten(self, _worker: int) -> None:
+        """Do nothing: no checkpoint is on its way."""
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events. An event counts as received when the driver asks for the next one."""

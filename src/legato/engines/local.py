@@ -138,6 +138,8 @@ class LocalEngine:
             not trusted. None: the user of this process.
     """
 
+    remarks: tuple[str, ...] = ()
+
     def __init__(
         self,
         job_directory: str | os.PathLike[str],
@@ -334,6 +336,9 @@ class LocalEngine:
     async def bring(self, _worker: int, path: str) -> str:
         """Return the path itself: the workers are on this machine."""
         return path
+
+    def hasten(self, _worker: int) -> None:
+        """Do nothing: no checkpoint is on its way."""
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.

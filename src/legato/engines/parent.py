@@ -244,12 +244,32 @@ def make_socket_directory() -> Path:
     return Path(path)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file that only its user may read; a crash leaves the old or the new one, complete."""
-    scratch = path.with_name(path.name + ".new")
-    scratch.touch(mode=0o600)
-    scratch.write_bytes(content)
-    scratch.replace(path)
+def write_private(path: Path, content: bytes, *, is_durable: bool = False) -> None:
+    """Replace a file that only its user may read.
+
+    Args:
+        path: of the file.
+        content: of the file.
+        is_durable: the file is on disk when this returns, and a power loss leaves the old or the new one, complete.
+            False: the death of a process does, for files that are of no use after the machine has started again.
+    """
+    descriptor, scratch = tempfile.mkstemp(prefix=path.name, dir=path.parent)  # readable by its user alone
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if is_durable:
+                os.fsync(file.fileno())
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+    if is_durable:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 async def end_process(pid: int, start_time: int, user: int | None = None) -> None:

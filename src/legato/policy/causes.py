@@ -79,7 +79,7 @@ class Causes:
         if num_workers == job.num_micro_batches:
             return Cause(explain_few_micro_batches(job))
         if claim.limit and claim.target == claim.hi:
-            return Cause(claim.limit, claim.limit_because)
+            return Cause(claim.limit_in_full, claim.limit_because)
         if claim.target == claim.hi or claim.share >= claim.target + each:
             useless = num_workers + 1
             last = (next_size(job, claim.target) or job.max_slots + each) // each - 1
@@ -281,13 +281,14 @@ def ids(claims: Sequence[Claim]) -> tuple[str, ...]:
 def explain_needs(needs: Needs) -> str:
     """Write what some jobs need.
 
-    >>> explain_needs((2, (("site", "x"),)))
+    >>> explain_needs((2, (("site", "x"),), ()))
     '2 GPUs per worker and labels site=x'
     """
-    each, labels = needs
+    each, labels, refused = needs
     told = [f"{each} GPUs per worker"] if each > 1 else []
     if OWN_MACHINE in labels:
         told.append("the server's own machine")
         labels = tuple(label for label in labels if label != OWN_MACHINE)
     told += [f"labels {','.join(f'{name}={value}' for name, value in labels)}"] if labels else []
+    told += [f"nodes other than {', '.join(refused)}"] if refused else []
     return " and ".join(told)

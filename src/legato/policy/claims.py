@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,8 +19,18 @@ from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Node, Queue, Slot, S
 
 Order = tuple[float | str, ...]
 
-Needs = tuple[int, tuple[tuple[str, str], ...]]
-"""GPUs per worker, and sorted labels."""
+Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""GPUs per worker, sorted labels, and sorted nodes that have refused the job."""
+
+
+_MAX_REFUSALS: Final = 3
+
+
+def needs_of(job: JobDemand) -> Needs:
+    """Return the needs of a job that not every slot of its kind of machine meets."""
+    # Few jobs have labels or refusals, and a pool may have thousands of jobs.
+    labels = tuple(sorted(job.labels.items())) if job.labels else ()
+    return job.gpus_per_worker, labels, tuple(sorted(job.refusals)) if job.refusals else ()
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -110,12 +120,20 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     @property
     def needs(self) -> Needs:
         """Its needs that not every slot of its kind of machine meets."""
-        return self.job.gpus_per_worker, tuple(sorted(self.job.labels.items()))
+        return needs_of(self.job)
 
     @property
     def is_picky(self) -> bool:
         """Whether it cannot use every slot of its kind of machine."""
-        return self.job.gpus_per_worker > 1 or bool(self.job.labels)
+        return self.job.gpus_per_worker > 1 or bool(self.job.labels) or bool(self.job.refusals)
+
+    @property
+    def limit_in_full(self) -> str:
+        """``limit``, why the job is bound to one machine, and the nodes that have refused it."""
+        bound = [self.job.bound_because] if self.job.bound_because else []
+        told = [f"node {node} has refused it: {reason}" for node, reason in sorted(self.job.refusals.items())]
+        more = [f"{len(told) - _MAX_REFUSALS} more nodes have refused it"] if len(told) > _MAX_REFUSALS else []
+        return "; ".join([self.limit, *bound, *told[:_MAX_REFUSALS], *more])
 
     def list_workers(self) -> list[tuple[Slot, ...]]:
         """Return its slots by worker, in any order."""

@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from legato.policy.causes import count, explain_needs
-from legato.policy.claims import Claim, SortedSnapshot, deal_slots, sort_jobs
-from legato.policy.place import fits_labels
+from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
+from legato.policy.place import can_run
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
-from legato.policy.snapshot import JobDemand, Node, Queue, Slot, Snapshot
+from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
 
 _CPU: Final = "cpu"
 _MAX_NODES_NAMED: Final = 3
@@ -72,9 +72,9 @@ class _Kind:
 
     def find_room(self, job: JobDemand) -> int:
         """Return the most slots that a job could have if no other job had any."""
-        if job.gpus_per_worker == 1 and job.gpu_type is None and not job.labels:
+        if job.gpus_per_worker == 1 and job.gpu_type is None and not job.labels and not job.refusals:
             return self.capacity
-        key = (job.gpus_per_worker, job.gpu_type, tuple(sorted(job.labels.items())))
+        key = (job.gpu_type, needs_of(job))
         room = self._room.get(key)
         if room is None:
             room = self._room[key] = self._find_room(job)
@@ -87,7 +87,7 @@ class _Kind:
             return 0
         each = job.gpus_per_worker
         return sum(
-            number // each * each for node, number in self.usable.items() if fits_labels(self._nodes.get(node), job)
+            number // each * each for node, number in self.usable.items() if can_run(node, self._nodes.get(node), job)
         )
 
     def add(self, claim: Claim) -> None:
@@ -238,8 +238,12 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
         )
     room = kind.find_room(job)
     told = [] if job.gpu_type is None else [f"GPU type {job.gpu_type}"]
-    told += [explain_needs(claim.needs)] if claim.is_picky else []
+    told += [text] if (text := explain_needs((*claim.needs[:2], ()))) else []
     has = count(room) if room else "no slots"
+    if told == [explain_needs((1, (OWN_MACHINE,), ()))]:
+        return f"it can use {told[0]} only, which has {has}"
+    if not told:
+        return f"the other nodes have {has}"
     return f"it asks for {' and '.join(told)}, for which its kind of machine has {has}"
 
 

@@ -16,14 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from legato.policy.causes import explain_needs
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, Needs, SortedSnapshot, needs_of
 from legato.policy.sizes import fit_size
-from legato.policy.snapshot import JobDemand, Node, Slot
+from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Slot
 
 _ID: Final = operator.attrgetter("id")
 _MAX_NODES_NAMED: Final = 3
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class FreeSlots:
@@ -41,7 +39,7 @@ class FreeSlots:
             self._by_node[slot.node].append(slot)
         for inside in self._by_node.values():
             inside.sort(key=_ID, reverse=True)
-        self._by_labels: dict[Labels, _Levels] = {}
+        self._by_needs: dict[Needs, _Levels] = {}
 
     def take(self, num_slots: int, beside: Sequence[Slot], job: JobDemand) -> list[Slot]:
         """Take slots for a job, first on the nodes of ``beside``; fewer than ``num_slots`` if no more fit.
@@ -70,13 +68,13 @@ class FreeSlots:
         return sorted((node, len(inside)) for node, inside in self._by_node.items() if inside and node in levels)
 
     def _levels_for(self, job: JobDemand) -> _Levels:
-        labels = tuple(sorted(job.labels.items()))
-        levels = self._by_labels.get(labels)
+        needs = (1, *needs_of(job)[1:])  # the number of GPUs per worker excludes no node
+        levels = self._by_needs.get(needs)
         if levels is None:
             numbers = {
-                node: len(inside) for node, inside in self._by_node.items() if fits_labels(self._nodes.get(node), job)
+                node: len(inside) for node, inside in self._by_node.items() if can_run(node, self._nodes.get(node), job)
             }
-            levels = self._by_labels[labels] = _Levels(numbers)
+            levels = self._by_needs[needs] = _Levels(numbers)
         return levels
 
     def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
@@ -86,7 +84,7 @@ class FreeSlots:
             return
         taken += inside[: -number - 1 : -1]
         del inside[-number:]
-        for levels in self._by_labels.values():
+        for levels in self._by_needs.values():
             levels.change(node, len(inside))
 
 
@@ -142,8 +140,10 @@ class _Levels:
         return nodes[0]
 
 
-def fits_labels(node: Node | None, job: JobDemand) -> bool:
-    """Whether a node has all labels that a job asks for."""
+def can_run(name: str, node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for, and has not refused it."""
+    if name in job.refusals:
+        return False
     return not job.labels or (node is not None and job.labels.items() <= node.labels.items())
 
 
@@ -207,7 +207,9 @@ def lower_limits(pool: SortedSnapshot) -> bool:
 
 def _sort_by_difficulty(claims: Iterable[Claim]) -> list[Claim]:
     """Sort claims for placement: first those that fit on the fewest nodes, then in order of precedence."""
-    return sorted(claims, key=lambda claim: (-claim.job.gpus_per_worker, -len(claim.job.labels)))
+    return sorted(
+        claims, key=lambda claim: (-claim.job.gpus_per_worker, -len(claim.job.labels), -len(claim.job.refusals))
+    )
 
 
 def _keep(claim: Claim, num_slots: int) -> list[Slot]:
@@ -227,8 +229,12 @@ def _explain_left(job: JobDemand, free: FreeSlots) -> str:
     if len(left) > _MAX_NODES_NAMED:
         told.append(f"{len(left) - _MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
     labels = tuple(sorted(job.labels.items()))
-    nodes = f"nodes with {explain_needs((1, labels))}" if labels else "its nodes"
+    nodes = f"nodes with {explain_needs((1, labels, ()))}" if labels else "its nodes"
+    if labels == (OWN_MACHINE,):
+        nodes = explain_needs((1, labels, ()))
+    elif job.refusals and not labels:
+        nodes = "other nodes"
     rest = ", ".join(told) if told else f"{nodes} have none left"
     if job.gpus_per_worker > 1:
         return f"{job.gpus_per_worker} GPUs per worker: {rest}"
-    return f"it needs {nodes}, and these have no more slots for it"
+    return f"it needs slots of {nodes}, and there are no more for it"

@@ -106,7 +106,7 @@ class Explainer:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
             if claim.refusal.why == "place":
-                return claim.limit
+                return claim.limit_in_full
             return "its queue may not hold that many"
         return self._causes.explain_number(claim).text
 
@@ -149,7 +149,7 @@ class Explainer:
         told = f"waits: {_needs(claim.lo)}"
         others = f"; {self._pool.others}" if self._pool.others else ""
         if refusal.why == "place":
-            return Cause(f"{told}; {claim.limit}", claim.limit_because)
+            return Cause(f"{told}; {claim.limit_in_full}", claim.limit_because)
         if refusal.why == "pool":
             has = "its kind of machine" if others else "the pool"
             return Cause(f"{told}, but {has} has {refusal.left or 'none'}{others}; lower its minimum or add nodes")
@@ -177,7 +177,7 @@ class Explainer:
         more = "" if claim.target == claim.lo else f" and will get {claim.target}"
         told = f"waits: {_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
         if claim.unplaced:
-            told += f", and they do not fit yet ({claim.limit})"
+            told += f", and they do not fit yet ({claim.limit_in_full})"
         coming = claim.from_others
         freers = [source for source in claim.gains_from if source is not None]
         if coming:
@@ -220,7 +220,7 @@ class Explainer:
     def _explain_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: will grow to {claim.target}"
         if claim.unplaced:
-            return Cause(f"{told} when the slots fit ({claim.limit})")
+            return Cause(f"{told} when the slots fit ({claim.limit_in_full})")
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
             freers = [source for source in claim.gains_from if source is not None and source is not claim]
             if claim.gains_from:

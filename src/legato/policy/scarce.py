@@ -24,11 +24,14 @@ def share_scarce(pool: SortedSnapshot, rules: Rules) -> None:
         rules: the policy and its settings.
     """
     for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0])):
-        each, labels = needs
+        each, labels, refused = needs
         group = [
             claim
             for claim in pool.claims
-            if claim.job.gpus_per_worker >= each and set(labels) <= claim.job.labels.items() and claim.hi >= claim.lo
+            if claim.job.gpus_per_worker >= each
+            and set(labels) <= claim.job.labels.items()
+            and set(refused) <= claim.job.refusals.keys()
+            and claim.hi >= claim.lo
         ]
         if sum(claim.hi for claim in group) > room:
             part = msgspec.structs.replace(pool, claims=group, capacity=room, free=[], leaving=[], coming=[])

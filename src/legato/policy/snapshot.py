@@ -97,6 +97,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gpus_per_worker: slots of each worker, all on one node; more than one only on GPUs.
         gpu_type: a GPU model that its slots must have, as `legato.policy.kinds.is_type` compares them. None: any slot.
         labels: its nodes must have all of them.
+        bound_because: why it can use the server's own machine only (the label `OWN_MACHINE`), as a part of a sentence.
+        refusals: nodes that cannot run it, and why, as a part of a sentence; it gets no slot of theirs.
         machine_kind: the kind of machine on which its training began, as in `Decision`. None: it has not begun.
         elastic: False: a static job, which has exactly ``max_workers`` workers or none.
         num_micro_batches: per step; slots that would not make the step faster are not assigned, not even below the
@@ -123,6 +125,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus_per_worker: int = 1
     gpu_type: str | None = None
     labels: dict[str, str] = {}
+    bound_because: str = ""
+    refusals: dict[str, str] = {}
     machine_kind: str | None = None
     priority: int = DEFAULT_PRIORITY
     elastic: bool = True

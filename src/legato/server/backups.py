@@ -24,11 +24,12 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 import msgspec
 
 import legato
+from legato.control.home_lock import NAMES
 from legato.control.settings import Settings
 from legato.control.store import export
 from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
-from legato.driver.journal import find_places
+from legato.driver.journal import LOCK, find_places
 from legato.server.services import CODE, JOBS
 
 ABOUT: Final = "legato-backup.json"
@@ -41,10 +42,10 @@ _CHUNK_BYTES: Final = 2**20
 _BLOCK: Final = 512
 _MAX_LOOKS: Final = 100
 _ABOUT_PROCESSES: Final = frozenset(
-    {"address.json", "driver.json", "driver-process.json", "engine.json", "engine.json.new", "lock"}
+    {"address.json", "driver.json", "driver-process.json", "engine.json", "engine.json.new", LOCK, "term"}
 )
 """Files about processes. Not backed up, so that a restored server does not command processes of another one."""
-_ABOUT_SERVER: Final = frozenset({"server.json", "server.lock", "local-login.json", "first-login.txt"})
+_ABOUT_SERVER: Final = frozenset({"server.json", "server.lock", "local-login.json", "first-login.txt", NAMES})
 _FIRST: Final = ("order.json", "journal.json")
 _CHECKPOINTS: Final = "checkpoints"
 _CHECKPOINT: Final = re.compile(r"step-[0-9]{1,15}\.legato")
@@ -375,7 +376,7 @@ def _walk_job(place: _Place, name: str) -> Iterator[_Entry]:
         def is_left_out(whole: str) -> bool:
             parts = whole.removeprefix(f"{name}/").split("/")
             is_ours = len(parts) == 1 or (len(parts) == 2 and parts[0] not in ("work", "guest"))
-            return is_ours and (parts[-1] in _ABOUT_PROCESSES or parts[-1].startswith(".work-"))
+            return is_ours and (parts[-1] in _ABOUT_PROCESSES or parts[-1].startswith((".work-", f"{LOCK}-")))
 
         yield from place.walk(name, is_left_out, done=done)
 

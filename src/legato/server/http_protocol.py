@@ -1,7 +1,8 @@
 """Limits HTTP connections before a request is handled: bytes, header fields, time, and number of connections.
 
 Uvicorn parses requests with httptools, which has no such limits: a header without an end would fill the memory, and an
-incomplete header would keep its connection open forever. All limits are per connection or per address.
+incomplete header would keep its connection open forever. All limits are per connection or per address. With TLS, a
+connection counts from its first byte on, and its handshake must come as soon as a header.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -25,6 +28,8 @@ _MAX_PIPELINED: Final = 8
 """Maximum number of requests of a connection that wait for an earlier one. Browsers and Legato's client send none."""
 _UNREAD_LIMIT_S: Final = 300.0
 """Seconds after which the server closes the connection of a client that does not read its answer, such as a pager."""
+_TLS_HANDSHAKE: Final = 22  # the first byte of a client that speaks TLS
+_CLOSE_LIMIT_S: Final = 0.5  # for the answer of an idle client when the server stops
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._address = ""
         self._is_counted = False
         self._is_refused = False
+        self._below: asyncio.Transport | None = None  # what carries TLS
         # State of the request that is being read.
         self._has_begun = False
         self._reads_head = True
@@ -155,13 +161,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
+    @property
+    def handshake_limit_s(self) -> float:
+        """Seconds within which a handshake of TLS must be complete."""
+        return self._limits.head_s
+
     # ------------------------------------------------------------ the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, or refuse it if there are too many."""
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
-        self._is_counted = self._all.add(self._address, self)
+        self._is_counted = self._is_counted or self._count_connection(transport)
         if self._is_counted:
             self._await_head()
         else:
@@ -173,22 +183,43 @@ class BoundedProtocol(HttpToolsProtocol):
                 )
             )
 
+    def begin_handshake(self, transport: asyncio.Transport) -> bool:
+        """Count a connection before its handshake of TLS. Return False if there is no room."""
+        self.transport = transport
+        self._below = transport
+        return self._count_connection(transport)
+
+    def _count_connection(self, transport: asyncio.Transport) -> bool:
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._is_counted = self._all.add(self._address, self)
+        return self._is_counted
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
         self._stop_timer()
         self._read_again()
+        self.forget()
+        super().connection_lost(exc)
+
+    def forget(self) -> None:
+        """Stop counting the connection, if it is counted."""
         if self._is_counted:
             self._is_counted = False
             self._all.remove(self._address, self)
-        super().connection_lost(exc)
 
     def make_room(self) -> None:
         """Close this idle connection, because a new one needs its place."""
-        if self._is_counted:
-            self._is_counted = False
-            self._all.remove(self._address, self)
+        self.forget()
         self._stop_timer()
         self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Close the connection if it is idle, because the server stops."""
+        super().shutdown()
+        if self._below is not None and self.transport.is_closing():
+            # TLS would wait for the client's answer, and idle clients do not read.
+            self.loop.call_later(_CLOSE_LIMIT_S, self._below.abort)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes that have arrived, within the limits."""
@@ -347,27 +378,84 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         self.pipeline.clear()
         if not has_begun:
-            answer = problem.render(secrets.token_hex(8))
-            fields = [*answer.raw_headers, (b"connection", b"close")]
-            head = b"".join(b"%b: %b\r\n" % field for field in fields)
-            self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + bytes(answer.body))
+            _answer(self.transport, problem)
         self.transport.close()
+
+
+def _answer(transport: asyncio.Transport, problem: Problem) -> None:
+    """Answer with a problem, outside of uvicorn."""
+    answer = problem.render(secrets.token_hex(8))
+    fields = [*answer.raw_headers, (b"connection", b"close")]
+    head = b"".join(b"%b: %b\r\n" % field for field in fields)
+    transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + bytes(answer.body))
+
+
+class _TlsProtocol(SSLProtocol):
+    """The TLS below a connection."""
+
+    max_size = 2**16  # of the buffer of each connection
+
+    def __init__(self, inner: BoundedProtocol, context: ssl.SSLContext) -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            inner,
+            context,
+            cast("Any", None),  # nothing waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=cast("Any", inner.handshake_limit_s),
+        )
+        self._inner = inner
+        self._unheard: asyncio.Transport | None = None  # until the first bytes have arrived
+        self._buffer = memoryview(b"")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, unless there are too many connections."""
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._unheard = transport
+        if not self._inner.begin_handshake(transport):
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop counting the connection, also if its handshake was never completed."""
+        super().connection_lost(exc)
+        self._inner.forget()
+
+    def get_buffer(self, n: int) -> memoryview:
+        """Return the buffer for the next bytes."""
+        self._buffer = memoryview(super().get_buffer(n))
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypt bytes that have arrived. A client that does not speak TLS gets an answer that it can read."""
+        if self._unheard is not None and nbytes:
+            below, self._unheard = self._unheard, None
+            if self._buffer[0] != _TLS_HANDSHAKE:
+                told = "This server speaks TLS only. Write https:// instead of http:// in its address."
+                _answer(below, Problem("bad-request", told))
+                below.close()
+                return
+        super().buffer_updated(nbytes)
 
 
 class _TooMuch(Exception):
     """A request exceeds a limit. Raised in a callback of httptools, which then stops parsing."""
 
 
-def make_protocol(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
+def make_protocol(
+    limits: ConnectionLimits, tls: ssl.SSLContext | None = None
+) -> Callable[..., asyncio.Protocol | asyncio.BufferedProtocol]:
     """Return the factory of uvicorn's protocols, one for each connection of one server.
 
     Args:
         limits: of all connections together and of each.
+        tls: has the server's certificate. None: the server does not use TLS.
     """
     connections = Connections(limits)
 
-    def make(**uvicorn: Any) -> asyncio.Protocol:
-        return BoundedProtocol(connections, **uvicorn)
+    def make(**uvicorn: Any) -> asyncio.Protocol | asyncio.BufferedProtocol:
+        inner = BoundedProtocol(connections, **uvicorn)
+        return inner if tls is None else _TlsProtocol(inner, tls)
 
     return make
 

@@ -15,19 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from legato.control.drivers.environment import pass_on
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
+from legato.engines.environment import pass_on
+from legato.engines.job_users import CAPABILITIES, is_powerful, list_missing_capabilities, look_up_user
 from legato.engines.parent import try_as
 from legato.server.services import JOBS
 from legato.system.plain_files import make_folder_for
 
 HOMES: Final = "homes"
-_ROOT: Final = 0
-_NEEDED: Final = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7}
-"""Linux capabilities and their numbers: to change owners, to access all files, to kill processes, to switch users."""
 _PASS_THROUGH: Final = 0o711
 _OTHERS: Final = 0o077
 _TRIAL: Final = "import importlib.util, sys, legato; sys.exit(0 if importlib.util.find_spec('torch') else 'No torch.')"
@@ -166,20 +164,18 @@ def find_submitter(settings: Settings, owner: str, refusal: str) -> JobUser:
         UsageError: there is no such system user, or jobs must not run as it.
     """
     name = settings.system_users.get(owner, owner)
-    try:
-        found = pwd.getpwnam(name)
-    except KeyError:
+    found = look_up_user(name)
+    if found is None:
         raise UsageError(
             f"{refusal}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
             "operator make that user, or name another in the setting job_users."
-        ) from None
-    if found.pw_uid in (_ROOT, os.geteuid()):
+        )
+    if is_powerful(found):
         raise UsageError(
             f"{refusal}: jobs of '{owner}' would run as the system user '{name}', which can do all that the server "
             "can. The operator must choose another one in the setting job_users."
         )
-    groups = tuple(os.getgrouplist(name, found.pw_gid))
-    return JobUser(uid=found.pw_uid, gid=found.pw_gid, groups=groups, name=name, home=found.pw_dir)
+    return found
 
 
 # ---------------------------------------------------------------- inside
@@ -193,22 +189,13 @@ def _close(path: Path, about: os.stat_result) -> None:
 
 
 def _check_capabilities(refusal: str) -> None:
-    had = _read_capabilities("CapEff")
-    if os.geteuid() != _ROOT:
-        # Drivers are separate programs, and keep only ambient capabilities.
-        had &= _read_capabilities("CapAmb")
-    missing = [name for name, number in _NEEDED.items() if not had >> number & 1]
+    missing = list_missing_capabilities(for_programs=True)  # drivers are separate programs
     if missing:
         raise UsageError(
             f"{refusal}: user {os.geteuid()} does not have the capabilities {', '.join(missing)}. Run the server as "
-            f"root, or give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities "
+            f"root, or give it {' '.join(f'CAP_{name}' for name in CAPABILITIES)} as ambient capabilities "
             "(AmbientCapabilities= in a unit of systemd)."
         )
-
-
-def _read_capabilities(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next((int(line.split()[1], 16) for line in lines if line.startswith(f"{field}:")), 0)
 
 
 def _groups_of_pool(settings: Settings, refusal: str) -> tuple[int, ...]:

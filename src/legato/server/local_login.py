@@ -34,12 +34,21 @@ _NAME: Final = "this-machine"
 
 
 class LocalToken(msgspec.Struct, frozen=True):
-    """The content of the file. ``pid``: of the server; ``id``: of the token, by which the next server revokes it."""
+    """The content of the file.
+
+    Args:
+        url: of the server.
+        pid: of the server.
+        token: logs in.
+        id: of the token, by which the next server revokes it.
+        ca: certificate (PEM) of the authority of the server. "": it uses no TLS.
+    """
 
     url: str
     pid: int
     token: str
     id: str
+    ca: str = ""
 
 
 class LocalLogin:
@@ -49,12 +58,14 @@ class LocalLogin:
         store: the store of the platform.
         home: home directory of the platform.
         url: URL of the server.
+        ca: certificate (PEM) of the authority of the server. "": it uses no TLS.
     """
 
-    def __init__(self, store: Store, home: Path, url: str) -> None:
+    def __init__(self, store: Store, home: Path, url: str, ca: str = "") -> None:
         self._store = store
         self._file = home / FILE
         self._url = url
+        self._ca = ca
         self._made: NewToken | None = None
 
     def renew(self, now: float) -> None:
@@ -68,7 +79,8 @@ class LocalLogin:
         made = self._store.tokens.create(
             _ADMIN.name, _NAME, _ADMIN, now, expires_at=now + _LIFE_S, kind=TokenKind.LOCAL
         )
-        replace_file(self._file, msgspec.json.encode(LocalToken(self._url, os.getpid(), made.secret, made.token.id)))
+        content = LocalToken(self._url, os.getpid(), made.secret, made.token.id, self._ca)
+        replace_file(self._file, msgspec.json.encode(content))
         self._made = made
         if before is not None:
             with contextlib.suppress(LegatoError):

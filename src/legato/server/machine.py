@@ -1,7 +1,8 @@
-"""The machines of the pool: this one, with its name and slots, and those with agents."""
+"""The machines of the pool: this one, with its name and slots, and those with agents or other servers."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import msgspec
 
 from legato.agent.starting import find_address
 from legato.control.drivers.process import DoorOrder
+from legato.control.home_lock import NAMES
 from legato.control.records import AGENT, AGENT_SILENT_S, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
 from legato.control.settings import Settings
 from legato.control.store import Store
@@ -20,10 +22,11 @@ from legato.core.slots import make_slot
 from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
-from legato.system.hosts import name_this_machine
+from legato.system.hosts import Machine, find_this_machine, name_this_machine
 
+_KEY_LENGTH: Final = 16
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 -- compared, not bound
-_SOMEWHERE: Final = "192.0.2.0/24"  # an address of documentation: the system only looks up the route to it
+_SOMEWHERE: Final = ("192.0.2.0/24", "2001:db8::/32")  # of documentation: the system only looks up the route to them
 _NAME_FILE: Final = "node"
 
 
@@ -50,7 +53,8 @@ def find_slots(num_slots: int | None) -> tuple[str, ...]:
 def name_node(home: Path) -> str:
     """Return the name of this machine in the pool: the host name at the first start of a server.
 
-    It stays the same when the host is renamed, because running jobs know their slots by it.
+    It stays the same when the host is renamed, because running jobs know their slots by it. The name belongs to the
+    home: who restores a platform on another machine continues its jobs there.
     """
     file = home / _NAME_FILE
     if file.exists():
@@ -58,6 +62,42 @@ def name_node(home: Path) -> str:
     name = name_this_machine()
     replace_file(file, f"{name}\n".encode())
     return name
+
+
+def name_shared_node(home: Path, machine: Machine | None = None) -> str:
+    """Return the name of this machine in a pool whose servers, on any machines, share a home.
+
+    The home has a name for each machine. The first machine gets the name that the home had before.
+
+    Args:
+        home: of the platform.
+        machine: this machine; None: find it.
+
+    Raises:
+        UsageError: another machine has the name.
+    """
+    machine = find_this_machine() if machine is None else machine
+    file = home / NAMES / machine.key
+    if file.exists():
+        return file.read_text().strip()
+    others = list_names(home)
+    name = machine.name if others else name_node(home)
+    if name in others:
+        raise UsageError(
+            f"Cannot start: another machine with a server on '{home}' has the name '{name}' in the pool. Give this "
+            f"machine another host name. If it is the same machine, installed again, delete {others[name]}."
+        )
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    replace_file(file, f"{name}\n".encode())
+    return name
+
+
+def list_names(home: Path) -> dict[str, Path]:
+    """Return the names of the machines whose servers have shared a home, with the files that contain them."""
+    folder = home / NAMES
+    files = sorted(folder.iterdir()) if folder.is_dir() else ()
+    # The names of files that are being written contain an underscore or are longer.
+    return {file.read_text().strip(): file for file in files if len(file.name) == _KEY_LENGTH}
 
 
 class Declaration:
@@ -73,6 +113,7 @@ class Declaration:
         self._store = store
         self._node = node
         self._devices = tuple(devices)
+        self._kind = find_kind()
         self._declared: dict[str, Node] = {}
         self._counts_from: dict[str, float] = {}  # machine → when its silence began to count
         self._looked_at = 0.0
@@ -99,9 +140,10 @@ class Declaration:
         if now - self._looked_at > AGENT_SILENT_S / 2:
             self._forgive({name for name, node in self._declared.items() if node.trouble is None}, now)
         self._looked_at = now
-        agents = {agent.node: agent for agent in self._store.agents.list() if agent.node != self._node}
+        agents = {agent.node: agent for agent in self._store.agents.list()}
+        own = agents.pop(self._node, None)
         self.has_agents = any(agent.left_at is None for agent in agents.values())
-        wanted = {self._node: self._describe_own()}
+        wanted = {self._node: self._describe_own(None if own is None else explain_drain(own))}
         there = [self._adjust(agent) for agent in agents.values() if agent.seen_at is not None]
         wanted |= {agent.node: describe(agent, now) for agent in there}
         wanted |= {name: Node(name=name, engine=self._engine_of(name), slots=()) for name in known - set(wanted)}
@@ -124,16 +166,16 @@ class Declaration:
         declared = self._declared.get(name)
         return LOCAL if declared is None else declared.engine
 
-    def _describe_own(self) -> Node:
+    def _describe_own(self, trouble: str | None) -> Node:
         types = find_gpu_types(self._devices)
-        # A pool of one machine needs no kind.
-        kind = find_kind() if self.has_agents else None
+        # Also without agents: a job that begins before the first one joins keeps this kind.
         return Node(
             name=self._node,
             engine=LOCAL,
             slots=_make_slots(self._node, self._devices, types),
-            kind=None if kind is None else kind.name,
-            traits=None if kind is None else kind.traits,
+            trouble=trouble,
+            kind=self._kind.name,
+            traits=self._kind.traits,
         )
 
 
@@ -153,11 +195,18 @@ def describe(agent: StoredAgent, now: float) -> Node:
 def _explain(agent: StoredAgent, now: float) -> str | None:
     if agent.left_at is not None:
         return "its agent gives its slots back, or has ended"
-    if agent.drained_at is not None:
-        return f"{agent.drained_by} drains its machine" + (f": {agent.drain_reason}" if agent.drain_reason else "")
+    if (drain := explain_drain(agent)) is not None:
+        return drain
     if agent.is_silent(now):
-        return "its agent does not answer"
+        return f"its {'server' if agent.is_server else 'agent'} does not answer"
     return None
+
+
+def explain_drain(agent: StoredAgent) -> str | None:
+    """Return who drains a machine and why; None: it is not drained."""
+    if agent.drained_at is None:
+        return None
+    return f"{agent.drained_by} drains its machine" + (f": {agent.drain_reason}" if agent.drain_reason else "")
 
 
 def _make_slots(node: str, devices: Sequence[str], types: Sequence[str | None]) -> tuple[DeclaredSlot, ...]:
@@ -173,33 +222,46 @@ class DoorFinder:
     Args:
         settings: of the platform.
         declaration: which knows whether there are agents.
+        is_shared: servers of other machines may take attempts over.
     """
 
-    def __init__(self, settings: Settings, declaration: Declaration) -> None:
+    def __init__(self, settings: Settings, declaration: Declaration, *, is_shared: bool = False) -> None:
         self._settings = settings
         self._declaration = declaration
+        self._is_shared = is_shared
 
     def __call__(self) -> DoorOrder | None:
-        """Return where the driver of an attempt listens; None: there are no agents.
+        """Return where the driver of an attempt listens; None: this machine is the only one that can run its jobs.
 
         Raises:
             UsageError: this machine has no address at which the others can reach it.
         """
-        if not self._declaration.has_agents:
+        # Agents look the users of jobs up by name; a user of the pool has none on other machines.
+        if self._settings.run_jobs_as == "pool" or not (self._declaration.has_agents or self._is_shared):
             return None
-        host = self._settings.host
-        return DoorOrder(host=host, ports=self._settings.driver_port_range, address=self._find_address())
+        return DoorOrder(
+            host=self._settings.host,
+            ports=self._settings.driver_port_range,
+            address=find_own_address(self._settings),
+            is_shared=self._is_shared,
+        )
 
-    def _find_address(self) -> str:
-        host, network = self._settings.host, self._settings.network
-        if network is not None:
-            return find_address(network, None)
-        if host not in _ANY:
-            return socket.gethostbyname(host) if host == "localhost" else host
-        try:
-            return find_address(_SOMEWHERE, None, is_inside=False)
-        except UsageError:
-            raise UsageError(
-                "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
-                "Name their network with the setting network, such as 10.0.0.0/24."
-            ) from None
+
+def find_own_address(settings: Settings) -> str:
+    """Return the address at which other machines of the pool reach this one.
+
+    Raises:
+        UsageError: this machine has none.
+    """
+    host, network = settings.host, settings.network
+    if network is not None:
+        return find_address(network, None)
+    if host not in _ANY:
+        return socket.gethostbyname(host) if host == "localhost" else host
+    for somewhere in _SOMEWHERE[host == "::" :]:  # then it listens on IPv6 only
+        with contextlib.suppress(UsageError):
+            return find_address(somewhere, None, is_inside=False)
+    raise UsageError(
+        "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
+        "Name their network with the setting network, such as 10.0.0.0/24."
+    )

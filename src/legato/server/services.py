@@ -102,6 +102,8 @@ class Services:
         probes: attempts to write, for ``/readyz``; shared for a second.
         plans: plans, shared by equal requests.
         turns: lets each user have one plan computed at a time.
+        node: the name of this machine in the pool; "": this server runs no jobs.
+        ca: certificate (PEM) of the server's own authority. "": clients verify the server by other means, if at all.
     """
 
     store: Store
@@ -114,6 +116,7 @@ class Services:
     works: WorkCache
     code: CodeFolder
     followers: ThreadPoolExecutor
+    ca: str = ""
     logins: LoginQueue = field(default_factory=lambda: LoginQueue(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
@@ -122,6 +125,7 @@ class Services:
     probes: SharedAnswers = field(default_factory=lambda: SharedAnswers(_PROBES_S, 1))
     plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     turns: Turns = field(default_factory=Turns)
+    node: str = ""
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job. It exists from the job's first start on."""
@@ -159,7 +163,14 @@ class Services:
 
 
 def make_services(
-    store: Store, settings: Settings, loop: LoopHandle, followers: ThreadPoolExecutor, *, now: Callable[[], float]
+    store: Store,
+    settings: Settings,
+    loop: LoopHandle,
+    followers: ThreadPoolExecutor,
+    *,
+    now: Callable[[], float],
+    node: str = "",
+    ca: str = "",
 ) -> Services:
     """Make the objects that the routes use. Call this in the running event loop.
 
@@ -169,6 +180,8 @@ def make_services(
         loop: the control loop of this process.
         followers: threads that read for streams.
         now: returns seconds since 1970.
+        node: the name of this machine in the pool; "": this server runs no jobs.
+        ca: as in `Services`.
     """
     feed = Feed(store, followers)
 
@@ -186,6 +199,8 @@ def make_services(
         works=WorkCache(store),
         code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,
+        node=node,
+        ca=ca,
     )
     return services
 

@@ -15,11 +15,12 @@ import secrets
 import shlex
 import signal
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import structlog
@@ -45,13 +46,24 @@ from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
-from legato.server.machine import Declaration, DoorFinder, find_slots, name_node
+from legato.server.machine import (
+    Declaration,
+    DoorFinder,
+    find_own_address,
+    find_slots,
+    list_names,
+    name_node,
+    name_shared_node,
+)
+from legato.server.own_machine import OwnMachine
 from legato.server.plugins import ServerPlugin
 from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 from legato.server.startup_checks import allow_files, find_url, hold_home, is_loopback
+from legato.server.tls import ServerTls, choose_public_url
 from legato.system.decoding import decode
+from legato.system.hosts import find_this_machine
 
 _log = structlog.get_logger(__name__)
 
@@ -65,7 +77,7 @@ _ADMIN: Final = "admin"
 _WARNING: Final = (
     "Warning: other machines can reach this server, and jobs run here as the user that runs it. Each user who may "
     "submit a job can read and change everything that this user can, including the database and the jobs of all users. "
-    "Add only users whom you trust with that, and use TLS."
+    "Add only users whom you trust with that, and use TLS (tls=own)."
 )
 
 _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
@@ -103,8 +115,8 @@ def serve(
         plugins: the plugins, each of which answers requests under its own paths.
 
     Raises:
-        UsageError: the settings cannot be fulfilled: the machine does not have the slots, or the store belongs to
-            another home. Nothing was started.
+        UsageError: the settings cannot be fulfilled: the machine does not have the slots, the store belongs to another
+            home, or another machine has this one's name. Nothing was started.
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
@@ -114,16 +126,19 @@ def serve(
     devices = find_slots(settings.slots) if runs_jobs else ()
     if runs_jobs:
         _check_limits(settings)
+    tls = ServerTls(settings, time.time()) if settings.has_tls else None
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
+        claim_home(store, home, time.time())
+        here: _Here | None = None
         if runs_jobs:
-            claim_home(store, home, time.time())
-            if settings.store_url.startswith("sqlite:"):
-                # The server that had the lease is gone, because this server has locked the directory with the store.
-                store.loop.end_lease(time.time())
+            here = _find_here(settings, store, devices, is_open=not is_loopback(sockets))
+        if runs_jobs and settings.store_url.startswith("sqlite:"):
+            # The server that had the lease is gone, because this server has locked the directory with the store.
+            store.loop.end_lease(time.time())
         url = find_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
-        local = LocalLogin(store, home, url) if settings.local_login else None
+        local = LocalLogin(store, home, url, "" if tls is None else tls.authority) if settings.local_login else None
         first = store.tokens.create_first(time.time())
         welcome = () if first is None else tuple(_welcome(first, make_link(store, url, time.time())))
         if welcome and not is_terminal:
@@ -133,10 +148,51 @@ def serve(
             _begin_local(local)
             stack.callback(lambda: local.end(time.time()))
         is_open = not is_loopback(sockets)
-        for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None):
+        for line in _greet(settings, url, devices, welcome, is_open=is_open, is_local=local is not None, tls=tls):
             say(line)
-        asyncio.run(_run(settings, store, sockets, devices, plugins, local))
+        asyncio.run(_run(settings, store, sockets, here, plugins, local, tls))
         say(_describe_left_jobs(sum(job.is_locked() for job in list_platform_jobs(settings.home_path))))
+
+
+class _Here(NamedTuple):
+    """The machine of a server that runs jobs. ``own`` keeps it in the pool of several servers; None: there is one."""
+
+    node: str
+    devices: Sequence[str]
+    own: OwnMachine | None
+
+
+def _find_here(settings: Settings, store: Store, devices: Sequence[str], *, is_open: bool) -> _Here:
+    """Return what the pool has to know of this machine; with PostgreSQL, its server may be one of several machines'.
+
+    Raises:
+        UsageError: another machine has the same name; or servers of other machines use the home, and this one cannot
+            take part.
+    """
+    home = settings.home_path
+    if settings.store_url.startswith("sqlite:"):
+        return _Here(name_node(home), devices, None)
+    machine = find_this_machine()
+    node = name_shared_node(home, machine)
+    if is_open and settings.run_jobs_as == "server":
+        own = OwnMachine(
+            store, home / JOBS, node, machine, devices, find_address=functools.partial(find_own_address, settings)
+        )
+        own.join()
+        return _Here(node, devices, own)
+    others = {name: file for name, file in list_names(home).items() if name != node}
+    if others:
+        why = (
+            "other machines cannot reach it, because it listens on the loopback address: change the setting host"
+            if not is_open
+            else "jobs run as other system users (the setting run_jobs_as), which several machines cannot do yet"
+        )
+        raise UsageError(
+            f"Cannot run jobs here: servers on {', '.join(others)} use '{home}' too, so each must be able to take over "
+            f"the jobs of the others. But {why}; or run this server with --api-only. If these machines have no server "
+            f"any more, delete {' and '.join(map(str, others.values()))}."
+        )
+    return _Here(node, devices, None)
 
 
 def _check_limits(settings: Settings) -> None:
@@ -269,30 +325,35 @@ async def _run(
     settings: Settings,
     store: Store,
     sockets: list[socket.socket],
-    devices: Sequence[str],
+    here: _Here | None,
     plugins: Sequence[ServerPlugin],
     local: LocalLogin | None,
+    tls: ServerTls | None,
 ) -> None:
     handle: LoopHandle = NoLoop()
     parts: dict[str, _Part] = {}
     async with contextlib.AsyncExitStack() as stack:
         followers = stack.enter_context(ThreadPoolExecutor(_NUM_READERS, "followers"))
-        if devices:
-            handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
-        services = make_services(store, settings, handle, followers, now=time.time)
+        if here is not None:
+            handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, here))
+            if here.own is not None:
+                parts["own machine"] = here.own.run
+        node = "" if here is None else here.node
+        ca = tls.authority if tls is not None and tls.is_own else ""
+        services = make_services(store, settings, handle, followers, now=time.time, node=node, ca=ca)
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
-        await _serve_until_stopped(_Web(_configure(services, settings, plugins)), sockets, services, parts)
+        if tls is not None:
+            parts["certificates"] = tls.keep_fresh
+        web = _Web(_configure(services, settings, plugins, None if tls is None else tls.context))
+        await _serve_until_stopped(web, sockets, services, parts)
 
 
 @contextlib.asynccontextmanager
-async def _control_loop(
-    settings: Settings, store: Store, devices: Sequence[str]
-) -> AsyncIterator[tuple[LoopHandle, _Part]]:
+async def _control_loop(settings: Settings, store: Store, here: _Here) -> AsyncIterator[tuple[LoopHandle, _Part]]:
     """Make the control loop. At the end, give up its lease, so that another server can take it at once."""
-    home = settings.home_path
-    node = name_node(home)
+    home, node, devices = settings.home_path, here.node, here.devices
     declaration = Declaration(store, node, devices)
     drivers = LocalDrivers(
         home / JOBS,
@@ -301,7 +362,7 @@ async def _control_loop(
         log_max_bytes=settings.log_max_bytes,
         limits=settings.limits,
         find_user=JobUsers(settings, store, time.time),
-        find_door=DoorFinder(settings, declaration),
+        find_door=DoorFinder(settings, declaration, is_shared=here.own is not None),
     )
     # A new name at each start, so that the store refuses late writes of an earlier process of this server.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -372,10 +433,12 @@ async def _serve_until_stopped(
             running.remove_signal_handler(number)
 
 
-def _configure(services: Services, settings: Settings, plugins: Sequence[ServerPlugin]) -> uvicorn.Config:
+def _configure(
+    services: Services, settings: Settings, plugins: Sequence[ServerPlugin], tls: ssl.SSLContext | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(services, plugins),
-        http=cast("Any", make_protocol(limit_connections(settings, allow_files()))),
+        http=cast("Any", make_protocol(limit_connections(settings, allow_files()), tls)),
         lifespan="off",
         ws="none",
         log_config=None,
@@ -416,19 +479,23 @@ def _greet(
     *,
     is_open: bool = False,
     is_local: bool = False,
+    tls: ServerTls | None = None,
 ) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; all its files are in {settings.home_path}"
     yield from first
     if devices and is_open and settings.run_jobs_as == "server":
         yield _WARNING
+    login = f"legato login {url if tls is None else choose_public_url(settings, url)}"
+    if tls is not None and tls.is_own:
+        login = f"{login} --ca {tls.pin}"
     if is_local:
         if settings.home_path != find_local_home():
             yield f"Commands find this home by a variable: export LEGATO_HOME={shlex.quote(str(settings.home_path))}"
         yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."
-        yield f"Other users log in with: legato login {url}"
+        yield f"Other users log in with: {login}"
     else:
-        yield f"Log in with: legato login {url}"
+        yield f"Log in with: {login}"
 
 
 def _describe_left_jobs(num_jobs: int) -> str:

@@ -19,13 +19,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
+from legato.driver.journal import list_platform_jobs
+from legato.system.decoding import decode
+from legato.system.hosts import Machine, find_this_machine
 
 _LOCK: Final = "server.lock"
+_MAX_LOCK_BYTES: Final = 4096
 _OPEN_TO_OTHERS: Final = 0o066
 _DATA: Final = "data"
-_FOLDERS: Final = {"jobs", "code", "homes", _DATA}
+_FOLDERS: Final = {"jobs", "code", "homes", "tls", _DATA}
 _ONLY_OURS: Final = {"home-id", "legato.db", "legato.toml"}
 _BACKLOG: Final = 1024
 _NUM_FILES: Final = 65_536
@@ -130,12 +136,15 @@ def allow_files() -> int:
 def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
     """Lock a home directory against other servers during the block.
 
+    Without ``is_shared``, the home belongs to one machine: the lock names it as long as a server or a job runs. Not all
+    shared disks know locks between machines, and a machine cannot see whether the jobs of another one still run.
+
     Args:
         home: home directory of the platform.
         is_shared: allow other servers that share the directory too, because their store allows several servers.
 
     Raises:
-        UsageError: another server has locked the directory.
+        UsageError: another server has locked the directory; or it is in use by another machine, as far as known.
     """
     descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -146,9 +155,37 @@ def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
                 f"Cannot start: another server runs on '{home}'. Use that one, stop it, or name another directory with "
                 "the setting home. Several servers on one directory need PostgreSQL, all of them."
             ) from None
-        yield
+        if is_shared:
+            yield
+            return
+        machine = find_this_machine()
+        _check_machine(descriptor, home, machine)
+        _write_machine(descriptor, msgspec.json.encode(machine))
+        try:
+            yield
+        finally:
+            if not any(job.is_locked() for job in list_platform_jobs(home)):
+                _write_machine(descriptor, b"")
     finally:
         os.close(descriptor)
+
+
+def _check_machine(descriptor: int, home: Path, machine: Machine) -> None:
+    with contextlib.suppress(msgspec.DecodeError):  # free, or locked by an earlier release
+        last = decode(os.pread(descriptor, _MAX_LOCK_BYTES, 0), Machine)
+        if not last.is_same(machine):
+            raise UsageError(
+                f"Cannot start: '{home}' is in use by the machine {last.name}. Its server runs, or was killed, or jobs "
+                "ran when it stopped; they may still run there. With SQLite, only one machine may run a server on a "
+                f"home. Start the server on {last.name}, and stop it when no job runs. If {last.name} is lost, or "
+                f"nothing of Legato runs there, delete '{home / _LOCK}', and start this server again. For servers on "
+                "several machines that take over from one another, use PostgreSQL (database_url)."
+            )
+
+
+def _write_machine(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
 
 
 def listen(settings: Settings) -> list[socket.socket]:
@@ -185,11 +222,12 @@ def is_loopback(sockets: list[socket.socket]) -> bool:
 def find_url(settings: Settings, sockets: list[socket.socket]) -> str:
     """Return the URL by which programs on this machine reach the server."""
     family, (host, port) = sockets[0].family, sockets[0].getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
-        return f"http://localhost:{port}"
-    if settings.host == "localhost":
-        return f"http://localhost:{port}"
-    return f"http://[{host}]:{port}" if family == socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if settings.has_tls else "http"
+    if host in ("0.0.0.0", "::") or settings.host == "localhost":  # noqa: S104 -- compared, not bound
+        return f"{scheme}://localhost:{port}"
+    if settings.tls_files is not None and is_loopback(sockets[:1]):
+        return f"{scheme}://localhost:{port}"  # this name has a certificate of its own
+    return f"{scheme}://[{host}]:{port}" if family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The door of a driver: one listening socket for workers, agents and clients. Knows only paths and tokens.
+"""The door of a driver: one listening socket for workers, agents and clients. Knows only paths, tokens and TLS.
 
 Every part of the driver that takes connections mounts itself under its paths. A request for a path that is not mounted
 yet is answered with 503, so that workers and agents of an earlier driver try again.
@@ -11,6 +11,7 @@ import contextlib
 import errno
 import http
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from websockets.http11 import Request, Response
 
 from legato.core import wire
 from legato.core.errors import UsageError
+from legato.system.tls import HANDSHAKE_LIMIT_S, load_certificate, make_server_context
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -41,6 +43,8 @@ class Door:
         port: to listen on; 0 for any free one.
         ports: the first and the last port of a range, of which a free one is used instead. None: ``port``.
         paths: all paths that will be mounted; others do not exist.
+        is_encrypted: accept TLS only, with a certificate that this door makes for itself. Its key stays in this
+            process; those who connect must be given the certificate.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class Door:
         port: int = 0,
         paths: tuple[str, ...] = ("/worker", "/client"),
         ports: tuple[int, int] | None = None,
+        *,
+        is_encrypted: bool = False,
     ) -> None:
         self._host = host
         self._asked = [port] if ports is None else list(range(ports[0], ports[1] + 1))
@@ -56,6 +62,15 @@ class Door:
         self._mounts: dict[str, _Mount] = {}
         self._connections: set[ServerConnection] = set()
         self._server: Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        self.certificate = ""
+        """The certificate of an encrypted door (PEM), for those who connect. "": it uses no TLS."""
+        if is_encrypted:
+            from legato.system.certificates import make_door_certificate
+
+            made = make_door_certificate()
+            self.certificate, self._tls = made.certificate, make_server_context()
+            load_certificate(self._tls, made.certificate, made.key)
 
     async def open(self) -> None:
         """Start listening.
@@ -94,6 +109,8 @@ class Door:
             compression=None,
             ping_interval=None,  # heartbeats are messages of our own
             server_header=None,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_LIMIT_S,
         )
 
     @property
@@ -104,8 +121,11 @@ class Door:
 
     def url(self, path: str) -> str:
         """Return the URL of a path, for processes of this machine."""
-        host = LOOPBACK if self._host in ("", "0.0.0.0", "::") else self._host  # noqa: S104 -- compared, not bound
-        return f"ws://{f'[{host}]' if ':' in host else host}:{self.port}{path}"
+        # A socket on all IPv6 addresses takes no IPv4 connections.
+        own = {"": LOOPBACK, "0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 -- compared, not bound
+        host = own.get(self._host, self._host)
+        scheme = "ws" if self._tls is None else "wss"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}{path}"
 
     def mount(self, paths: tuple[str, ...], admit: Admit, handle: Handle) -> None:
         """Accept requests for paths from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,26 @@ def read_plain_file(path: Path, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise OSError(f"{path} has more than {max_bytes} bytes")
     return content
+
+
+def replace_for(path: Path, content: bytes, user: JobUser) -> None:
+    """Write a file atomically that only one user may read, in a folder that the user can write.
+
+    Raises:
+        OSError: it cannot be written.
+        LegatoError: it cannot be given to the user.
+    """
+    # In a new file: the user may have made anything at the path.
+    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            _give(file.fileno(), path, user.uid, user.gid)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def make_log(path: Path, user: JobUser) -> None:

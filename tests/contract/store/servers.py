@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 START_LIMIT_S = 60.0
+PORT = 5432
 PR_SET_PDEATHSIG = 1
 ORDINARY_USERS = ("postgres", "nobody")
 
@@ -41,8 +42,13 @@ def die_with_parent() -> None:
 
 
 @contextmanager
-def run_postgres(programs: Path) -> Iterator[str]:
-    """Run a server and yield the beginning of URLs: append the name of a database."""
+def run_postgres(programs: Path, address: str = "") -> Iterator[str]:
+    """Run a server and yield the beginning of URLs: append the name of a database.
+
+    Args:
+        programs: their directory.
+        address: to listen on, so that test hosts reach it. "": only processes of this machine do.
+    """
     user = ordinary_user()
     home = Path(tempfile.mkdtemp(prefix="legato-postgres-"))
     data = home / "data"
@@ -60,12 +66,16 @@ def run_postgres(programs: Path) -> Iterator[str]:
             env=environment,
             cwd=home,
         )
+        with (data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all 10.0.0.0/8 trust\n")
         # No fsync: the tests kill programs, not the machine.
         options = [
             "-k",
             str(home),
             "-h",
-            "",
+            address,
+            "-p",
+            str(PORT),
             "-c",
             "fsync=off",
             "-c",
@@ -85,7 +95,7 @@ def run_postgres(programs: Path) -> Iterator[str]:
             )
         try:
             wait_until_ready(programs, home, server)
-            yield f"postgresql://legato@/{{}}?host={home}"
+            yield f"postgresql://legato@{address}:{PORT}/{{}}" if address else f"postgresql://legato@/{{}}?host={home}"
         finally:
             server.send_signal(signal.SIGQUIT)
             server.wait(timeout=30)

@@ -24,7 +24,7 @@ def test_the_first_home_is_the_store_s(store: Store, tmp_path: Path) -> None:
     first, second = make_home(tmp_path, "first"), make_home(tmp_path, "second")
     claim_home(store, first, NOW)
     claim_home(store, first, NOW + 1)
-    with pytest.raises(UsageError, match="All servers that schedule jobs share one home") as refused:
+    with pytest.raises(UsageError, match="All servers of a store share one home") as refused:
         claim_home(store, second, NOW + 2)
     known, own = ((home / HOME_FILE).read_text().strip() for home in (first, second))
     assert f"in another home, with the id {known}, and '{second}' has the id {own}" in str(refused.value)

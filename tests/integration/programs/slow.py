@@ -1,4 +1,4 @@
-"""Trains slowly, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S WHILE]``.
+"""Trains slowly, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S WHILE [MICRO_BATCH_SIZE]]``.
 
 Every step lasts for STEP_S seconds at least as long as the file WHILE exists; then nothing holds it back.
 """
@@ -16,10 +16,11 @@ import legato
 
 def main() -> None:
     wait_s, slow_while = (float(sys.argv[3]), Path(sys.argv[4])) if len(sys.argv) > 3 else (0.0, None)
+    micro_batch_size = int(sys.argv[5]) if len(sys.argv) > 5 else 2
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(64, 4, generator=generator)
     data = TensorDataset(inputs, inputs @ torch.randn(4, 1, generator=generator))
-    run = legato.elastic(global_batch_size=8, micro_batch_size=2, seed=0)
+    run = legato.elastic(global_batch_size=8, micro_batch_size=micro_batch_size, seed=0)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model, optimizer = run.prepare(model, optimizer)

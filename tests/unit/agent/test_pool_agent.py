@@ -1,69 +1,108 @@
-"""The agent of a machine in a pool, without a server (`legato.agent.pool_agent`)."""
+"""The agent of a machine in a pool with several servers: it uses one as long as that answers, and then the next one."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
+import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from legato.agent.orders import AgentOrder
-from legato.agent.pool_agent import PoolAgent
+from legato.agent import pool_agent
+from legato.agent.pool_agent import PoolAgent, PoolState
+from legato.core.errors import UsageError
+
+CLIENT = httpx.AsyncClient
+URLS = ("https://one:8765", "https://two")
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> PoolAgent:
-    made = PoolAgent("http://127.0.0.1:1", "b", num_slots=1, home=tmp_path, say=lambda _: None)
-    made._folder.mkdir(parents=True)
-    return made
+def run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[httpx.Request], httpx.Response],
+    until: Callable[[list[str]], bool],
+    urls: tuple[str, ...] = URLS,
+    token: str | None = "lgj_token",
+) -> list[str]:
+    """Run an agent until the lines that it says are as asked for; returns these lines."""
+    said: list[str] = []
+    monkeypatch.setattr(
+        pool_agent.httpx, "AsyncClient", lambda **more: CLIENT(transport=httpx.MockTransport(answer), **more)
+    )
+    monkeypatch.setattr(pool_agent, "_NEXT_S", 0.0)
+    monkeypatch.setattr(pool_agent, "_MAX_RETRY_S", 0.0)
+    monkeypatch.setattr(PoolAgent, "_find_address", lambda _self: "10.0.0.3")
+
+    async def play() -> None:
+        agent = PoolAgent(",".join(urls), "b", token=token, num_slots=1, home=tmp_path, say=said.append)
+        running = asyncio.create_task(agent.run())
+        deadline = time.monotonic() + 30
+        while not until(said) and not running.done():
+            assert time.monotonic() < deadline, said
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        if not running.cancelled():
+            running.result()
+
+    asyncio.run(play())
+    return said
 
 
-def test_old_files_are_removed_also_if_an_agent_removes_its_own_meanwhile(
-    agent: PoolAgent, monkeypatch: pytest.MonkeyPatch
+def test_it_asks_the_next_server_when_one_does_not_answer_and_shows_both_the_same_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new, gone, used = (agent._folder / f"{name}-123" for name in ("old", "new", "gone", "used"))
-    for path in (old, new, gone, used):
-        path.mkdir()
-        os.utime(path, None if path == new else (0, 0))
-    is_dir = Path.is_dir
+    down: set[str] = set()
+    reports: list[tuple[str, str]] = []
 
-    def look(path: Path) -> bool:
-        found = is_dir(path)
-        if path == gone:
-            shutil.rmtree(path)
-        return found
+    def answer(request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        if host in down:
+            if host == "two":
+                return httpx.Response(503, json={"detail": "the store cannot be used"})
+            raise httpx.ConnectError("Connection refused")
+        if request.url.path == "/api/v1/agents/join":
+            assert json.loads(request.content)["token"] == "lgj_token"
+            return httpx.Response(200, json={"secret": f"of-{host}"})
+        reports.append((host, request.headers["Authorization"]))
+        # The first server goes down, and later the second one, while the first one is back.
+        down.clear()
+        down.add(host)
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0})
 
-    monkeypatch.setattr(Path, "is_dir", look)
-    agent._remove_old({"used"})
-    monkeypatch.undo()
-    assert sorted(agent._folder.iterdir()) == sorted([new, used])
-    shutil.rmtree(agent._folder)
-    agent._remove_old(set())
+    said = run(tmp_path, monkeypatch, answer, lambda _said: len(reports) >= 3)
+    assert reports[:3] == [("one", "Bearer of-one"), ("two", "Bearer of-one"), ("one", "Bearer of-one")]
+    assert "The server https://one:8765 cannot be reached" in said[1] and said[1].endswith("tries the next one.")
+    assert said[2].startswith("This machine is node b of the pool at https://two")
+
+    # After a restart, also with another list that contains the server, no token is needed.
+    reports.clear()
+    down.clear()
+    other = ("https://three", "https://one:8765")
+    run(tmp_path, monkeypatch, answer, lambda _said: bool(reports), other, token=None)
+    assert reports[0] == ("three", "Bearer of-one")
+    # Servers of another pool must not see the secret.
+    with pytest.raises(UsageError, match="it needs a join token"):
+        run(tmp_path, monkeypatch, answer, lambda _said: False, ("https://four",), token=None)
 
 
-def test_the_agent_forgets_the_orders_that_it_has_carried_out(
-    agent: PoolAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def apply(_: httpx.AsyncClient, order: AgentOrder) -> None:
-        if order.job == "slow":
-            await asyncio.Event().wait()
+def test_each_url_of_the_list_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Cannot use the URL 'two'"):
+        PoolAgent("http://one,two", "b", home=tmp_path, say=print)
 
-    monkeypatch.setattr(agent, "_apply", apply)
 
-    def order(job: str) -> AgentOrder:
-        return AgentOrder(job=job, node="b", urls=("ws://h",), token="t", address="127.0.0.1")
+def test_the_state_names_the_server_of_which_the_secret_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "one":
+            raise httpx.ConnectError("Connection refused")
+        body: Any = {"secret": "s"} if request.url.path.endswith("join") else {"orders": [], "beat_every_s": 0.0}
+        return httpx.Response(200, json=body)
 
-    async def run() -> None:
-        async with httpx.AsyncClient() as http:
-            for number in range(10):
-                agent._apply_all(http, (order(f"job-{number}"), order("slow")))
-                slow = agent._applying["slow"]
-                await asyncio.gather(*(task for task in agent._applying.values() if task is not slow))
-            agent._apply_all(http, ())
-            assert agent._applying == {"slow": slow}
-            slow.cancel()
-
-    asyncio.run(run())
+    run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2)
+    state = msgspec.json.decode((tmp_path / "agents/b/.pool.json").read_bytes(), type=PoolState)
+    assert (state.url, state.secret) == ("https://two", "s")

@@ -43,6 +43,15 @@ def test_the_file_is_for_its_owner_alone_and_nothing_else_is_left(file: Path) ->
     assert known.servers == {"here": HERE, "prod": PROD}
 
 
+def test_the_authority_of_a_server_is_kept_with_it_and_used_with_any_token(file: Path) -> None:
+    own = Server(url="https://own.example.org:8765", token="lgt_own", ca="PEM")
+    write_known(read_known(file).with_server("own", own), file)
+    assert find_server(environment={}, file=file) == own
+    environment = {"LEGATO_SERVER": own.url, "LEGATO_TOKEN": "lgt_other"}
+    assert find_server(environment=environment, file=file) == Server(url=own.url, token="lgt_other", ca="PEM")
+    assert find_server("prod", environment=environment, file=file).ca is None
+
+
 def test_a_file_that_cannot_be_read_says_what_to_do(file: Path) -> None:
     file.write_text('{"current": 7}')
     with pytest.raises(UsageError, match=f"Cannot read '{file}'.*Correct it, or delete it and log in again"):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 
-from legato.agent.starting import find_address
-from legato.clusters.ssh import Host, check_network, parse_hosts
+from legato.agent.starting import Facts, find_address
+from legato.clusters.ssh import Host, Hosts, SshStarter, check_network, parse_hosts
 from legato.core.errors import UsageError
+from legato.system.door import Door
 
 
 def test_hosts_have_names_users_and_slots() -> None:
@@ -41,7 +47,7 @@ def test_a_machine_is_reached_where_ssh_reaches_it_or_in_the_network() -> None:
     assert find_address("127.0.0.0/8", None) == "127.0.0.1"
     with pytest.raises(UsageError, match="--network"):
         find_address(None, None)
-    with pytest.raises(UsageError, match=r"203\.0\.113\.0/24"):
+    with pytest.raises(UsageError, match=r"203\.0\.113\.0/24.* its addresses are 127\.0\.0\.1 \(lo\)"):
         find_address("203.0.113.0/24", None)
 
 
@@ -49,3 +55,76 @@ def test_a_network_is_checked() -> None:
     assert check_network("10.1.2.3/16") == "10.1.0.0/16"
     with pytest.raises(UsageError, match=r"10\.0\.0\.0/24"):
         check_network("eth0")
+
+
+GOOD = Facts(python="3.12", torch="2.9.0", capability="AVX512", address="10.0.0.1")
+
+
+def refusals_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> list[str]:
+    """Keep machine b, after machine a, with an ssh that writes these lines for b; return what is said of b."""
+    (tmp_path / "ssh").write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said: list[str] = []
+
+    async def run() -> None:
+        door = Door()
+        await door.open()
+        starter = SshStarter(Hosts(parse_hosts("a:1,b:1")), "job", door)
+        starter._facts["a"] = GOOD
+        starter._is_known["a"].set()
+        refused = asyncio.Event()
+
+        def refuse(reason: str) -> None:
+            said.append(reason)
+            refused.set()
+
+        keeping = asyncio.create_task(starter.keep("b", "secret", refuse))
+        async with asyncio.timeout(30.0):
+            await refused.wait()
+        await asyncio.wait([keeping], timeout=0.3)  # it ends, or tries again later
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await door.close()
+
+    asyncio.run(run())
+    return said
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"python": "3.11"}, "it has Python 3.11, and a has 3.12: results would differ"),
+        ({"torch": "2.8.0"}, "it has torch 2.8.0, and a has 2.9.0"),
+        ({"capability": "AVX2"}, "it has the CPU capability AVX2, and a has AVX512"),
+        ({"legato": "0.0.9"}, "install the same release on both"),
+        ({"address": "127.0.0.1"}, "a cannot reach b at a loopback address"),
+        ({"error": "workers cannot be started with /p: it has no torch"}, "it has no torch"),
+    ],
+)
+def test_a_machine_that_differs_is_refused_with_the_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], want: str
+) -> None:
+    facts = msgspec.json.encode(msgspec.structs.replace(GOOD, **changes)).decode()
+    assert want in refusals_of(tmp_path, monkeypatch, [f"echo '{facts}'", "cat > /dev/null"])[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("ssh: Could not resolve hostname b: Name or service not known", "define the host in ~/.ssh/config"),
+        ("Host key verification failed.", "accept the key of the host"),
+        ("anna@b: Permission denied (publickey).", "ssh-copy-id"),
+        ("ssh: connect to host b port 22: No route to host", "check that the machine runs"),
+        ("Error: remote port forwarding failed for listen port 0", "AllowTcpForwarding yes"),
+    ],
+)
+def test_what_ssh_says_is_followed_by_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, want: str
+) -> None:
+    (told,) = refusals_of(tmp_path, monkeypatch, [f"echo '{line}' >&2", "exit 255"])[:1]
+    assert told.startswith(line.rstrip(".")) and want in told
+
+
+def test_a_machine_without_legato_is_refused_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "it has no Legato at" in refusals_of(tmp_path, monkeypatch, ["exit 127"])[0]

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.test_span import cancelling, local_fold, tree_sum
 
-from legato.core.balance import Costs, decide_spans, divisions, estimate_s, ranks_of, volume
+from legato.core.balance import (
+    Costs,
+    decide_spans,
+    divisions,
+    estimate_s,
+    even_spans,
+    most_even_spans,
+    ranks_of,
+    volume,
+)
 from legato.core.span import Span, blocks, fold_plan, split
 
 costs = st.builds(Costs, st.sampled_from([0.0, 1e-3, 1.0]), st.floats(0, 100), st.floats(0, 1))
@@ -86,3 +95,10 @@ def test_travel_that_the_backward_pass_hides_costs_nothing() -> None:
 
 def test_ranks_of_a_node_have_neighbouring_micro_batches_wherever_they_are_in_the_view() -> None:
     assert decide_spans(8, (1, 0, 1, 0)) == (Span(4, 6), Span(0, 2), Span(6, 8), Span(2, 4))
+
+
+@given(st.integers(1, 60), nodes)
+def test_the_spans_of_one_rank_in_all_steps_are_those_of_the_divisions(num_leaves: int, nodes: tuple[int, ...]) -> None:
+    for rank in range(len(nodes)):
+        spans = {even_spans(num, nodes)[rank] for num in range(1, num_leaves + 1)}
+        assert most_even_spans(num_leaves, nodes, rank) == spans

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from legato.core.span import Block, Span, blocks, fold_plan, max_pending, num_merges, split
+from legato.core.span import Block, Span, blocks, fold_plan, max_pending, most_blocks, num_blocks, num_merges, split
 
 Terms = NDArray[np.float32]
 
@@ -121,3 +121,11 @@ def test_max_pending_is_enough_and_reached(num_micro_batches: int, num_ranks: in
                 pending += 1 - num_merges(span.start, leaf)
                 most = max(most, pending)
         assert max_pending(num_micro_batches, num_ranks, rank) == most
+
+
+@given(st.integers(0, 2000), st.integers(0, 2000))
+def test_blocks_are_counted_without_being_listed(start: int, num_items: int) -> None:
+    stop = start + num_items
+    counts = [len(blocks(Span(start, place))) for place in range(start, stop + 1)]
+    assert num_blocks(start, stop) == counts[-1]
+    assert most_blocks(Span(start, stop)) == max(counts)

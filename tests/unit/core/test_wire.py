@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from legato.core import wire
-from legato.core.view import Member, View
+from legato.core.view import Member, View, proves
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=20)
@@ -148,3 +148,12 @@ def test_workers_of_an_earlier_release_can_read_what_they_are_welcomed_with() ->
         resume=False,
     )
     assert msgspec.msgpack.decode(wire.encode(welcome))["collective_limit_s"] == 1800.0
+
+
+def test_workers_prove_themselves_only_in_views_whose_members_all_can() -> None:
+    old = msgspec.convert({"worker": 3, "host": "h", "node": "n"}, Member)
+    assert not old.proves
+    assert proves([Member(1, "h", "n", proves=True)])
+    assert not proves([Member(1, "h", "n", proves=True), old])
+    # A worker of an earlier release reads the members without the field that it does not know.
+    assert msgspec.convert({**msgspec.to_builtins(old), "field_of_a_later_release": 1}, Member) == old

@@ -61,7 +61,7 @@ class NodesWorld(World):
         """Let the engine take a cut node for lost."""
         if node in self.cut_at and node not in self.lost and self.membership is not None:
             self.lost.add(node)
-            self.feed(NodeLost(node, "its agent is silent"))
+            self.feed(NodeLost(node, "its agent is silent", self.now - self.cut_at[node]))
             for body in self.bodies_on(node):
                 self.feed(events.Lost(body.number))
 

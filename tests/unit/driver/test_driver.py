@@ -26,6 +26,7 @@ from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.driver.record import Event
+from legato.driver.tokens import make_peer_secret
 from legato.engines.fake import FakeEngine, FakeMachine
 from legato.system.hosts import name_this_machine
 
@@ -353,7 +354,12 @@ def test_the_newer_of_two_connections_counts(tmp_path: Path) -> None:
             async with connect(where["url"], additional_headers=headers, proxy=None) as second:
                 hello = wire.Hello(view=1, worker=1, pid=1, host="h", current=player.view, phase="member", num_rounds=0)
                 await second.send(wire.encode(hello))
-                assert isinstance(wire.decode_driver_message(await second.recv()), wire.Welcome)
+                welcome = wire.decode_driver_message(await second.recv())
+                assert isinstance(welcome, wire.Welcome)
+                # All workers of the attempt get the same secret, and the job can read no file that has it.
+                secret = json.loads(stage.directory.journal_file.read_text())["token"]
+                assert welcome.peer_secret == make_peer_secret(secret, 1)
+                assert welcome.peer_secret not in stage.directory.address_file.read_text()
                 # The driver cut the first; the player comes back and takes over from the second.
                 await stage.orchestra.until(lambda: player.num_connections == 2)
             await stage.orchestra.commit(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,7 +14,7 @@ from tests.unit.driver.nodes_world import NodesWorld
 from tests.unit.driver.world import Body, make_world_spec
 
 from legato.core import wire
-from legato.core.exits import EXIT_UNSTARTED
+from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver import events
 from legato.driver.job import JobFacts
@@ -98,6 +100,66 @@ def test_a_node_that_has_all_the_state_is_waited_for_and_loses_nothing() -> None
     assert told(world, "returned") == ["node a is back after 16 s; workers 0, 1 can continue"]
     assert world.num_lineages == 1
     world.check_at_peace()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+@pytest.mark.parametrize("pause_s", [0, 3])
+def test_a_driver_that_was_cut_off_from_all_nodes_gives_up_no_worker(order: tuple[str, ...], pause_s: int) -> None:
+    """The losses are reported one after the other, and the links are back one after the other."""
+    world = make_world("a/0", "a/1", "b/0", "b/1", "c/0", "c/1")
+    for node in order:
+        world.cut(node)
+    for _ in range(12):
+        world.tick()
+        world.compute()
+    for node in order:
+        world.lose(node)
+        world.tick()
+        assert told(world, "fenced") == []
+    world.calm(10)
+    rounds = world.most_rounds
+    for node in reversed(order):
+        world.heal(node)
+        world.calm(pause_s)
+    world.calm(20)
+    assert told(world, "fenced") == []
+    assert sorted(world.bodies) == [0, 1, 2, 3, 4, 5]
+    assert {body.number_at for body in world.bodies.values()} == {1}, "in the same view"
+    assert world.most_rounds > rounds
+    world.check_at_peace()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_node_that_is_not_back_with_the_others_is_given_up(*, restarts: bool) -> None:
+    world = make_world("a/0", "b/0")
+    for node in "ab":
+        world.cut(node)
+    world.calm(10)
+    if restarts:
+        world.crash_driver()
+        world.restart_driver()
+    world.heal("a")
+    world.calm(8)
+    assert told(world, "fenced") == [], "it may be back at any moment"
+    world.calm(4)
+    assert told(world, "fenced") == ["worker 1 is given up, because node b is lost; it is refused if it comes back"]
+    assert members_of(world) == [0]
+    rounds = world.most_rounds
+    world.calm(3)
+    assert world.most_rounds > rounds
+
+
+def test_a_loss_of_all_nodes_delays_no_later_loss_of_one() -> None:
+    world = make_world("a/0", "b/0")
+    for node in "ab":
+        world.cut(node)
+    world.calm(10)
+    for node in "ab":
+        world.heal(node)
+    world.calm(2)
+    world.cut("b")
+    world.calm(4.5)
+    assert told(world, "fenced") == ["worker 1 is given up, because node b is lost; it is refused if it comes back"]
 
 
 def test_no_second_training_begins_before_the_first_has_certainly_ended() -> None:
@@ -274,6 +336,39 @@ def test_slots_that_come_later_are_not_used_beyond_the_micro_batches_of_a_step()
     out = membership.handle(NodeBack("b", ("b/0",)), 1.0)
     assert not [one for one in out if isinstance(one, events.StartWorker)]
     assert membership.job.available == ("a/0", "b/0")
+
+
+def test_workers_that_cannot_connect_are_named_with_their_nodes() -> None:
+    world = make_world("a/0", "b/0")
+    job = job_of(world)
+    for _ in range(job.spec.max_breaks + 1):
+        assert job.current is not None
+        reason = "10.0.0.2 cannot reach 10.0.0.1."
+        world.feed(events.Heard(1, wire.Unbuilt(view=0, failed=job.current.number, reason=reason, peer=0)))
+        while job.broken_since is not None and not job.ending:
+            world.now += 0.25
+            for number in (0, 1):
+                world.feed(events.Heard(number, wire.Heartbeat(view=0)))
+            world.feed(events.Tick())
+    want = "worker 1 on node b could not connect view 1 to worker 0 on node a: 10.0.0.2 cannot reach 10.0.0.1."
+    assert told(world, "broken")[0] == want
+    assert "The last time, worker 1 on node b could not connect" in job.end_reason
+
+
+def test_a_node_that_refuses_the_job_is_reported_until_it_is_back_or_assigned_again() -> None:
+    world = make_world("a/0")
+    job = job_of(world)
+    world.feed(events.SlotsAssigned(("a/0", "b/0"), "more", max_workers=2))
+    (worker,) = [each for each in job.workers.values() if each.slot == "b/0"]
+    world.feed(NodeLost("b", "it has no data"))
+    del world.bodies[worker.number]
+    world.feed(Exited(worker.number, EXIT_REFUSED, "the machine b is lost: it has no data"))
+    assert (job.given_up, job.refusals) == ({"b/0"}, {"b": "it has no data"})
+    world.feed(events.SlotsAssigned(("a/0",), "b refuses"))
+    assert job.refusals, "the platform may not have seen it yet"
+    world.feed(events.SlotsAssigned(("a/0", "b/0"), "b was repaired"))
+    assert not job.refusals and "b" not in job.lost_nodes
+    assert any(each.slot == "b/0" for each in job.present()), "the engine tries it again"
 
 
 def test_silence_before_a_loss_is_not_the_workers_fault() -> None:

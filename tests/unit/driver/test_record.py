@@ -121,3 +121,31 @@ def test_a_report_of_the_phase_commits_nothing_and_repeats_nothing(tmp_path: Pat
     assert note(first_step=3, last_step=3, num_samples=4) == (1, None)
     assert meter.last.phase == "train"
     assert note(first_step=3, last_step=3, num_samples=4)[1] is not None, "but a step is committed once"
+
+
+def test_metrics_that_never_came_are_reported(tmp_path: Path) -> None:
+    records = Records(JobDirectory(tmp_path), lambda: 0.0)
+    for index in (0, 1, 5):
+        assert records.note_metrics(wire.Metrics(index=index, step=index, epoch=0, values={}))
+    assert records.describe_lost_metrics() == "the metrics of 3 calls of run.log were lost on their way to the driver"
+    for index in (2, 3, 4):
+        records.note_metrics(wire.Metrics(index=index, step=index, epoch=0, values={}))
+    assert records.describe_lost_metrics() is None
+
+
+def test_lines_that_a_full_disk_has_lost_are_reported_when_it_takes_lines_again(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+    records = Records(directory, lambda: 0.0)
+
+    def log(index: int) -> None:
+        records.note_metrics(wire.Metrics(index=index, step=index, epoch=0, values={}))
+        asyncio.run(records.flush())
+
+    directory.metrics_file.mkdir()  # it cannot be written
+    log(0)
+    log(1)
+    assert records.take_lost() == 0, "not yet, because the event would be lost too"
+    directory.metrics_file.rmdir()
+    log(2)
+    assert records.take_lost() == 2
+    assert records.take_lost() == 0

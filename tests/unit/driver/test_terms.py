@@ -200,3 +200,55 @@ def test_a_journal_of_an_earlier_release_has_term_0(tmp_path: Path) -> None:
     journal = directory.read_journal()
     assert journal is not None
     assert journal.term == 0
+
+
+def test_a_driver_of_a_server_that_lost_its_lease_does_not_begin_after_one_of_a_later_server(tmp_path: Path) -> None:
+    directory = JobDirectory.of("job-1", tmp_path)
+    directory.make()
+    spec = make_spec()
+    directory.write_journal(JobJournal(spec=spec, token="t", term=first_term(3) + 1))
+    before = directory.journal_file.read_bytes()
+    machine = FakeMachine(Orchestra().behave)
+    driver = Driver(spec, FakeEngine(machine), directory, term=first_term(2))
+    with pytest.raises(Superseded, match=r"the server that started it has lost its lease.*with term 3145729"):
+        asyncio.run(driver.run())
+    assert directory.journal_file.read_bytes() == before
+    assert machine.engine is None
+
+
+def test_a_reserved_term_stops_the_driver_that_leads_and_leaves_its_journal(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            before = stage.directory.journal_file.read_bytes()
+            stage.directory.reserve_term(7)
+            stage.directory.reserve_term(5)
+            assert stage.directory.read_term() == 7
+            stage.driver.scale(1, "asked")
+            with pytest.raises(Superseded, match=r"its journal has a driver of term 7; this driver has term 1"):
+                async with asyncio.timeout(10):
+                    await stage.running
+            assert stage.directory.journal_file.read_bytes() == before
+            assert len(stage.machine.running) == 2, "the workers train on"
+
+    asyncio.run(play())
+
+
+def test_the_term_is_checked_after_the_new_journal_is_written_and_before_it_replaces_the_old_one(
+    tmp_path: Path,
+) -> None:
+    directory = JobDirectory(tmp_path / "job-1")
+    directory.make()
+    directory.write_journal(JobJournal(spec=make_spec(), token="old"))
+    seen: list[int] = []
+
+    def check() -> None:
+        seen.extend(path.stat().st_size for path in directory.path.glob("journal.json?*"))
+        raise Superseded("another one leads")
+
+    with pytest.raises(Superseded):
+        directory.write_journal(JobJournal(spec=make_spec(), token="new"), check=check)
+    assert len(seen) == 1 and seen[0] > 100, "the new one was complete"
+    journal = directory.read_journal()
+    assert journal is not None and journal.token == "old"
+    assert list(directory.path.glob("journal.json?*")) == []

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from legato.core.agent_messages import OpenJob
 from legato.core.exits import EXIT_UNSTARTED
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, RECORD, AgentsEngine
-from legato.engines.agents_record import AgentsRecord, NodeRecord
+from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeLost
 from legato.system.door import Door
 
@@ -56,3 +58,24 @@ def test_a_start_on_a_machine_that_has_just_been_lost_ends_without_an_error(tmp_
     lost, ended = asyncio.run(asyncio.wait_for(run(), LIMIT_S))
     assert isinstance(lost, NodeLost)
     assert ended == Exited(8, EXIT_UNSTARTED, "the machine b is lost")
+
+
+def test_the_record_of_machines_is_on_disk_before_a_start_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers on other machines survive a power loss of the driver's machine."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    path = tmp_path / RECORD
+    write_record(path, AgentsRecord("secret"))
+    content, folder = synced
+    assert content.startswith(str(path)) and content != str(path)
+    assert folder == str(tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == [RECORD]

@@ -127,6 +127,33 @@ def test_labels_restrict_a_job_to_some_nodes() -> None:
     )
 
 
+def refused_by(job: JobDemand, **refusals: str) -> JobDemand:
+    return msgspec.structs.replace(job, refusals=refusals)
+
+
+def test_a_node_that_has_refused_a_job_is_left_out_for_that_job_and_the_reason_says_why() -> None:
+    other = make_job("bob/other", 2, at=1.0)
+    big = refused_by(make_job("anna/big", 6), b="it has no data directory '/data'")
+    pool, _ = settle(make_pool(big, other, a=1, b=2, c=1))
+    assert held(pool, "big") == ["a/0", "c/0"] and held(pool, "other") == ["b/0", "b/1"]
+    assert reason(pool, "big") == (
+        "2 of up to 6 slots: the other nodes have 2 slots; node b has refused it: it has no data directory '/data'"
+    )
+
+
+def test_a_job_that_too_many_nodes_have_refused_waits_with_each_reason() -> None:
+    job = refused_by(make_job("anna/big", 4, min_workers=2), b="its disk is full", c="it has no Python '/p'")
+    told = reason(make_pool(job, a=1, b=2, c=2), "big")
+    assert told.startswith("waits: needs 2 slots at once; the other nodes have 1 slot; ")
+    assert "node b has refused it: its disk is full; node c has refused it: it has no Python '/p'" in told
+
+
+def test_jobs_that_a_node_has_refused_share_the_other_nodes() -> None:
+    jobs = [refused_by(make_job(f"anna/j{index}", 4, at=float(index)), b="no data") for index in range(2)]
+    pool, _ = settle(make_pool(*jobs, make_job("bob/other", 4, at=2.0), a=2, b=4))
+    assert [len(held(pool, job.id)) for job in pool.jobs] == [1, 1, 4]
+
+
 def test_several_gpus_per_worker_are_on_one_node() -> None:
     types = dict.fromkeys("ab", "T4")
     pool, decisions = settle(make_pool(make_job("anna/j", 3, gpus_per_worker=2), gpu_types=types, a=3, b=3))

@@ -54,6 +54,7 @@ def check_places(snapshot: Snapshot, decisions: Decisions) -> None:
         assert len(kinds) <= 1 and (not mine or decision.machine_kind == kinds.pop())
         for slot in mine:
             assert job.labels.items() <= nodes[slot.node].labels.items()
+            assert slot.node not in job.refusals
             assert job.gpu_type is None or is_type(job.gpu_type, slot.gpu_type)
         check_workers(job, decision.workers, mine)
 
@@ -155,6 +156,7 @@ def test_a_new_job_that_fits_on_one_node_is_on_one_node(snapshot: Snapshot, rule
         if slot.id in before
         and kind_of(nodes.get(slot.node), slot) == decision.machine_kind
         and new.labels.items() <= nodes[slot.node].labels.items()
+        and slot.node not in new.refusals
     )
     used = {name.partition("/")[0] for name in decision.slots}
     fitting = [number for number in free.values() if number >= len(decision.slots)]

@@ -134,6 +134,7 @@ def mixed_snapshots(draw: st.DrawFn) -> Snapshot:
             gpus_per_worker=draw(st.sampled_from([1, 1, 2, 3])),
             gpu_type=draw(st.sampled_from([None, None, None, "a100", "T4"])),
             labels=draw(st.sampled_from([{}, {}, {}, {"site": "x"}, {"site": "y"}, {"site": "z"}])),
+            refusals=draw(st.sampled_from([{}, {}, {}, {"n0": "no data"}, {"n0": "no data", "n1": "a full disk"}])),
         )
         for job in draw(any_jobs())
     ]

@@ -33,6 +33,8 @@ from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.plugins import ServerPlugin
 from legato.server.services import Services, make_services
 from legato.server.startup_checks import find_url, listen
+from legato.server.tls import ServerTls
+from legato.system.tls import make_client_context
 
 ADMIN = Asker("admin", Role.ADMIN)
 NOW = 1_800_000_000.0
@@ -82,6 +84,7 @@ class Platform:
             **{"home": home, "slots": 2, "port": 0, "requests_per_s": 1e6, "requests_burst": 10**6, **settings}
         )
         self.plugins = plugins(self.settings)
+        self.tls = ServerTls(self.settings, time.time()) if self.settings.has_tls else None
         shutil.copyfile(template, home / "legato.db")
         self.store = open_store(self.settings.store_url)
         self.loop = StandInLoop()
@@ -103,7 +106,8 @@ class Platform:
         try:
             assert ready.wait(LIMIT_S), "the server does not start"
             # Plain HTTP shows no certificate, and to read those that are trusted takes long.
-            with httpx.Client(base_url=self.url, timeout=LIMIT_S, verify=False) as self.http:
+            verify = False if self.tls is None else make_client_context(self.tls.authority)
+            with httpx.Client(base_url=self.url, timeout=LIMIT_S, verify=verify) as self.http:
                 yield self
         finally:
             self._running.call_soon_threadsafe(self._stop.set)
@@ -116,11 +120,14 @@ class Platform:
         self._running, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.loop_thread = threading.get_ident()
         with ThreadPoolExecutor(4) as followers:
-            self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now)
+            ca = self.tls.authority if self.tls is not None and self.tls.is_own else ""
+            self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now, ca=ca)
             web = uvicorn.Server(
                 uvicorn.Config(
                     make_app(self.services, self.plugins),
-                    http=make_protocol(limit_connections(self.settings, 65_536)),  # type: ignore[arg-type]
+                    http=make_protocol(  # type: ignore[arg-type]
+                        limit_connections(self.settings, 65_536), None if self.tls is None else self.tls.context
+                    ),
                     lifespan="off",
                     ws="none",
                     log_config=None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.records import AGENT_SILENT_S
 from legato.core.agent_messages import AGENT_PROTOCOL
-from legato.server.machine import Declaration
+from legato.server.machine import Declaration, DoorFinder
 
 REPORT = {
     "devices": ["cpu", "cpu"],
@@ -219,12 +220,29 @@ def test_an_admin_drains_resumes_and_removes_a_machine(platform: Platform, decla
         {"labels": {str(number): "x" for number in range(65)}},
         {"address": "x" * 256},
         {"kind": None},
+        {"devices": ["cpu"] * 1025, "gpu_types": [None] * 1025},
+        {"labels": {"x" * 256: "y"}},
+        {"traits": {"x": {"y": "z"}}},
     ],
 )
 def test_reports_that_cannot_be_are_refused(platform: Platform, more: Any) -> None:
     secret = join(platform, make_token(platform)["secret"]).json()["secret"]
     assert report(platform, secret, **more).status_code == 422
     assert find_node(platform)["agent"]["seen_at"] is None
+
+
+def test_hostile_bodies_of_agents_are_refused_before_they_are_read(platform: Platform) -> None:
+    token = make_token(platform)["secret"]
+    secret = join(platform, token).json()["secret"]
+    deep: Any = "x"
+    for _ in range(50):
+        deep = {"x": deep}
+    assert report(platform, secret, labels=deep).status_code in (400, 413, 422)
+    assert report(platform, secret, labels={str(number): "x" for number in range(30_000)}).status_code in (413, 422)
+    body = {"token": token, "identity": "1" * 32, "version": "1", "protocol": 1}
+    for node in ("x" * 5000, "../a", "a/b", "a b", ""):
+        assert platform.ask("POST", "agents/join", {**body, "node": node}, who=None).status_code in (400, 422), node
+    assert [each["name"] for each in platform.get("nodes", who="admin")["items"] if each["agent"] is not None] == ["b"]
 
 
 def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> None:
@@ -237,7 +255,55 @@ def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> 
     check_problem(code, 404, "not-found", "No job with this code")
 
 
-def test_a_server_whose_jobs_run_as_other_users_takes_no_agents(platform: Platform) -> None:
-    platform.settings.__dict__["run_jobs_as"] = "pool"
-    refused = join(platform, make_token(platform)["secret"])
-    check_problem(refused, 403, "forbidden", "run_jobs_as")
+def test_a_server_whose_jobs_run_as_numbers_uses_no_agents(platform: Platform, declared: Declaration) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    assert report(platform, secret).status_code == 200
+    declare(platform, declared)
+    assert declared.has_agents
+    find_door = DoorFinder(platform.settings, declared)
+    platform.settings.__dict__["network"] = "127.0.0.0/8"
+    for mode, finds in (("server", True), ("submitter", True), ("pool", False)):
+        platform.settings.__dict__["run_jobs_as"] = mode
+        assert (find_door() is not None) is finds, mode
+    # A machine that joined before the mode was changed is not used any more either.
+    for refused in (join(platform, make_token(platform)["secret"], "c", "two"), report(platform, secret)):
+        check_problem(refused, 403, "forbidden", "run_jobs_as")
+
+
+def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platform) -> None:
+    """Jobs that only the server's machine can run are bound to one of these."""
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    told = "Cannot use the label 'legato.machine': names that begin with 'legato.' are Legato's own"
+    check_problem(report(platform, secret, labels={"legato.machine": "server"}), 422, "invalid", told)
+    assert report(platform, secret, labels={"legatos": "x"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0"])
+def test_no_machine_joins_through_a_proxy_while_jobs_listen_at_loopback_only(
+    new_platform: NewPlatform, host: str
+) -> None:
+    """Its agents would look for the drivers on their own machine, and show the jobs' tokens to what listens there."""
+    platform = new_platform(host=host)
+    token = make_token(platform)["secret"]
+    said = {"token": token, "node": "b", "identity": "one", "version": "0.1.0", "protocol": AGENT_PROTOCOL}
+    through = platform.ask("POST", "agents/join", said, who=None, X_Forwarded_For="10.0.0.7")
+    if host == "0.0.0.0":
+        assert through.status_code == 200
+    else:
+        check_problem(through, 403, "forbidden", f"jobs of this server listen at {host} only")
+    assert join(platform, token).status_code == 200, "from this machine"
+
+
+def test_one_lost_report_or_a_restart_of_an_agent_costs_its_machine_nothing(
+    platform: Platform, declared: Declaration
+) -> None:
+    """A report every 2 s that is given up after 10 s, twice in a row, and the waits before the next ones."""
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    report(platform, secret)
+    declare(platform, declared)
+    for _ in range(30):
+        platform.now += 1.0
+        declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "ready"
+    slots = {slot.id: slot.unusable_reason for slot in platform.store.pool.list_slots()}
+    assert slots["b/0"] is None

@@ -16,6 +16,7 @@ import pytest
 
 from legato.control.settings import Settings, read_settings
 from legato.core.errors import SettingsError, UsageError
+from legato.engines import job_users
 from legato.server import isolation, retention
 from legato.server.isolation import JobUsers, check_isolation, check_submitter, close_home, find_submitter
 
@@ -40,12 +41,12 @@ def test_missing_capabilities_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     settings = make_settings(tmp_path, run_jobs_as="pool")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     had = {"CapEff": 0b11100011, "CapAmb": 0b11100010}
-    monkeypatch.setattr(isolation, "_read_capabilities", had.__getitem__)
+    monkeypatch.setattr(job_users, "_read_capabilities", had.__getitem__)
     with pytest.raises(
         UsageError, match=r"user 1000 does not have the capabilities CHOWN\. Run the server as root, or give it"
     ):
         check_isolation(settings, is_open=True)
-    monkeypatch.setattr(isolation, "_read_capabilities", lambda _: 0)
+    monkeypatch.setattr(job_users, "_read_capabilities", lambda _: 0)
     with pytest.raises(UsageError, match="CHOWN, DAC_OVERRIDE, KILL, SETGID, SETUID"):
         check_isolation(settings, is_open=False)
 

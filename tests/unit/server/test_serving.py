@@ -30,6 +30,7 @@ from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.core.errors import LegatoError, SettingsError, StoreError, Unauthenticated, UsageError
+from legato.engines.machine_kind import find_kind
 from legato.server import local_login, machine, serving
 from legato.server.local_login import FILE, LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
@@ -279,6 +280,11 @@ def test_slots_without_a_server_are_reported_as_gone(platform: Platform) -> None
     }
     Declaration(platform.store, "mine", ("cpu",)).declare(lease, NOW)
     assert [slot.id for slot in platform.store.pool.list_slots() if slot.unusable_since is None] == ["mine/0"]
+
+
+def test_the_servers_machine_has_a_kind_before_others_join(platform: Platform) -> None:
+    Declaration(platform.store, "mine", ("cpu",)).declare(platform.lead(num_slots=1), NOW)
+    assert {node.name: node.kind for node in platform.store.pool.list_nodes()}["mine"] == find_kind().name
 
 
 def test_a_damaged_row_of_a_slot_is_put_right_at_the_start(platform: Platform) -> None:
@@ -534,7 +540,9 @@ def test_a_store_whose_jobs_are_in_another_home(tmp_path: Path) -> None:
     first.mkdir()
     with open_store(settings.store_url) as store:
         claim_home(store, first, NOW)
-    refuse(settings, UsageError, "Cannot schedule the jobs of this store: their directories are in another home")
+    for runs_jobs in (True, False):
+        told = "Cannot use this store: the directories of its jobs are in another home"
+        refuse(settings, UsageError, told, runs_jobs=runs_jobs)
 
 
 def test_a_server_alone_in_its_directory_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

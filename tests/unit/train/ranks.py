@@ -32,11 +32,11 @@ def run_ranks(num_ranks: int, body: Callable[[Group], T], nodes: Sequence[str] |
         gc.collect()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     nonces = [""] * num_ranks if nodes is None else nodes
-    members = tuple(Member(rank, "127.0.0.1", nonce) for rank, nonce in enumerate(nonces))
+    members = tuple(Member(rank, "127.0.0.1", nonce, proves=True) for rank, nonce in enumerate(nonces))
     view = View(1, members, f"127.0.0.1:{store.port}")
 
     def play(rank: int) -> T:
-        group = build(view, rank, "test", torch.device("cpu"))
+        group = build(view, rank, "test", torch.device("cpu"), "secret of the test")
         try:
             return body(group)
         finally:

@@ -9,6 +9,7 @@ import { Answered } from "@/parts/states";
 import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
 import { ActiveJobs } from "./active-jobs";
+import { Machines } from "./machines";
 import { Moves } from "./moves";
 import { type PoolState, startedFirst, useMoves } from "./pool-data";
 import { Shares } from "./shares";
@@ -26,6 +27,7 @@ export default function PoolPage() {
   const [lit, setLit] = useState<string | null>(null);
   const pool = useAsk(["pool"], "/pool", {}, { every_s: 15 });
   const slots = useAsk(["pool"], "/slots", {}, { every_s: 15 });
+  const nodes = useAsk(["pool"], "/nodes", {}, { every_s: 15 });
   const jobs = useAsk(["jobs"], "/jobs", { query: { stage: [...SHOWN], limit: MAX_JOBS } }, { every_s: 5 });
   const shares = useAsk(["pool"], "/pool/shares", {}, { every_s: 10 });
   const stretch = readStretch(query);
@@ -57,6 +59,7 @@ export default function PoolPage() {
           <Answered asked={slots} what="the slots">
             {(answer) => <SlotMap slots={answer.items} jobs={byId} lit={lit} onLight={setLit} />}
           </Answered>
+          {nodes.data && <Machines nodes={nodes.data.items} />}
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
         <Card title={`Reallocations ${sayStretch(stretch)}`} isFlush className="pool-moves">

@@ -107,7 +107,7 @@ def _make_agents_engine(
     from legato.engines.imports import imported_packages
     from legato.system.door import Door
 
-    door = Door(port=port, paths=("/worker", "/client", PATH))
+    door = Door(port=port, paths=("/worker", "/client", PATH), is_encrypted=True)
     opening = OpenJob(
         environment=job.variables,
         directory=job.directory,

@@ -10,12 +10,15 @@ import typer
 
 from legato.cli.entry import Entry
 from legato.core.errors import UsageError
+from legato.core.slots import check_node_labels
 
 _MAX_TOKEN_BYTES: Final = 4096
 
 
 def agent(
-    connect: Annotated[str, typer.Option("--connect", metavar="URL", help="URL of the server.")],
+    connect: Annotated[
+        str, typer.Option("--connect", metavar="URL[,URL...]", help="URL of the server, or of each server.")
+    ],
     token_file: Annotated[
         str | None,
         typer.Option(
@@ -106,6 +109,7 @@ def _read_labels(labels: list[str]) -> dict[str, str]:
         if not key or not value:
             raise UsageError(f"Cannot use the label '{label[:200]}': write it as NAME=VALUE, such as site=berlin.")
         found[key] = value
+    check_node_labels(found)
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from legato.cli.platform.options import OutputOption
 from legato.cli.platform.people import ask_secret, read_secret
 from legato.cli.terminal.output import Output, make_table, write
 from legato.cli.terminal.table import Column
-from legato.core.errors import LegatoError, Unauthenticated, UsageError
+from legato.core.errors import LegatoError, Unauthenticated, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from legato.client.servers import KnownServers, Server
@@ -43,6 +45,15 @@ def login(
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input; with --user.")
     ] = False,
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            "--ca",
+            metavar="FINGERPRINT|FILE",
+            help="SHA-256 of the platform's certificate authority, or a file with its certificate. [default: show it "
+            "and ask, if the system does not know it]",
+        ),
+    ] = None,
 ) -> None:
     """Log in to a platform and make it the current one. Stores its token in a file that only you can read.
 
@@ -71,6 +82,7 @@ def login(
     token: str | None
     token_id = None
     local = find_local()
+    trusted = _find_authority(where, ca, known, local)
     if user is None and not token_stdin and local is not None and local.url == where:
         # The server's file has a new one after each start, so it is not stored.
         token = None
@@ -79,23 +91,24 @@ def login(
         if password_stdin:
             password = read_secret("password")
         else:
-            _check_reachable(where)
+            _check_reachable(where, trusted)
             password = ask_secret("Password", "--password-stdin")
         device = known.devices.get(f"{user}@{where}")
-        made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token(), device=device)
+        made = Client.on(open_line(Server(url=where, ca=trusted))).log_in(user, password, _name_token(), device=device)
         token, token_id = made.secret, made.token.id
         known = known.with_device(user, where, made.device)
     else:
         if token_stdin:
             given = read_secret("token")
         else:
-            _check_reachable(where)
+            _check_reachable(where, trusted)
             given = ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
         token = check_token(given)
     if token is not None:
-        me = Client.on(open_line(Server(url=where, token=token))).me()
+        me = Client.on(open_line(Server(url=where, token=token, ca=trusted))).me()
     called = name or known.name_of(where) or _free_name(where, known)
-    write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
+    made_known = Server(url=where, token=token, token_id=token_id, user=me.name, ca=trusted)
+    write_known(known.with_server(called, made_known), file)
     typer.echo(
         f"You are logged in to {where} as '{me.name}' ({me.role}). It is now the current platform (--server {called})."
     )
@@ -177,12 +190,86 @@ CONFIG_ENTRIES: Final = (
 )
 
 
-def _check_reachable(url: str) -> None:
+def _check_reachable(url: str, ca: str | None) -> None:
     """Raise LegatoError if no server answers, before the user types a secret in vain."""
     from legato.client.client import Client
     from legato.client.servers import Server
 
-    Client.on(open_line(Server(url=url))).version()
+    Client.on(open_line(Server(url=url, ca=ca))).version()
+
+
+def _find_authority(url: str, said: str | None, known: KnownServers, local: Server | None) -> str | None:
+    """Return the certificate of the authority that verifies a server; None: one that the system knows does.
+
+    Args:
+        url: of the server.
+        said: the option ``--ca``.
+        known: earlier logins: an authority stays trusted until the user names another.
+        local: the server of this machine.
+
+    Raises:
+        LegatoError: the server cannot be reached, or the user does not trust its authority.
+    """
+    from legato.client.retries import NotTrusted
+    from legato.system.tls import fingerprint
+
+    if urlsplit(url).scheme == "http":
+        if said is not None:
+            raise UsageError(f"--ca needs TLS, and {url} has none. Write https:// in the address.")
+        return None
+    if said is not None:
+        return _read_authority(url, said)
+    before = local if local is not None and local.url == url else known.find(url)
+    if before is not None and before.ca is not None:
+        return before.ca
+    try:
+        _check_reachable(url, None)
+    except NotTrusted:
+        shown = _fetch_authority(url)
+        if shown is None:
+            raise
+        _ask_trust(url, fingerprint(shown))
+        return shown
+    return None
+
+
+def _read_authority(url: str, said: str) -> str:
+    """Return the certificate that the option ``--ca`` names. Errors as in `_find_authority`."""
+    from legato.system.tls import fingerprint, read_certificate, read_fingerprint
+
+    wanted = read_fingerprint(said)
+    if wanted is None:
+        return read_certificate(Path(said))
+    shown = _fetch_authority(url)
+    if shown is None or fingerprint(shown) != wanted:
+        other = "it shows none of its own" if shown is None else f"it shows {fingerprint(shown)}"
+        raise UsageError(
+            f"Cannot log in to {url}: its certificate authority does not have the fingerprint {wanted}: {other}. "
+            "Another program may answer at this address: nothing was sent to it. Ask the operator."
+        )
+    return shown
+
+
+def _fetch_authority(url: str) -> str | None:
+    from legato.system.tls import fetch_authority
+
+    try:
+        return fetch_authority(url)
+    except OSError as error:
+        raise Unavailable(f"Cannot reach the server at {url} by TLS: {error}. Is the address right?") from error
+
+
+def _ask_trust(url: str, shown: str) -> None:
+    """Let the user compare the fingerprint of a platform's authority. Raise UsageError if it is not the right one."""
+    told = f"The platform at {url} has a certificate authority of its own, with the SHA-256 fingerprint {shown}."
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"Cannot log in: this system does not know who verifies the platform. {told} The platform shows it when "
+            f"it starts. If it is the same there: legato login {url} --ca {shown}"
+        )
+    typer.echo(f"legato: {told} The platform shows it when it starts: compare, or ask the operator.", err=True)
+    if not typer.confirm("Is it the same?", err=True):
+        raise UsageError(f"You are not logged in to {url}. Nothing was sent to it.")
 
 
 def _find_url(said: str | None, known: KnownServers) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -49,15 +50,19 @@ def add_token(
     server: ServerOption = None,
 ) -> None:
     """Add a token with which machines join the pool, and print its secret, which is shown only once. For admins."""
+    from legato.client.servers import is_loopback
+
     client = open_client(server)
     made = client.add_join_token(read_duration(expires, "the time for which the token is valid"))
     if not output.is_for_people:
         write(made, output, str)
         return
+    url = client.server.url
+    if is_loopback(url):  # other machines need another name
+        url = urlsplit(url)._replace(netloc=f"HOST:{urlsplit(url).port}").geturl()
     typer.echo(
         f"Join token {made.token.id}, valid until {render_time(made.token.expires_at)}. On the other machine, put it "
-        "into a file that only you can read, and type: "
-        f"legato agent --connect {client.server.url} --token-file FILE",
+        f"into a file that only you can read, and type: legato agent --connect {url} --token-file FILE",
         err=True,
     )
     typer.echo(made.secret)

@@ -89,13 +89,15 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
             each slot of a worker with several GPUs counts.
         in_use: slots in which a process of the job may still run; None if unknown. Empty after the job has ended.
         given_up: slots in which the driver starts no worker again.
+        refusals: nodes that cannot run the job, and why.
         surplus: slots without a worker, because a step of the job has too few micro-batches for more workers.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
         step: the last committed step; None if the job has ended and the step is unknown.
         epoch: of that step.
         num_steps: all steps of a job that has ended; None if unknown.
-        trouble: why the driver does not answer or has died, as far as known; "": it answers.
+        trouble: why the driver does not answer or has died, as far as known; "": it answers. With the state UNKNOWN:
+            the attempt runs on another machine, out of reach.
         is_under_way: its start is not complete, so there may be no process yet that can answer.
         is_local: the attempt can use slots of the server's machine only.
     """
@@ -105,6 +107,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     assigned: frozenset[str] | None = None
     in_use: frozenset[str] | None = None
     given_up: frozenset[str] = frozenset()
+    refusals: dict[str, str] = {}
     surplus: frozenset[str] = frozenset()
     status: dict[str, object] | None = None
     outcome: Outcome | None = None

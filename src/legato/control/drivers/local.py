@@ -25,21 +25,23 @@ from websockets.exceptions import WebSocketException
 
 from legato.agent.process import kill_agent
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
-from legato.control.drivers.environment import PASSED_ON, pass_on
 from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
-from legato.control.drivers.process import OWN_AGENT, DoorOrder, LocalOrder, find_lease_s, read_order, write_order
+from legato.control.drivers.process import DoorOrder, LocalOrder, find_lease_s, read_order, write_order
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.core.slots import check_slot, index_of, list_slots, name_slot, slot_key, split_slot
 from legato.core.spec import JobSpec
-from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
-from legato.engines.agents import LEASE_MARGIN, RECORD
+from legato.driver.journal import LOCK, DriverFile, JobDirectory, Outcome, replace_file
+from legato.engines.agents import LEASE_MARGIN, RECORD, TERM_LIMIT_S
 from legato.engines.agents_record import read_record
+from legato.engines.environment import PASSED_ON, pass_on
 from legato.engines.parent import RUN
 from legato.system.decoding import decode
+from legato.system.door import LOOPBACK
 from legato.system.processes import is_alive, send_signal, start_time_of
+from legato.system.tls import choose_tls
 
 _log = structlog.get_logger(__name__)
 
@@ -60,10 +62,11 @@ _POLL_S: Final = 0.01
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """Identifies a process even if its process id was used again."""
+    """Identifies a process of a machine, even if its id was used again. ``node`` "": an earlier release wrote it."""
 
     pid: int
     start_time: int
+    node: str = ""
 
     def is_alive(self) -> bool:
         return is_alive(self.pid, self.start_time)
@@ -132,6 +135,8 @@ class LocalDrivers:
         if found is not None and found.order.attempt > order.attempt:
             raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {found.order.attempt} has begun.")
         is_new = found is None or found.order.attempt < order.attempt
+        if not is_new and found is not None and self._is_out_of_reach(found):
+            raise LegatoError(f"Its driver {self._explain_reach(found)}.")
         if await self._still_driven(directory, ending=is_new):
             return
         # Needed for every attempt: this creates the user's home directory if it is missing.
@@ -155,6 +160,11 @@ class LocalDrivers:
         elif found is not None and found.order.term < order.term and is_wanted():
             # Another server has taken over since this attempt began: its drivers take terms above the earlier ones.
             found = msgspec.structs.replace(found, order=msgspec.structs.replace(found.order, term=order.term))
+            if found.node != self._node:
+                found = self._move_here(found)
+                # From now on the driver on the other machine, if it lives, writes its journal no more. The new driver
+                # reads the journal later, when its process has started.
+                await asyncio.to_thread(JobDirectory(directory).reserve_term, order.term)
             await asyncio.to_thread(write_order, directory, found)
         if is_wanted():
             await asyncio.to_thread(self._spawn, order.job, directory)
@@ -163,15 +173,17 @@ class LocalDrivers:
         """Kill a driver's process. Workers are in sessions of their own."""
         directory = self._root / job
         found = await asyncio.to_thread(read_order, directory)
-        if found is not None and found.order.attempt == attempt:
-            await asyncio.to_thread(_kill_driver, job, directory)
+        if found is not None and found.order.attempt == attempt and found.node == self._node:
+            await asyncio.to_thread(self._kill_driver, job, directory, found.lock_name)
 
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         """Kill the remaining processes of an attempt. Keeps its end in memory: the directory may be unusable."""
         directory = self._root / job
-        if await asyncio.to_thread(_is_driven, directory):
+        if await asyncio.to_thread(self._is_driven, directory):
             return
         found = await asyncio.to_thread(read_order, directory)
+        if found is not None and self._is_out_of_reach(found):
+            raise LegatoError(f"Its driver {self._explain_reach(found)}.")
         if found is not None and found.door is not None:
             await self._end_agents(directory, found)
         await end_leftovers(directory, await asyncio.to_thread(_user_of, directory))
@@ -187,15 +199,20 @@ class LocalDrivers:
         nodes = {} if record is None else record.nodes
         remote = sorted(name for name, node in nodes.items() if node.workers and name != self._node)
         if remote:
-            # The driver is dead, so no agent's lease is renewed.
+            # The driver is dead, or reads soon that it does not lead any more, so no agent's lease is renewed.
+            renewed_s = 0.0
+            if found.is_shared:
+                await asyncio.to_thread(JobDirectory(directory).reserve_term, found.order.term)
+                renewed_s = TERM_LIMIT_S
             since = self._leases.setdefault((found.order.job, found.order.attempt), time.monotonic())
-            left_s = find_lease_s(found.order.spec) * (1 + LEASE_MARGIN) - (time.monotonic() - since)
+            lease_s = renewed_s + find_lease_s(found.order.spec) * (1 + LEASE_MARGIN)
+            left_s = lease_s - (time.monotonic() - since)
             if left_s > 0:
                 raise LegatoError(
                     f"Its workers on {', '.join(remote)} may still run: the agents there end them within "
                     f"{left_s:.0f} s."
                 )
-        agent = directory / OWN_AGENT
+        agent = directory / found.agent_folder(self._node)
         if agent.is_dir():
             await asyncio.to_thread(kill_agent, agent)
             await end_leftovers(agent)
@@ -266,7 +283,7 @@ class LocalDrivers:
                 self._odd[job] = str(error)
                 _log.exception("the files of a driver cannot be read", job=job)
             try:
-                lives = await asyncio.to_thread(_is_driven, self._root / job)
+                lives = await asyncio.to_thread(self._is_driven, self._root / job)
             except Exception:  # noqa: BLE001 -- as above; without knowing it, no second driver is started
                 lives = True
             state = DriverState.SILENT if lives else DriverState.GONE
@@ -279,7 +296,8 @@ class LocalDrivers:
         found = await asyncio.to_thread(read_order, directory.path)
         if found is None or found.order.attempt != attempt:
             return DriverReport(attempt=attempt, state=DriverState.UNKNOWN)
-        reply = await self._ask(job, attempt, wire.StatusRequest())
+        is_here = found.node == self._node
+        reply = await self._ask(job, attempt, wire.StatusRequest()) if is_here else None
         if reply is not None and reply.status.get("outcome") is None:
             self._answered.add((job, attempt))
             slots = reply.status["slots"]
@@ -290,6 +308,7 @@ class LocalDrivers:
                 in_use=self._names(slots["in_use"]),
                 given_up=self._names(slots["given_up"]),
                 surplus=self._names(slots.get("surplus", ())),
+                refusals=_read_refusals(reply.status.get("refusals")),
                 status=reply.status,
                 is_local=found.door is None,
             )
@@ -301,22 +320,33 @@ class LocalDrivers:
                 state=DriverState.ENDED,
                 in_use=frozenset(),
                 outcome=journal.outcome,
+                refusals=journal.outcome.refusals,
                 step=last.step if last is not None else None,
                 epoch=last.epoch if last is not None else None,
                 num_steps=journal.num_steps,
             )
-        if not await asyncio.to_thread(_is_driven, directory.path):
+        if not is_here:
+            return self._report_elsewhere(found)
+        if not await asyncio.to_thread(self._is_driven, directory.path):
             why = await asyncio.to_thread(self._why_gone, job)
             return DriverReport(attempt=attempt, state=DriverState.GONE, trouble=why)
         answered = (job, attempt) in self._answered
         state = DriverState.SILENT if answered else DriverState.STARTING
         return DriverReport(attempt=attempt, state=state, is_local=found.door is None)
 
+    def _report_elsewhere(self, found: LocalOrder) -> DriverReport:
+        """Report on an attempt whose driver another server has started on its machine."""
+        attempt = found.order.attempt
+        if self._is_out_of_reach(found):
+            return DriverReport(attempt=attempt, state=DriverState.UNKNOWN, trouble=self._explain_reach(found))
+        told = f"it was on the machine {found.node}, whose server does not lead any more"
+        return DriverReport(attempt=attempt, state=DriverState.GONE, trouble=told)
+
     async def _ask(self, job: str, attempt: int, what: wire.ClientRequest) -> wire.Reply | None:
         """Send a driver one request. Returns None if it does not answer, or if it belongs to another attempt."""
         directory = JobDirectory(self._root / job)
         found = await asyncio.to_thread(read_order, directory.path)
-        if found is None or found.order.attempt != attempt:
+        if found is None or found.order.attempt != attempt or found.node != self._node:
             return None
         line = self._lines.setdefault(job, _DriverConnection(directory))
         async with self._gate:
@@ -342,7 +372,7 @@ class LocalDrivers:
     async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
         """Return whether a driver process runs. After its attempt has ended, wait a moment for the process to end."""
         for _ in range(_NUM_POLLS if ending else 1):
-            if not await asyncio.to_thread(_is_driven, directory):
+            if not await asyncio.to_thread(self._is_driven, directory):
                 return False
             if ending:
                 await asyncio.sleep(_POLL_S)
@@ -363,7 +393,7 @@ class LocalDrivers:
         with (directory / _LOG_FILE).open("ab") as log:
             child = subprocess.Popen(
                 # -P: no module is taken from the job's directory.
-                [sys.executable, "-P", "-m", "legato.control.drivers.process", str(directory)],
+                [sys.executable, "-P", "-m", "legato.control.drivers.process", str(directory), self._node],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -377,7 +407,47 @@ class LocalDrivers:
         self._children[job] = child
         started = start_time_of(child.pid)
         if started is not None:
-            replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started)))
+            replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started, self._node)))
+
+    def _is_driven(self, directory: Path) -> bool:
+        """Return whether a job's driver process runs on this machine."""
+        identity = self._read_identity(directory)
+        if identity is not None and identity.is_alive():
+            return True
+        # The server that started it may have died before it wrote the identity down, or the file names another driver
+        # that ended at once.
+        return any(JobDirectory(directory, lock_name=name).is_locked() for name in (LOCK, f"{LOCK}-{self._node}"))
+
+    def _kill_driver(self, job: str, directory: Path, lock_name: str) -> None:
+        identity = self._read_identity(directory)
+        if identity is not None and identity.is_alive():
+            _log.warning("a driver that does not answer is killed", job=job, pid=identity.pid)
+            send_signal(identity.pid, identity.start_time, signal.SIGKILL)
+        elif JobDirectory(directory, lock_name=lock_name).is_locked():
+            raise LegatoError(f"Its driver does not answer, and the process that has {directory} locked is unknown.")
+
+    def _read_identity(self, directory: Path) -> _Identity | None:
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            identity = decode((directory / _PROCESS_FILE).read_bytes(), _Identity)
+            return identity if identity.node in ("", self._node) else None
+        return None
+
+    def _is_out_of_reach(self, found: LocalOrder) -> bool:
+        """Return whether only a server of another machine can run the driver of an attempt."""
+        return found.node != self._node and not found.is_shared
+
+    def _explain_reach(self, found: LocalOrder) -> str:
+        return (
+            f"runs on the machine {found.node}, and no other machine can take it over. Its workers train on there; "
+            f"a server on {found.node} finds it when it leads again. Stop the job if that machine is lost: Legato then "
+            "no longer waits for its driver and its workers"
+        )
+
+    def _move_here(self, found: LocalOrder) -> LocalOrder:
+        """Return the order of an attempt for this machine, whose driver was on another one."""
+        # Without other machines, the driver needs no door for them.
+        door = self._find_door() or DoorOrder(host=LOOPBACK, address=LOOPBACK, is_shared=True)
+        return msgspec.structs.replace(found, own_node=self._node, devices=self._devices, door=door)
 
     def _check_slots(self, slots: Collection[str]) -> None:
         there = frozenset(list_slots(self._node, len(self._devices)))
@@ -430,7 +500,14 @@ class _DriverConnection:
         if self._connection is None:
             url = where.url.removesuffix("/worker") + "/client"
             shown = {"Authorization": f"Bearer {where.token}"}
-            self._connection = await connect(url, additional_headers=shown, compression=None, max_size=None, proxy=None)
+            self._connection = await connect(
+                url,
+                additional_headers=shown,
+                compression=None,
+                max_size=None,
+                proxy=None,
+                **choose_tls(where.certificate),
+            )
             self._connected_to = where
         return self._connection
 
@@ -440,16 +517,6 @@ class _DriverConnection:
             connection.transport.abort()
             with contextlib.suppress(OSError, WebSocketException):
                 await connection.wait_closed()
-
-
-def _is_driven(directory: Path) -> bool:
-    """Return whether a job's driver process runs."""
-    identity = _read_identity(directory)
-    if identity is not None and identity.is_alive():
-        return True
-    # The server that started it may have died before it wrote the identity down, or the file names another driver that
-    # ended at once.
-    return JobDirectory(directory).is_locked()
 
 
 def _user_of(directory: Path) -> JobUser | None:
@@ -463,16 +530,6 @@ def _user_of(directory: Path) -> JobUser | None:
     return None if found is None else found.user
 
 
-def _kill_driver(job: str, directory: Path) -> None:
-    identity = _read_identity(directory)
-    if identity is not None and identity.is_alive():
-        _log.warning("a driver that does not answer is killed", job=job, pid=identity.pid)
-        send_signal(identity.pid, identity.start_time, signal.SIGKILL)
-    elif JobDirectory(directory).is_locked():
-        raise LegatoError(f"Its driver does not answer, and the process that has {directory} locked is unknown.")
-
-
-def _read_identity(directory: Path) -> _Identity | None:
-    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return decode((directory / _PROCESS_FILE).read_bytes(), _Identity)
-    return None
+def _read_refusals(found: object) -> dict[str, str]:
+    """Return the refusals in a driver's status; an earlier release reports none."""
+    return {str(node): str(reason) for node, reason in found.items()} if isinstance(found, dict) else {}

@@ -1,7 +1,8 @@
-"""A driver as a separate process: ``python -m legato.control.drivers.process DIRECTORY``.
+"""A driver as a separate process: ``python -m legato.control.drivers.process DIRECTORY [NODE]``.
 
 The process reads its order from the job's directory. It runs the job to its end, or adopts the workers of an earlier
-driver of the same attempt. The server that started it may die and restart. Decides nothing about slots.
+driver of the same attempt. The server that started it may die and restart. NODE is the name of this machine: if a
+server of another machine has taken the job over, the process ends. Decides nothing about slots.
 """
 
 from __future__ import annotations
@@ -20,34 +21,38 @@ from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.own_agent import OwnAgent
 from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.agent_messages import OpenJob
-from legato.core.errors import JobDriven, LegatoError, Superseded, UsageError
+from legato.core.errors import JobDriven, LegatoError, MachinesRefused, Superseded, UsageError
 from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.events import MembershipSnapshot
-from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
+from legato.driver.journal import (
+    LOCK,
+    JobDirectory,
+    JobJournal,
+    Outcome,
+    find_moves,
+    find_places,
+    move_record,
+    replace_file,
+)
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Engine
 from legato.engines.imports import imported_packages
 from legato.engines.interpreter import find_python
+from legato.engines.job_users import check_reach
 from legato.engines.local import LocalEngine
-from legato.engines.parent import try_as
 from legato.system.decoding import decode
 from legato.system.door import Door
 
 _log = logging.getLogger(__name__)
 
 ORDER_FILE: Final = "order.json"
-OWN_AGENT: Final = "agent"
-"""The folder of a job's agent on the driver's machine, in the job's directory."""
+_AGENT: Final = "agent"
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]  # the folder of Legato's package
-_REACH: Final = """
-import os, sys
-sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK | os.X_OK)), 0))
-"""
 
 
 class DoorOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +61,14 @@ class DoorOrder(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         host: address to listen on.
         ports: the first and the last port that it may use. None: any free one.
-        address: at which workers of other machines reach the workers of this machine.
+        address: at which other machines reach the driver, and the workers of this machine.
+        is_shared: machines of several servers share the home, and each of them may take the attempt over.
     """
 
     host: str
     ports: tuple[int, int] | None = None
     address: str
+    is_shared: bool = False
 
 
 class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +96,20 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
     def node(self) -> str:
         """The name of this machine in the pool."""
         return self.own_node or node_of(self.order.slots[0])
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a server of another machine may take the attempt over."""
+        return self.door is not None and self.door.is_shared
+
+    @property
+    def lock_name(self) -> str:
+        """The file that the attempt's driver locks: one for each machine, because not all shared disks know locks."""
+        return f"{LOCK}-{self.node}" if self.is_shared else LOCK
+
+    def agent_folder(self, node: str) -> str:
+        """Return the folder of the agent of a server's machine, in the job's directory."""
+        return f"{_AGENT}-{node}" if self.is_shared else _AGENT
 
     @property
     def is_numbered(self) -> bool:
@@ -120,8 +141,13 @@ def write_order(directory: Path, order: LocalOrder) -> None:
     )
 
 
-def main(path: Path) -> int:
-    """Carry out the order in a job's directory; returns the exit code of this process, which is not used."""
+def main(path: Path, node: str | None = None) -> int:
+    """Carry out the order in a job's directory; returns the exit code of this process, which is not used.
+
+    Args:
+        path: the directory.
+        node: the name of this machine. None: a server of an earlier release started the process.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # This logger reports each connection, which says nothing about the job.
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -129,8 +155,12 @@ def main(path: Path) -> int:
     if found is None:
         _log.error("There is no %s in %s", ORDER_FILE, path)
         return 2
-    directory = JobDirectory(path, found.user)
+    directory = JobDirectory(path, found.user, found.lock_name)
     try:
+        if node not in (None, found.node):
+            raise Superseded(
+                f"A server on {found.node} has taken over job {found.order.job}: this driver of {node} ends."
+            )
         outcome = asyncio.run(_drive(found, directory))
     except JobDriven:
         _log.exception("Another driver runs job %s", found.order.job)
@@ -171,7 +201,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         )
         if found.user is not None:
             places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
-            await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
+            await asyncio.to_thread(check_reach, found.user, [place for place in places if place is not None])
     python = order.spec.python
     if begun:
         # Workers run with the one that was found at the beginning.
@@ -240,7 +270,7 @@ def make_agents_engine(
         nodes: the machines with which it begins; it takes others when the driver names a slot of them.
     """
     spec = found.order.spec
-    door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH))
+    door = Door(said.host, ports=said.ports, paths=("/worker", "/client", PATH), is_encrypted=True)
     opening = OpenJob(
         environment=spec.variables,
         directory=spec.directory,
@@ -260,12 +290,22 @@ def make_agents_engine(
         opening,
         log_path=directory.log_path,
         checkpoints=Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints,
+        user=found.user,
         keep=spec.keep,
-        starter=OwnAgent(found.order.job, found.node, directory.path / OWN_AGENT, door, said.address, found.devices),
+        starter=OwnAgent(
+            found.order.job,
+            found.node,
+            door,
+            said.address,
+            found.devices,
+            find_folder=lambda node: directory.path / found.agent_folder(node),
+            is_shared=found.is_shared,
+        ),
         grows=True,
         # Before the workers of the machine count as silent one by one.
         silence_limit_s=min(4.0, 0.8 * spec.heartbeat_limit_s),
         lease_s=find_lease_s(spec),
+        read_term=directory.read_term if found.is_shared else None,
     )
     return engine, door
 
@@ -278,19 +318,6 @@ def find_lease_s(spec: JobSpec) -> float:
     return spec.away_limit_s + spec.stop_limit_s
 
 
-def _check_reach(user: JobUser, places: list[str]) -> None:
-    """Raise UsageError if the user of a job may not read a folder that the job needs, or not run this Python."""
-    error = try_as(user, [sys.executable, "-I", "-S", "-c", _REACH, *places], {})
-    if error is None:
-        return
-    what = f"read the directory '{error}'" if error in places else f"run Python ({error})"
-    raise UsageError(
-        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. The operator "
-        "must "
-        "give that user the right."
-    )
-
-
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:
     """Let a job that cannot be run end as failed, unless another driver has it."""
     order = found.order
@@ -299,7 +326,8 @@ def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> in
         directory.lock()
         journal = directory.read_journal()
         if journal is None or journal.attempt < order.attempt:
-            outcome = Outcome("failed", 2, str(error))
+            refusals = error.refusals if isinstance(error, MachinesRefused) else {}
+            outcome = Outcome("failed", 2, str(error), refusals)
             directory.write_journal(JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome))
         directory.unlock()
     return 2
@@ -307,4 +335,4 @@ def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> in
 
 if __name__ == "__main__":
     os.umask(0o077)
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

@@ -55,9 +55,10 @@ def make_snapshot(
             continue
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
-            if has_agents and _is_bound(described, reports.get(job.id), works.get(job.id)):
+            bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None
+            if bound is not None:
                 labels = dict([*described.labels.items(), policy.OWN_MACHINE])
-                described = msgspec.structs.replace(described, labels=labels)
+                described = msgspec.structs.replace(described, labels=labels, bound_because=bound)
             fault = find_job_fault(described)
             if job.queue in left_out.queues:
                 fault = f"its queue '{job.queue}' cannot be used: {left_out.queues[job.queue]}"
@@ -80,11 +81,13 @@ def make_snapshot(
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
 
 
-def _is_bound(described: policy.JobDemand, report: DriverReport | None, work: Work | None) -> bool:
-    """Return whether a job can use slots of the server's machine only."""
+def _find_bond(described: policy.JobDemand, report: DriverReport | None, work: Work | None) -> str | None:
+    """Return why a job can use slots of the server's machine only, as a part of a sentence; None: it can use others."""
     if work is not None and needs_server(work):
-        return True
-    return report is not None and report.is_local and described.standing in (Standing.RUNNING, Standing.RESIZING)
+        return "workers of WMLA and ElasticDL programs find one another on one machine only"
+    if report is not None and report.is_local and described.standing in (Standing.RUNNING, Standing.RESIZING):
+        return "it began before other machines joined: pause and resume it to use them"
+    return None
 
 
 def _describe_queues(pool: RoundFacts, left_out: LeftOut) -> tuple[policy.Queue, ...]:
@@ -191,7 +194,8 @@ def _describe(
         gpus_per_worker=job.gpus_per_worker,
         gpu_type=None if work is None else work.gpu_type,
         labels={} if work is None else work.node_labels,
-        machine_kind=job.machine_kind,
+        machine_kind=_complete_kind(pool, job.machine_kind),
+        refusals=dict(memory.refusals) if memory else {},
         priority=job.priority,
         elastic=job.is_elastic,
         num_micro_batches=num_micro_batches,
@@ -205,6 +209,14 @@ def _describe(
         served_slot_s=memory.account.served_slot_s if memory else 0.0,
         behind=memory.account.behind if memory else 0,
     )
+
+
+def _complete_kind(pool: RoundFacts, kind: str | None) -> str | None:
+    """Return the kind of machine on which a job began; earlier releases recorded no name for that of the server."""
+    if kind is None or not kind.startswith("/"):
+        return kind
+    own = next((node.kind for node in pool.facts.nodes if node.engine == LOCAL and node.kind), "")
+    return f"{own}{kind}"
 
 
 def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standing:

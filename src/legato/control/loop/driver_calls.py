@@ -92,7 +92,7 @@ def _starts_of(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory,
         return [GiveUp(job, failures.describe_end(report))]
     # Also start the driver of a job that is about to end: only a driver can end the processes that may still run.
     slots = tuple(pool.kept(job))
-    is_startable = is_gone or (job.stage is Stage.STARTING and bool(slots))
+    is_startable = is_gone or (job.stage is Stage.STARTING and bool(slots) and not report.trouble)
     if not is_startable or not failures.may_try(now):
         return []
     memory.failures = failures.tried(now)

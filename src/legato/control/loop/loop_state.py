@@ -5,7 +5,7 @@ The loop's memory is not stored. If it is lost, the next decisions come a little
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from legato.control.loop.driver_failures import NUM_TRIES, DriverFailures, pause_after
@@ -28,6 +28,8 @@ class Memory:
         bounds: its minimum, maximum and priority, as last seen.
         is_hurried: a user has changed these, and the job has not reached them yet.
         given_up: slots that the driver no longer uses.
+        refusals: nodes that cannot run the job, and why; also of earlier attempts.
+        reported: the nodes of which this attempt's driver has said that.
         most: number of slots that were left when the driver gave up the last one; the job gets no replacement. None: no
             limit.
         pace: speed of training.
@@ -44,6 +46,8 @@ class Memory:
     bounds: tuple[int, int, int] | None = None
     is_hurried: bool = False
     given_up: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
+    reported: set[str] = field(default_factory=set)
     most: int | None = None
     pace: Pace = field(default_factory=Pace)
     account: Account = field(default_factory=Account)
@@ -61,6 +65,26 @@ class Memory:
         self.is_hurried |= self.bounds not in (None, bounds)
         self.bounds = bounds
 
+    def note_refusals(self, refusals: Mapping[str, str], returned: Collection[str]) -> None:
+        """Note which nodes cannot run the job.
+
+        A node is excluded from the moment at which a slot of it is given back for that reason, until its agent can run
+        the job after all, or until its slots could not be used meanwhile: it was drained, or its agent ended.
+
+        Args:
+            refusals: nodes that cannot run the job now, and why, as the driver reports.
+            returned: nodes of which slots are being given back.
+        """
+        for node in self.reported - refusals.keys():
+            self.refusals.pop(node, None)
+        self.reported = set(refusals)
+        self.refusals |= {node: refusals[node] for node in refusals.keys() & set(returned)}
+
+    def forget_nodes(self, nodes: Collection[str]) -> None:
+        """Give nodes another chance."""
+        for node in self.refusals.keys() & set(nodes):
+            del self.refusals[node]
+
     def forget_the_future(self, now: float) -> None:
         """Drop moments in the future: they are from before the clock was set back."""
         if self.wanted_since is not None:
@@ -76,9 +100,9 @@ def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
     """Return the memory of a job's present attempt."""
     found = memories.get(job.id)
     if found is None or found.attempt != job.attempt:
-        # The policy's target stays valid; the rest concerned the previous attempt.
+        # The policy's target and the machines stay; the rest concerned the previous attempt.
         last = found or Memory(job.attempt)
-        found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
+        found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account, refusals=dict(last.refusals))
         memories[job.id] = found
     return found
 
@@ -108,6 +132,10 @@ class RoundFacts:
         """Return slots of a job by worker: those of a worker with several GPUs are joined to one name."""
         of = {found.slot: found.worker or found.slot for found in self.held(job)}
         return sorted({of[slot] for slot in slots})
+
+    def usable_nodes(self) -> set[str]:
+        """Return the nodes with a slot that can be used."""
+        return {slot.node for slot in self.facts.slots if slot.unusable_since is None}
 
     def is_paused_by_policy(self, job: Job) -> bool:
         """Whether a job was asked to give back all of its slots; its driver may still be writing the checkpoint."""

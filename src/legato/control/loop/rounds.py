@@ -17,6 +17,7 @@ from legato.control.loop.left_out import describe
 from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
+from legato.core.slots import node_of
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
@@ -55,6 +56,9 @@ def learn(
 ) -> list[JobChange]:
     """Return the changes that the reports cause: stages, slots that are confirmed free, progress."""
     changes = []
+    usable = pool.usable_nodes()
+    for memory in memories.values():
+        memory.forget_nodes(memory.refusals.keys() - usable)
     for job in pool.facts.jobs:
         report = reports.get(job.id)
         try:
@@ -82,16 +86,21 @@ def _learn_one(
     memory.failures = memory.failures.after(report.state, now, is_under_way=report.is_under_way)
     change = None
     if report.state is DriverState.ENDED:
+        memory.note_refusals(report.refusals, report.refusals)
         change = _learn_end(pool, job, report, now)
+        if report.refusals and change.stage in (Stage.FAILED, Stage.QUEUED):
+            change = _go_elsewhere(pool, job, memory, change)
     elif report.state is DriverState.RUNNING:
         change = _learn_progress(pool, job, report, memory, now)
     elif report.state is DriverState.UNKNOWN:
         change = _learn_absence(pool, job, report, memory, now)
-    is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
+    is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job, report)
     if change is not None and change.is_retry and change.stage is Stage.QUEUED:
         # Without a pause, a program that fails at its start would use up the job's retries in a moment.
         memory.again_at = now + pause_after(job.num_retries)
-    return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.failures.describe(report, now))
+    return _with_note(
+        job, change, (report.trouble or _ELSEWHERE) if is_elsewhere else memory.failures.describe(report, now)
+    )
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
@@ -108,7 +117,7 @@ def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobCh
 def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     """Handle an attempt of which nothing was ever started: end it if it is not needed any more or cannot be started."""
     outcome, reason = None, reason_with(job.reason, "")
-    if _is_elsewhere(pool, job):
+    if _is_elsewhere(pool, job, report):
         # Its workers may still train. The user who stops the job is responsible for them.
         if job.stage is not Stage.STOPPING:
             return None
@@ -131,8 +140,14 @@ def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Mem
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, closed=closed)
 
 
-def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
-    """Whether the store says that the present attempt has run, although this home has no files of its driver."""
+def _is_elsewhere(pool: RoundFacts, job: Job, report: DriverReport) -> bool:
+    """Whether the present attempt has run where this server does not see its driver.
+
+    The report says that it is on another machine; or the store says that it has run, although this home has no files of
+    its driver.
+    """
+    if report.trouble:
+        return True
     if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
         return job.stage is Stage.RUNNING
     return any(job.progress.time >= found.since for found in pool.held(job))
@@ -170,6 +185,20 @@ def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> 
     )
 
 
+def _go_elsewhere(pool: RoundFacts, job: Job, memory: Memory, change: JobChange) -> JobChange:
+    """Let a job that only failed because machines refused it begin on others, if the pool has any."""
+    if job.stage not in (Stage.STARTING, Stage.RUNNING) or pool.usable_nodes() <= memory.refusals.keys():
+        return change
+    told = "; ".join(f"node {node} has refused it: {memory.refusals[node]}" for node in sorted(memory.reported))
+    return msgspec.structs.replace(
+        change,
+        stage=Stage.QUEUED,
+        exit_code=None,
+        is_retry=False,
+        reason=f"{told}; it starts on others when slots are free",
+    )
+
+
 def _describe_stop(job: Job, outcome: Outcome) -> str:
     """Return the reason of a job that was stopped, also if its driver had ended it before for another reason."""
     asked = reason_with(job.reason, "")
@@ -203,8 +232,12 @@ def _describe_unsaved(outcome: Outcome, what_follows: str) -> str | None:
 def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     status: dict[str, Any] = report.status or {}
     assert report.in_use is not None and report.assigned is not None
-    if report.given_up - memory.given_up:
-        memory.given_up |= report.given_up
+    returned = {node_of(slot) for slot in pool.kept(job) if slot in report.given_up}
+    memory.note_refusals(report.refusals, returned)
+    # Slots of other machines can replace those of a machine that cannot run the job.
+    failed = {slot for slot in report.given_up if node_of(slot) not in report.refusals}
+    if failed - memory.given_up:
+        memory.given_up |= failed
         memory.most = len(set(pool.kept(job)) - report.given_up)
     if memory.num_workers != status["num_workers"]:
         # The start of an attempt is not a resize.
@@ -269,7 +302,8 @@ def _why_released(released: Sequence[str], report: DriverReport, num_micro_batch
     if not released:
         return ""
     if not report.surplus.issuperset(released):
-        return "no worker can train in this slot"
+        told = [f"node {node} has refused it: {reason}" for node, reason in sorted(report.refusals.items())]
+        return "; ".join(told) or "no worker can train in this slot"
     many = "micro-batch" if num_micro_batches == 1 else "micro-batches"
     return f"its step has only {num_micro_batches} {many}, so another worker cannot help"
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from legato.api.pool import NewJoinToken
 from legato.control.credentials import hash_secret
 from legato.control.ids import make_id
-from legato.control.records import LOCAL, AgentReport, JoinToken, StoredAgent
+from legato.control.records import LOCAL, SERVER_PREFIX, AgentReport, JoinToken, StoredAgent
 from legato.control.roles import Asker, check_is_admin
 from legato.control.store.database import Database
 from legato.control.store.rows import read_all, read_one
@@ -29,6 +29,7 @@ _MAX_SLOTS: Final = 1024
 _MAX_PAIRS: Final = 64
 _MAX_LENGTH: Final = 255
 _NODE: Final = "node"
+_BY_SERVER: Final = "server"
 _NEW_TOKEN: Final = "An admin makes a new one with 'legato nodes token'."  # noqa: S105
 
 
@@ -139,6 +140,44 @@ class Agents:
             told = "joined the pool" if before is None else "joined the pool again"
             transaction.note(_NODE, f"node {node} {told}", detail={"node": node})
         return secret
+
+    def keep_server(self, node: str, identity: str, said: AgentReport, now: float) -> None:
+        """Keep the machine of one of several servers in the pool. Whichever server leads, it then knows the machine.
+
+        Args:
+            node: name of the machine.
+            identity: of the machine; no other machine has it.
+            said: what its server reports.
+            now: seconds since 1970.
+
+        Raises:
+            Conflict: another machine has the name.
+            BadField: a field is too long.
+        """
+        check_node(node)
+        _check_report(said)
+        identity = f"{SERVER_PREFIX}{identity}"
+        values = {**msgspec.structs.asdict(said), "identity": identity, "seen_at": now, "left_at": None}
+        del values["leaving"]
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            before = read_one(connection, select(node_agents).where(node_agents.c.node == node), StoredAgent)
+            if before is not None and before.identity != identity and not before.is_silent(now):
+                other = "server" if before.is_server else "agent"
+                raise Conflict(
+                    f"Cannot keep this machine in the pool as '{node}': the {other} of another machine has this name. "
+                    "Give each machine its own host name and its own /etc/machine-id. (A copied disk has the id of the "
+                    "first one: delete that file, and run systemd-machine-id-setup.)"
+                )
+            if before is None or before.identity != identity:
+                # The secret is unknown to all, so an agent that had the name before cannot report any more.
+                values["secret_sha256"] = hash_secret(self._make_secret(AGENT_PREFIX))
+                values |= {"joined_at": now, "joined_by": _BY_SERVER}
+                transaction.note(_NODE, f"node {node} joined the pool with its server", detail={"node": node})
+            if before is None:
+                connection.execute(insert(node_agents).values(node=node, **values))
+            else:
+                connection.execute(update(node_agents).where(node_agents.c.node == node).values(**values))
 
     def verify(self, secret: str) -> str:
         """Return the machine of the agent that has a secret. Raises Unauthenticated if none has it."""

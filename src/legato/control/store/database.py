@@ -26,6 +26,15 @@ _BUSY_LIMIT_S: Final = 30.0  # how long a writer waits for writers of other proc
 _MIN_SQLITE: Final = (3, 35)  # the first version with RETURNING
 _POOL: Final[dict[str, Any]] = {"pool_size": 8, "max_overflow": 24, "pool_timeout": _BUSY_LIMIT_S}
 
+# libpq: a server that is cut off from the database must notice that, instead of waiting for many minutes.
+_POSTGRES_LIMITS: Final = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+
 # A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
 # synchronous=FULL would do so with one sync per commit, while it holds the writers' lock. With NORMAL, `WalSync` syncs
 # outside of the lock, once for all waiting commits. The promise is the same, and no writer waits for another's sync.
@@ -213,7 +222,10 @@ def _make_engine(url: str) -> Engine:
             _prepare_sqlite(engine)
             return engine
         # Tests a connection before use, because the database may have closed it.
-        return sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
+        engine = sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
+        limits = {name: value for name, value in _POSTGRES_LIMITS.items() if name not in engine.url.query}
+        event.listen(engine, "do_connect", lambda _dialect, _record, _words, given: given.update(limits))
+        return engine
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"Cannot open the store: database_url is not the URL of a database: {error}.") from None
     except (ModuleNotFoundError, NoSuchModuleError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.agent.code_cache import DIGEST_HEADER, digest_of
 from legato.agent.orders import AgentOrder
 from legato.api import API
 from legato.api.pool import JoinToken, NewJoinToken
@@ -16,7 +18,7 @@ from legato.control.records import BEAT_EVERY_S, AgentReport
 from legato.control.store import check_sha256
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
-from legato.core.slots import node_of
+from legato.core.slots import check_node_labels, node_of
 from legato.core.version import __version__
 from legato.server.agent_orders import list_orders
 from legato.server.answers import Answer, Listed, responses
@@ -24,11 +26,14 @@ from legato.server.authentication import CurrentUser, read_address
 from legato.server.bodies import DrainBody, JoinBody, JoinTokenBody, ReportBody
 from legato.server.code_archive import pack_code
 from legato.server.services import CODE, JOBS, Here, Services
+from legato.server.tls import PLAIN
+from legato.system.tls import fingerprint, is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
 
 _OPEN: Final[dict[str, Any]] = {"security": []}
 _BEARER: Final = "Bearer "
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")  # a proxy has sent the request
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -51,7 +56,9 @@ class Orders(msgspec.Struct, frozen=True):
 def create_join_token(body: JoinTokenBody, here: Here, asker: CurrentUser) -> Response:
     """Create a token with which machines join the pool."""
     now = here.now()
-    return Answer(here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s), 201)
+    made = here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s)
+    suffix = fingerprint(here.ca) if here.ca else PLAIN if here.settings.allow_plain_agents else ""
+    return Answer(msgspec.structs.replace(made, secret=f"{made.secret}.{suffix}") if suffix else made, 201)
 
 
 @router.get("/join-tokens", **responses(Listed[JoinToken]))
@@ -99,11 +106,9 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
             f"Cannot join: this agent is of Legato {body.version[:64]}, and the server of {__version__}. Install the "
             "server's release on this machine."
         )
-    if here.settings.run_jobs_as != "server":
-        raise Forbidden(
-            "Cannot join: jobs of this server run as other system users (the setting run_jobs_as), which machines with "
-            "agents cannot do yet."
-        )
+    _check_encrypted(request, here)
+    _check_users(here)
+    _check_reachable(request, here)
     secret = await here.authenticator.join(body.token, body.node, body.identity, read_address(request.scope))
     return Answer(Joined(secret))
 
@@ -111,13 +116,16 @@ async def join_pool(body: JoinBody, request: Request, here: Here) -> Response:
 @router.post("/agents/report", openapi_extra=_OPEN, **responses(Orders, errors=(413, 415)))
 async def report_machine(body: ReportBody, request: Request, here: Here) -> Response:
     """Keep the report of an agent; return the jobs for which its machine must have an agent."""
+    _check_encrypted(request, here)
     node = await _authenticate(request, here)
+    _check_users(here)
+    check_node_labels(body.labels)
     said = AgentReport(**body.model_dump())
 
     def work() -> tuple[AgentOrder, ...]:
         here.store.agents.report(node, said, here.now())
         jobs = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
-        return list_orders(here.settings.home_path / JOBS, node, jobs)
+        return list_orders(here.settings.home_path / JOBS, node, jobs, here.node)
 
     return Answer(Orders(await run_in_threadpool(work), BEAT_EVERY_S))
 
@@ -125,6 +133,7 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
 @router.get("/agents/code/{sha256}", openapi_extra=_OPEN, **responses(None, errors=(404,)))
 async def download_code_of_job(sha256: str, request: Request, here: Here) -> Response:
     """Return the code of a job that holds slots of the agent's machine, as a zip file."""
+    _check_encrypted(request, here)
     node = await _authenticate(request, here)
     check_sha256(sha256)
 
@@ -137,9 +146,43 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
             return packed.read()
 
     try:
-        return Response(await run_in_threadpool(work), media_type="application/zip")
+        packed = await run_in_threadpool(work)
+        digest = await run_in_threadpool(hashlib.sha256, packed)
+        return Response(packed, media_type="application/zip", headers={DIGEST_HEADER: digest_of(digest)})
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
+
+
+def _check_reachable(request: Request, here: Services) -> None:
+    """Raise Forbidden if an agent of another machine would look for drivers, with their tokens, on its own machine."""
+    host = here.settings.host
+    is_forwarded = any(name in request.headers for name in _FORWARDED)
+    if is_loopback(host) and (is_forwarded or not is_loopback(read_address(request.scope))):
+        raise Forbidden(
+            f"Cannot join: jobs of this server listen at {host} only, where other machines cannot reach them. Set host "
+            "to 0.0.0.0 or to an address of the server in the network of its machines."
+        )
+
+
+def _check_users(here: Services) -> None:
+    """Raise Forbidden if other machines cannot run the jobs of this server."""
+    if here.settings.run_jobs_as == "pool":
+        raise Forbidden(
+            "This server takes no machines with agents: it gives the users of its jobs numbers (run_jobs_as=pool), "
+            "which other machines do not know. Set run_jobs_as=submitter on the server, and give each user an account "
+            "on each machine."
+        )
+
+
+def _check_encrypted(request: Request, here: Services) -> None:
+    """Raise Forbidden if secrets of jobs would cross a network unencrypted, unless the operator allows that."""
+    is_safe = request.url.scheme == "https" or is_loopback(read_address(request.scope))
+    if not is_safe and not here.settings.allow_plain_agents:
+        raise Forbidden(
+            "This machine reaches the server without TLS, so others in the network could read the secrets of jobs. Set "
+            "tls=own on the server, or use a proxy with TLS that is in trusted_proxies, and join with a new token and "
+            "https. On a network that you trust, set allow_plain_agents=true on the server instead."
+        )
 
 
 async def _authenticate(request: Request, here: Services) -> str:

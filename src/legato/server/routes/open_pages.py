@@ -15,16 +15,18 @@ from starlette.responses import Response
 import legato
 from legato.api.people import Version
 from legato.control.records import Lease
-from legato.core.errors import StoreError
+from legato.core.errors import NotFound, StoreError
 from legato.server.answers import Answer, responses
 from legato.server.services import Here, Services
 from legato.system.scripts import PYTHON
+from legato.system.tls import AUTHORITY_PATH
 
 router = APIRouter(tags=["open"])
 
 _log = structlog.get_logger(__name__)
 _OPEN: Final[dict[str, Any]] = {"security": []}
 _PROBE_BYTES: Final = 2**20
+_PEM_TYPE: Final = "application/x-pem-file"
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -70,6 +72,14 @@ async def get_readiness(here: Here) -> Response:
 async def get_version() -> Response:
     """Return the version of Legato, the versions of its REST interface, and the version of Python."""
     return Answer(Version(legato.__version__, ("v1",), PYTHON))
+
+
+@router.get(AUTHORITY_PATH, openapi_extra=_OPEN, **responses(None, content_type=_PEM_TYPE, errors=(404,)))
+async def get_authority(here: Here) -> Response:
+    """Return the certificate of the server's own authority. Compare its SHA-256 before you trust it."""
+    if not here.ca:
+        raise NotFound("This server has no certificate authority of its own.")
+    return Response(here.ca, media_type=_PEM_TYPE)
 
 
 @router.get("/metrics", openapi_extra=_OPEN, **responses(None, content_type="text/plain"))

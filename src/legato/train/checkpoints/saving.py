@@ -59,7 +59,7 @@ class Saver:
         Raises:
             CheckpointError: the checkpoint belongs to another program, or there are checkpoints, but none can be read.
         """
-        fetch_newest(self._store.directory)
+        fetch_newest(self._store.directory, self._say)
         found = self._store.newest()
         if found is None:
             if there := self._store.paths():

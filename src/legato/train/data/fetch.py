@@ -106,14 +106,14 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def render_failure(key: Key, samples: Indices, what: str) -> str:
-    """Render the message of the DataError for a key whose batch cannot be made."""
+def render_failure(key: Key, samples: Indices, what: str, advice: str = "") -> str:
+    """Render the message of the DataError for a key whose batch cannot be made; ``advice`` is a sentence."""
     shown = ", ".join(str(number) for number in samples[:MAX_SHOWN].tolist())
     if len(samples) > MAX_SHOWN:
         shown += f", … {len(samples)} in all"
     return (
         f"Cannot load micro-batch {key.index} of step {key.step} in epoch {key.epoch} (samples {shown}): {what}. "
-        "Fix the data set, or remove these samples from it."
+        f"{advice or 'Fix the data set, or remove these samples from it.'}"
     )
 
 

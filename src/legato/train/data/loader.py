@@ -198,7 +198,7 @@ class Loader:
         self._upcoming.extend(islice(self._keys, 1))
         self._request()
         if isinstance(batch, Failure):
-            raise self._error(key, batch.what) from batch.cause()
+            raise self._error(key, batch.what, batch.advice) from batch.cause()
         return key, batch
 
     def _request(self) -> None:
@@ -207,5 +207,5 @@ class Loader:
             if key not in self._loaded and not self._processes.is_loading(key):
                 self._processes.request(key)
 
-    def _error(self, key: Key, what: str) -> DataError:
-        return DataError(render_failure(key, self._order.samples(key), what))
+    def _error(self, key: Key, what: str, advice: str = "") -> DataError:
+        return DataError(render_failure(key, self._order.samples(key), what, advice))

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import sys
 import traceback
 import weakref
@@ -36,6 +37,13 @@ from legato.train.data.fetch import Collate, Fetcher, FetchError, told
 from legato.train.data.order import Key
 
 CLOSE_LIMIT_S: Final = 1.0
+_SHARED: Final = "/dev/shm"  # noqa: S108 -- where torch puts the tensors that it sends
+_NO_ROOM: Final = ("shared memory(shm)", "unable to write to file </torch_")
+"""Parts of torch's messages about this folder."""
+_MORE_SHARED_MEMORY: Final = (
+    "Enlarge it (mount -o remount,size=8G /dev/shm; for a container --shm-size=8g), or take fewer loader processes or "
+    "a lower prefetch_factor."
+)
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -46,11 +54,13 @@ class Failure(NamedTuple):
         what: the error in one line.
         pickled: the original error, None if it cannot be pickled.
         story: the traceback of the error in the loader process.
+        advice: what to do, a sentence. "": the data set or its samples are to blame.
     """
 
     what: str
     pickled: bytes | None
     story: str
+    advice: str = ""
 
     def cause(self) -> BaseException:
         """Return the original error, or an error with its traceback as text."""
@@ -322,7 +332,18 @@ def _send(results: Connection, token: int, batch: Any) -> None:
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - pickling runs code of the user's; all of it is sent to the parent
-        results.send((token, _failure(f"the batch cannot be sent to the trainer: {told(error)}", error)))
+        failure = _failure(f"the batch cannot be sent to the trainer: {told(error)}", error)
+        if any(text in str(error) for text in _NO_ROOM):
+            failure = failure._replace(what=_describe_shared_memory(), advice=_MORE_SHARED_MEMORY)
+        results.send((token, failure))
+
+
+def _describe_shared_memory() -> str:
+    """Say how much room the folder has through which torch sends batches, and on which machine."""
+    found = os.statvfs(_SHARED)
+    total, free = (number * found.f_frsize // 2**20 for number in (found.f_blocks, found.f_bavail))
+    told = f"{_SHARED} of machine {socket.gethostname()}, through which loader processes send batches,"
+    return f"{told} has no room for it ({free} of {total} MiB are free)"
 
 
 def _failure(what: str, error: BaseException) -> Failure:

@@ -21,16 +21,18 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 import torch
 
 from legato.core.errors import BrokenView
-from legato.core.view import View, nodes_of
+from legato.core.view import View, nodes_of, proves
+from legato.system.hosts import find_interface
 from legato.train import torch_private
-from legato.train.membership.control_sockets import ControlSockets, connect
+from legato.train.membership.control_sockets import ControlSockets, PeerError, connect
+from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
 
 _BUILD_LIMIT_S: Final = 20.0
 _NCCL_LIMIT_S: Final = 20.0
@@ -46,6 +48,7 @@ _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[tuple[Any, Any] | None]] = queue.SimpleQueue()
 _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
+_PROOF_TAG: Final = 2000
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
@@ -119,6 +122,19 @@ class _WaitCount:
     def __exit__(self, *_error: object) -> None:
         with self._lock:
             self.num -= 1
+
+
+class UnreachablePeer(BrokenView):
+    """A member of a view cannot be connected; the text is a sentence without its subject's name.
+
+    Args:
+        worker: its number. None: unknown.
+        reason: the text.
+    """
+
+    def __init__(self, worker: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.worker = worker
 
 
 class Group:
@@ -413,17 +429,22 @@ class Group:
                     found.close()
 
 
-def build(view: View, worker: int, key: str, device: torch.device) -> Group:
+def build(view: View, worker: int, key: str, device: torch.device, peer_secret: str = "") -> Group:
     """Connect the members of a view with one another; every member must call this.
+
+    With a secret, each member proves to each other one that it has it: on the connections for small messages, and by
+    gloo on those for tensors. Addresses that another process has written into the store are not used.
 
     Args:
         view: of the members to connect.
         worker: this worker's number; it must be a member.
         key: names the job, so that two jobs can share one store.
         device: of this worker's gradients.
+        peer_secret: of the job's workers, from `Welcome`. Not used if a member runs an earlier release.
 
     Raises:
-        BrokenView: a member did not connect in time.
+        UnreachablePeer: a member cannot be connected.
+        BrokenView: connecting failed for another reason, or another process took part.
     """
     with _starting:
         # With the cache alone two threads that call this at the same time would start two.
@@ -433,10 +454,16 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
     host = view.members[rank].host
     if len(view.members) == 1:
         return Group(view, rank)
+    limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+    hosts = [member.host for member in view.members]
+    sockets = None
     try:
-        address, port_of_store = view.rendezvous.rsplit(":", 1)
-        limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
-        store = torch_private.make_store(address, int(port_of_store), f"{key}/{view.number}", limit)
+        secret = ViewSecret(peer_secret, key, view.number) if proves(view.members) else None
+        open_store = _open_store(view, host, key)
+        store = open_store if secret is None else _checked(open_store, secret)
+        if secret is not None:
+            # Before gloo connects: only these connections say which peer is out of reach.
+            sockets = connect(store, rank, hosts, _BUILD_LIMIT_S, secret)
         transport, port = _listen(host)
         store.set(f"listens/{rank}", f"{host} {port}")
         process_group = torch_private.make_gloo_group(store, rank, len(view.members), transport, limit)
@@ -444,20 +471,112 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
-        sockets = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
-        # The limit for connecting is too short for a collective, which peers may reach late.
-        torch_private.set_limit(process_group, _NO_LIMIT)
+        if sockets is None:
+            # Members of earlier releases connect these last.
+            sockets = connect(store, rank, hosts, _BUILD_LIMIT_S)
+    except PeerError as error:
+        raise _describe_peer(view, rank, error) from error
     except (OSError, RuntimeError) as error:
+        if sockets is not None:
+            sockets.close()
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
     group = Group(view, rank, process_group, endpoints, sockets)
-    if device.type == "cuda":
-        try:
-            _connect_devices(group, torch_private.prefixed("devices", store), device)
-        except BaseException:
-            group.break_connections()
-            group.drop()
-            raise
+    try:
+        if secret is not None:
+            _prove_gloo(group, secret, sockets.nonces, limit)
+        # The limit for connecting is too short for a collective, which peers may reach late.
+        torch_private.set_limit(process_group, _NO_LIMIT)
+        if device.type == "cuda":
+            _connect_devices(group, torch_private.prefixed("devices", open_store), device)
+    except BaseException:
+        group.break_connections()
+        group.drop()
+        raise
     return group
+
+
+def _checked(store: Any, secret: ViewSecret) -> Any:
+    """Return a store in which only values of members count."""
+    return torch_private.filtered(store, secret.seal, lambda key: secret.read(key, store.get, _BUILD_LIMIT_S))
+
+
+def _prove_gloo(
+    group: Group, secret: ViewSecret, nonces: Mapping[int, tuple[bytes, bytes]], limit: datetime.timedelta
+) -> None:
+    """Prove to every peer, over gloo's connection to it, that this rank is its end. All members call this together.
+
+    Gloo knows no password: it uses the first connection that names the number of the one that it waits for.
+
+    Args:
+        group: connected.
+        secret: of the view.
+        nonces: of this rank and of the peer, by rank of the peer; exchanged over connections whose ends are proved.
+        limit: for each message.
+
+    Raises:
+        BrokenView: the end of a connection is another process, or a peer is gone.
+    """
+    codes = {peer: torch.empty(CODE_BYTES, dtype=torch.uint8) for peer in group.peers}
+
+    def start() -> Iterator[Work]:
+        for peer in group.peers:
+            yield group.receive(codes[peer], peer, _PROOF_TAG)
+        for peer in group.peers:
+            mine, theirs = nonces[peer]
+            code = secret.sign("gloo", group.rank, peer, mine, theirs)
+            yield group.send(torch.frombuffer(bytearray(code), dtype=torch.uint8), peer, _PROOF_TAG)
+
+    works = group.start_all(start())
+    try:
+        for work in works:
+            work.wait(limit)
+    except RuntimeError as error:
+        group.give_up(works)
+        raise BrokenView(f"view {group.view.number} could not be connected: {_first_line(error)}") from error
+    for peer, code in codes.items():
+        mine, theirs = nonces[peer]
+        if not secret.has_signed(code.numpy().tobytes(), "gloo", peer, group.rank, theirs, mine):
+            raise BrokenView(
+                f"view {group.view.number} could not be connected: gloo's connection to rank {peer} ends in a process "
+                "that does not belong to this job. Let only the machines of the job reach this network"
+            )
+
+
+def _open_store(view: View, host: str, key: str) -> Any:
+    """Return a client of the store in which the members of a view find one another.
+
+    Raises:
+        UnreachablePeer: the store cannot be reached; the peer is a member on its machine, if there is one.
+    """
+    address, port = view.rendezvous.rsplit(":", 1)
+    # Half of the limit: the others, which wait for this member at the store, would give up at the same moment.
+    limit = datetime.timedelta(seconds=_BUILD_LIMIT_S / 2)
+    try:
+        store = torch_private.make_store(address, int(port), f"{key}/{view.number}", limit)
+    except RuntimeError as error:
+        peer = next((member.worker for member in view.members if member.host == address), None)
+        raise UnreachablePeer(peer, _explain_unreachable(host, address, f"port {port}")) from error
+    store.set_timeout(datetime.timedelta(seconds=_BUILD_LIMIT_S))
+    return store
+
+
+def _describe_peer(view: View, rank: int, error: PeerError) -> UnreachablePeer:
+    host, peer = view.members[rank].host, view.members[error.rank]
+    if error.is_direct:
+        return UnreachablePeer(peer.worker, _explain_unreachable(host, peer.host, str(error)))
+    told = f"{error} within {_BUILD_LIMIT_S:g} s. Its log may say why"
+    return UnreachablePeer(peer.worker, told)
+
+
+def _explain_unreachable(host: str, address: str, what: str) -> str:
+    """Explain that a process at ``host`` cannot connect to ``address``, and what to do if these are two machines."""
+    told = f"{host} cannot reach {address}, {what}"
+    if host == address:
+        return told
+    return (
+        f"{told}. Let all machines of the job reach one another on all TCP ports above 1024, or name a network in "
+        "which they do with --network"
+    )
 
 
 def _listen(host: str) -> tuple[Any, int]:
@@ -531,11 +650,24 @@ def _connect_devices(group: Group, store: Any, device: torch.device) -> None:
     elif len(set(places)) < group.size:
         made, obstacle = None, "several workers share one GPU, which NCCL refuses"
     else:
+        _keep_nccl_on(member.host)
         made, obstacle = _try_nccl(store, group.rank, group.size, device)
     obstacles = [told for told in group.all_gather_object(obstacle) if told]
     if obstacles and made is not None:
         _run_beside(lambda: _end_device_group(made))
     group.use_devices(None if obstacles else made, obstacles[0] if obstacles else "")
+
+
+def _keep_nccl_on(host: str) -> None:
+    """Let NCCL use only the network of this worker's address, unless the job's variables choose an interface.
+
+    NCCL reads these variables once, when it is first used in a process; by default it listens on all networks.
+    """
+    interface = find_interface(host)
+    if interface is None or "NCCL_SOCKET_IFNAME" in os.environ:
+        return
+    os.environ["NCCL_SOCKET_IFNAME"] = f"={interface}"  # this one, and not all whose names begin so
+    os.environ.setdefault("NCCL_SOCKET_FAMILY", "AF_INET6" if ":" in host else "AF_INET")
 
 
 def identify_gpu(device: torch.device) -> str:

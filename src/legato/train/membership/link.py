@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -21,19 +22,22 @@ from typing import Final
 
 import msgspec
 from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
 from legato.core.view import View
 from legato.system.clocks import read_boot_clock
+from legato.system.door_client import connect_to_door
+from legato.system.tls import explain_tls_error
 from legato.train.membership.outbox import Outbox
 
 _RETRY_S: Final = 0.2
 _STALE_RETRY_S: Final = 1.0  # before the next try, after a driver that this worker refuses
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
+_OPEN_LIMIT_S: Final = 5.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
 _SILENCE_LIMIT_S: Final = 10.0
@@ -41,6 +45,9 @@ _SILENT_BEATS: Final = 8
 """A driver that sends none of so many heartbeats, and nothing for `_SILENCE_LIMIT_S`, is given up: TCP alone may find
 out only a minute after the network is back."""
 _SUSPENDED_S: Final = 1.0  # no two clocks of a machine that runs differ by so much between two checks
+_SILENT_S: Final = 1.0
+"""A driver that is silent for this long may have a successor at another address: a machine that lost its power, or that
+was cut off, ends no connections."""
 _HELD_UP_S: Final = 10.0
 """Longer than any wait of the link's thread: if it did not run for that long, it could not hear the driver."""
 
@@ -74,7 +81,7 @@ class Link:
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
-        self.num_metrics = 0
+        self._num_metrics = 0
         # The content of Hello; the training thread updates it.
         self.phase = "joining"
         self.view: View | None = None
@@ -98,6 +105,11 @@ class Link:
             threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
             for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
         ]
+
+    @property
+    def num_metrics(self) -> int:
+        """How many calls of ``run.log``, from the first on, are not kept: a driver has them, or they were dropped."""
+        return max(self._num_metrics, self._outbox.num_dropped_metrics)
 
     def open(self) -> wire.Welcome:
         """Connect, say Hello, and wait for the settings of the job.
@@ -187,16 +199,19 @@ class Link:
             where = json.loads(self._driver_file.read_text())
             token = where["token"] if self._token is None else self._token
             return stack.enter_context(
-                connect(
+                connect_to_door(
                     where["url"],
+                    where.get("certificate", ""),
+                    _OPEN_LIMIT_S,
                     additional_headers={"Authorization": f"Bearer {token}"},
-                    open_timeout=5,
                     close_timeout=1,
                     compression=None,
                     ping_interval=None,
-                    proxy=None,
                 )
             )
+        except ssl.SSLError as error:
+            self._complain(f"the process that answers at {where['url']} is not the driver: {explain_tls_error(error)}")
+            return None
         except (OSError, ValueError, KeyError, WebSocketException):
             return None
 
@@ -212,8 +227,10 @@ class Link:
             node=self.node,
             term=self.term,
             protocol=wire.PROTOCOL,
+            proves=True,
         )
         self._term_here = 0
+        address = self._read_address()
         connection.send(wire.encode(hello))
         interval = _FLUSH_S
         next_heartbeat = time.monotonic()
@@ -243,12 +260,21 @@ class Link:
                 )
                 self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
+                if read_boot_clock() - self._last_heard > _SILENT_S and self._read_address() not in ("", address):
+                    return
             self._check_away()
 
     @property
     def _silence_limit_s(self) -> float:
         beat_s = self.settings.heartbeat_interval_s if self.settings is not None else 0.0
         return max(_SILENCE_LIMIT_S, _SILENT_BEATS * beat_s)
+
+    def _read_address(self) -> str:
+        """Return the content of the file with the driver's address; "": it cannot be read now."""
+        try:
+            return self._driver_file.read_text()
+        except OSError:
+            return ""
 
     def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
         if isinstance(message, wire.Welcome | wire.Refused):
@@ -279,7 +305,7 @@ class Link:
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
-                    self.num_metrics = message.num_metrics
+                    self._num_metrics = message.num_metrics
                     self._outbox.forget_metrics(message.num_metrics)
                     self._outbox.forget_losses(message.losses_to_step)
             self.changed.notify_all()

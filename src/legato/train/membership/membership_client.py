@@ -20,7 +20,7 @@ from legato.core.errors import BrokenView, LegatoError, ProgramError
 from legato.core.view import Member, View, agreed_view
 from legato.train.membership.connection import Connection, Entry, Leave, Round
 from legato.train.membership.control_sockets import LOST_STEP
-from legato.train.membership.groups import Group, build
+from legato.train.membership.groups import Group, UnreachablePeer, build
 from legato.train.membership.link import Link
 from legato.train.reduction.exchange import Exchange
 
@@ -331,7 +331,8 @@ class MembershipClient:
                 connection = self._connect(view)
             except Exception as error:
                 # An error in this thread must be reported, or it would silently delay the change.
-                self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error)))
+                peer = error.worker if isinstance(error, UnreachablePeer) else None
+                self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error), peer=peer))
                 if isinstance(error, BrokenView):
                     return
                 raise
@@ -350,7 +351,8 @@ class MembershipClient:
         self._say(wire.Prepared(prepared=view.number))
 
     def _connect(self, view: View) -> Connection:
-        group = build(view, self.worker, self._key, self._device)
+        assert self._link is not None and self._link.settings is not None
+        group = build(view, self.worker, self._key, self._device, self._link.settings.peer_secret)
         try:
             return Connection(view, group, *self._make_exchange(group))
         except BaseException:

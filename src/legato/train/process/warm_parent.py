@@ -49,6 +49,7 @@ from legato.core.warm import (
 from legato.system.decoding import decode
 from legato.system.processes import is_alive, kill_group, send_signal, start_time_of
 from legato.train.process.birth import become_worker, serve_store
+from legato.train.process.output import OutputGuard
 from legato.train.process.preloading import preload
 
 _POLL_ORPHANS_S: Final = 0.2
@@ -80,6 +81,7 @@ class WarmParent:
         self._rendezvous: str | None = None
         self._idle_since = time.monotonic()
         self._ending = False
+        self._is_unwritten = False
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
 
@@ -108,13 +110,15 @@ class WarmParent:
 
     def _turn(self) -> None:
         orphaned = any(e.exit_code is None and e.pid not in self._children for e in self._record.workers.values())
-        wait_s = _POLL_ORPHANS_S if orphaned else None
+        wait_s = _POLL_ORPHANS_S if orphaned or self._is_unwritten else None
         if wait_s is None and self._engine is None:
             wait_s = max(0.0, self._idle_since + self._record.idle_limit_s - time.monotonic())
         for key, _ in self._selector.select(wait_s):
             if key.fd in self._selector.get_map():
                 key.data()
         self._reap()
+        if self._is_unwritten:
+            self._write_record_soon()
 
     def _idle_for_too_long(self) -> bool:
         if self._engine is not None or any(e.exit_code is None for e in self._record.workers.values()):
@@ -149,6 +153,16 @@ class WarmParent:
         scratch.touch(mode=0o600)
         scratch.write_bytes(msgspec.json.encode(self._record))
         scratch.replace(self._record_path)
+        self._is_unwritten = False
+
+    def _write_record_soon(self) -> None:
+        """Write the record; on a full disk, keep what is new in memory and try again."""
+        try:
+            self._write_record()
+        except OSError as error:
+            if not self._is_unwritten:
+                sys.stderr.write(f"legato: cannot write {self._record_path}: {error}. It is tried again.\n")
+            self._is_unwritten = True
 
     # ------------------------------------------------------------ the engine
 
@@ -206,10 +220,10 @@ class WarmParent:
             case AcknowledgeStarted(worker=worker):
                 if worker in workers:
                     workers[worker].told = True
-                    self._write_record()
+                    self._write_record_soon()
             case AcknowledgeExited(worker=worker):
                 if workers.pop(worker, None) is not None:
-                    self._write_record()
+                    self._write_record_soon()
             case EndAll():
                 self._ending = True
 
@@ -246,11 +260,9 @@ class WarmParent:
         try:
             pid = self._fork()
         except OSError:
-            traceback.print_exc()
             os.close(gate)
             os.close(opener)
-            self._record.workers[message.worker] = Entry(0, 0, exit_code=EXIT_UNSTARTED, told=True)
-            self._send(WorkerExited(worker=message.worker, exit_code=EXIT_UNSTARTED))
+            self._note_unstarted(message.worker)
             return
         if pid == 0:
             os.close(opener)
@@ -258,11 +270,24 @@ class WarmParent:
         os.close(gate)
         self._children.add(pid)
         self._record.workers[message.worker] = Entry(pid, start_time_of(pid) or 0)
-        self._write_record()
+        try:
+            self._write_record()
+        except OSError:
+            os.close(opener)  # the child ends
+            os.waitpid(pid, 0)
+            self._children.discard(pid)
+            self._note_unstarted(message.worker)
+            return
         with contextlib.suppress(BrokenPipeError):
             os.write(opener, b"1")
         os.close(opener)
         self._send(WorkerStarted(worker=message.worker, pid=pid))
+
+    def _note_unstarted(self, worker: int) -> None:
+        """Report that a worker could not be started, with the present exception in this process's log."""
+        traceback.print_exc()
+        self._record.workers[worker] = Entry(0, 0, exit_code=EXIT_UNSTARTED, told=True)
+        self._send(WorkerExited(worker=worker, exit_code=EXIT_UNSTARTED))
 
     def _fork(self) -> int:
         sys.stdout.flush()
@@ -318,7 +343,7 @@ class WarmParent:
             if entry.exit_code is not None:
                 gone.append((worker, entry.exit_code))
         if gone:
-            self._write_record()
+            self._write_record_soon()
         for worker, exit_code in gone:
             self._send(WorkerExited(worker=worker, exit_code=exit_code))
         if self._store_pid and os.waitpid(self._store_pid, os.WNOHANG)[0]:
@@ -399,6 +424,7 @@ def main(argv: list[str]) -> None:
     # `-m` puts the working directory first in `sys.path`; Legato must not import modules from it.
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
+    OutputGuard(lambda _level, _text: None).install()
     WarmParent(Path(record_path), socket.socket(fileno=int(descriptor))).run()
 
 

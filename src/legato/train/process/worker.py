@@ -22,6 +22,7 @@ from legato.core.warm import NODE_VARIABLE
 from legato.train.membership.connection import Leave
 from legato.train.membership.link import Link
 from legato.train.process import faults, job
+from legato.train.process.output import OutputGuard
 from legato.train.process.program_sources import Snapshot, compile_source, read_snapshot, run_from
 
 EXIT_FAILED: Final = 1
@@ -41,6 +42,8 @@ def main(program: list[str]) -> NoReturn:
     host, node = os.environ.get("LEGATO_HOST", "127.0.0.1"), os.environ.get(NODE_VARIABLE, "")
     link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, host, token, node)
     link.checkpoint_dir = os.environ.get(DIRECTORY_VARIABLE)
+    output = OutputGuard(lambda level, text: link.send(wire.Note(level=level, text=f"worker {worker}: {text}")))
+    output.install()
     try:
         settings = link.open()
     except LegatoError as error:
@@ -54,6 +57,7 @@ def main(program: list[str]) -> NoReturn:
     if snapshot is not None:
         run_from(snapshot)
     code = _run(program, place, link, snapshot)
+    output.close()
     link.close()
     _exit(code)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, even_spans
+from legato.core.balance import UNKNOWN, Costs, decide_spans, divisions, most_even_spans
 from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, most_blocks, split
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
@@ -74,9 +74,8 @@ class Division(NamedTuple):
 
     def max_pending(self, rank: int) -> int:
         """Return the largest number of blocks that a rank has pending in any step, whatever the costs."""
-        smaller = (even_spans(num, self.nodes) for num in range(1, self.num_micro_batches))
-        whole = divisions(self.num_micro_batches, self.nodes)
-        return max(most_blocks(spans[rank]) for spans in (*smaller, *whole))
+        whole = {spans[rank] for spans in divisions(self.num_micro_batches, self.nodes)}
+        return max(map(most_blocks, whole | most_even_spans(self.num_micro_batches, self.nodes, rank)))
 
 
 def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:

@@ -232,6 +232,7 @@ class NodeExchange:
             if node != self._node:
                 incoming[carrier] = [next(room) for _ in plan.sums[node]]
         found = _OnWay(bucket, plan, cuts, incoming, room, self._start(2 * bucket.index, incoming=incoming))
+        self._expected = found  # before the next start: if that fails, these transfers must be given up too
         results: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
         for home in self._carried:
             results[home] = [result[cuts[home].start : cuts[home].stop]]

@@ -15,6 +15,7 @@ import tarfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -26,8 +27,12 @@ from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
 from legato.cli import main
 from legato.cli.platform import attach, completion, login
 from legato.client import servers
-from legato.client.servers import Server, find_file, read_known
+from legato.client.retries import NotTrusted
+from legato.client.servers import KnownServers, Server, find_file, read_known
+from legato.core.errors import UsageError
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.system.certificates import make_authority
+from legato.system.tls import fingerprint
 
 SPEC = {"max_workers": 4, "num_workers": 1}
 
@@ -982,6 +987,49 @@ def test_a_log_in_asks_for_no_secret_if_the_server_is_away(
     platform.refuse_connection(1000)
     code, out, err = call("login", "https://other.test", *options)
     assert (code, out) == (1, "") and err.startswith("legato: Cannot reach the server at https://other.test")
+
+
+def test_login_trusts_an_unknown_authority_only_if_the_user_knows_its_fingerprint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url, authority = "https://gpu.test:8765", make_authority("Legato CA", 1_800_000_000.0).certificate
+    known, pin = KnownServers(), fingerprint(authority)
+    is_own, answers, asked = [True], [False, True], []
+
+    def confirm(question: str, **_: Any) -> bool:
+        asked.append(question)
+        return answers.pop(0)
+
+    def refuse(*_: Any) -> None:
+        if is_own[0]:
+            raise NotTrusted("Cannot reach the server safely")
+
+    monkeypatch.setattr(login, "_check_reachable", refuse)
+    monkeypatch.setattr(login, "_fetch_authority", lambda _: authority)
+    monkeypatch.setattr(login.typer, "confirm", confirm)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    with pytest.raises(UsageError, match="Nothing was sent to it"):
+        login._find_authority(url, None, known, None)
+    assert login._find_authority(url, None, known, None) == authority
+    assert len(asked) == 2
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+    with pytest.raises(UsageError, match=f"legato login {url} --ca {pin}"):
+        login._find_authority(url, None, known, None)
+
+    assert login._find_authority(url, ":".join(pin[at : at + 2] for at in range(0, 64, 2)).upper(), known, None)
+    with pytest.raises(UsageError, match=f"fingerprint {'0' * 64}: it shows {pin}. Another program may answer"):
+        login._find_authority(url, "0" * 64, known, None)
+    (tmp_path / "ca.pem").write_text(authority)
+    assert login._find_authority(url, str(tmp_path / "ca.pem"), known, None) == authority
+    with pytest.raises(UsageError, match="--ca needs TLS"):
+        login._find_authority("http://gpu.test", pin, known, None)
+
+    # What a user has trusted once, and the server of this machine, need no question.
+    once = known.with_server("gpu", Server(url=url, token="t", ca="once"))
+    assert login._find_authority(url, None, once, None) == "once"
+    assert login._find_authority(url, None, known, Server(url=url, token="t", ca="here")) == "here"
+    is_own[0] = False
+    assert login._find_authority(url, None, known, None) is None, "the system knows it"
 
 
 def test_no_server_is_known(platform: Platform, call: Call) -> None:

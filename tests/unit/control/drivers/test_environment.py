@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.control.drivers.environment import pass_on
+from legato.engines.environment import pass_on
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,11 @@ def test_a_job_that_a_framework_launches_is_placed_on_the_servers_machine(
     work = Work(program=("train.py",), directory="/d", launcher=launcher)
     decision = decide_on(make_pool(job, engines={"a": LOCAL, "b": AGENT}), work, None)
     assert set(decision.slots) == want
-    assert ("the server's own machine" in decision.reason) is (launcher is not None), decision.reason
+    told = (
+        "it can use the server's own machine only, which has 2 slots; workers of WMLA and ElasticDL programs find one "
+        "another on one machine only"
+    )
+    assert (told in decision.reason) is (launcher is not None), decision.reason
 
 
 @pytest.mark.parametrize("is_local", [True, False])
@@ -68,5 +72,7 @@ def test_a_job_that_began_before_the_first_agent_stays_where_it_is(is_local: boo
     work = Work(program=("train.py",), directory="/d")
     decision = decide_on(make_pool(job, "a/0", "a/1", engines={"a": LOCAL, "b": AGENT}), work, report)
     assert set(decision.slots) == ({"a/0", "a/1"} if is_local else {"a/0", "a/1", "b/0", "b/1"})
+    told = "it began before other machines joined: pause and resume it to use them"
+    assert (told in decision.reason) is is_local
     alone = decide_on(make_pool(job, "a/0", "a/1", engines={"a": LOCAL}), work, report)
     assert "own machine" not in alone.reason, "a pool of one machine has no other"

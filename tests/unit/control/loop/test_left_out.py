@@ -247,11 +247,11 @@ def test_a_spec_that_cannot_even_be_parsed_fails_its_own_job_alone() -> None:
 
 
 def test_a_driver_of_which_nothing_can_be_found_out_hides_no_other(tmp_path: Any, monkeypatch: Any) -> None:
-    def refuse(_directory: Any) -> Any:
+    def refuse(*_directory: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("legato.control.drivers.local.read_order", refuse)
-    monkeypatch.setattr("legato.control.drivers.local._is_driven", refuse)
+    monkeypatch.setattr("legato.control.drivers.local.LocalDrivers._is_driven", refuse)
 
     async def ask() -> dict[str, DriverReport]:
         drivers = LocalDrivers(tmp_path, node="n", devices=["cpu"])

@@ -11,6 +11,7 @@ import pytest
 from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.deciding import carry_out, make_snapshot
+from legato.control.loop.driver_calls import list_calls
 from legato.control.loop.left_out import LeftOut
 from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.loop.pace import Pace
@@ -279,3 +280,21 @@ def test_a_job_with_a_minimum_above_its_micro_batches_is_started_in_fewer_slots(
     job = msgspec.structs.replace(make_running(3, "said"), min_workers=3)
     order = make_order(job, Work(program=("train.py",), directory="/"), SLOTS[:1], code=Path("/code"), goes_on=True)
     assert (order.spec.min_workers, order.spec.num_workers, order.spec.max_workers) == (1, 1, 3)
+
+
+def test_an_attempt_on_another_machine_is_neither_started_nor_failed_and_a_user_can_end_it() -> None:
+    running = make_running(3, "said")
+    report = DriverReport(attempt=1, state=DriverState.UNKNOWN, trouble="runs on the machine a")
+    for stage in (Stage.RUNNING, Stage.STARTING):
+        job = msgspec.structs.replace(running, stage=stage, reason="its workers train")
+        memories: dict[str, Memory] = {}
+        for now in range(0, 3600, 60):
+            (change,) = learn(make_pool(job, SLOTS), {job.id: report}, memories, float(now))
+            assert change.stage is None and change.closed == ()
+            assert change.note is not None
+            assert change.note.reason == "its workers train; but its driver runs on the machine a"
+            calls = list_calls(make_pool(job, SLOTS), {job.id: report}, memories, float(now), LeftOut())
+            assert calls == []
+    job = msgspec.structs.replace(running, stage=Stage.STOPPING, reason="stopped by ann")
+    (change,) = learn(make_pool(job, SLOTS), {job.id: report}, {}, 10.0)
+    assert (change.stage, change.closed) == (Stage.STOPPED, SLOTS)

@@ -111,3 +111,20 @@ def test_the_kind_of_a_running_job_of_an_earlier_release_is_recorded() -> None:
         make_facts(job, "n/1+2", "n/0+4"), {"j-1": make_report("n/0", "n/1", "n/2", "n/4", num_workers=2)}
     )
     assert (change.machine_kind, change.granted, change.released) == ("k1/T4", (), ())
+
+
+def test_a_job_of_an_earlier_release_stays_on_the_servers_kind_of_machine_when_others_join() -> None:
+    """It began when the server's machine was the only one, and the record of its kind names none."""
+    other = msgspec.structs.replace(NODE, name="a", engine="agent", kind="k2")
+    slots = tuple(
+        Slot(id=f"{node}/{number}", node=node, device="cpu", unusable_since=None, unusable_reason=None, gpu_type="")
+        for node, num_slots in (("a", 3), ("n", 2))
+        for number in range(num_slots)
+    )
+    job = make_job(Stage.QUEUED, 1, gpus_per_worker=1, machine_kind="/cpu")
+    facts = RoundFacts(Facts(jobs=(job,), queues=(), slots=slots, allocations=(), nodes=(NODE, other)))
+    work = Work(program=("train.py",), directory="/d")
+    snapshot = make_snapshot(facts, {}, {"j-1": Memory(1)}, {"j-1": work}, 10.0, LeftOut())
+    decision = decide(snapshot, RULES).of("j-1")
+    assert (decision.slots, decision.machine_kind) == (("n/0", "n/1"), "k1/cpu")
+    assert "another kind" not in decision.reason

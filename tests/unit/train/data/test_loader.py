@@ -411,6 +411,23 @@ def test_a_collation_that_fails_is_named(num_workers: int) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+class Homeless:
+    """A batch for which torch finds no room in /dev/shm."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2>: No space left on device (28)")
+
+
+def test_too_little_shared_memory_for_loader_processes_is_named_with_the_machine_and_what_to_do() -> None:
+    order = Order(40, LAYOUT, seed=3)
+    collate = lambda items: Homeless()  # noqa: E731
+    with closing(Loader(Augmented(), order, seed=3, collate_fn=collate, num_workers=1)) as loader:
+        loader.follow(iter(keys_of(order)))
+        with pytest.raises(DataError, match=rf"/dev/shm of machine {socket.gethostname()}.* --shm-size") as caught:
+            loader.take()
+    assert "Fix the data set" not in str(caught.value)
+
+
 def test_a_batch_that_cannot_be_sent_is_named() -> None:
     order = Order(40, LAYOUT, seed=3)
     collate = lambda items: lambda: items  # noqa: E731

@@ -45,6 +45,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[int, Carrier]:
     monkeypatch.setattr(groups, "_use_once", lambda _carrier, _device: None)
     monkeypatch.setattr(groups, "identify_gpu", lambda _device: f"gpu {next(gpus)}")
     monkeypatch.delenv("LEGATO_NCCL", raising=False)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
     return carriers
 
 
@@ -77,6 +78,33 @@ def test_nccl_can_be_forbidden(made: dict[int, Carrier], monkeypatch: pytest.Mon
         assert (group.device_group, group.obstacle) == (None, "LEGATO_NCCL=0 forbids NCCL")
         group.drop()
     assert made == {}
+
+
+def test_nccl_uses_the_network_of_the_workers_address_only(
+    made: dict[int, Carrier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in connect():
+        group.drop()
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "eth7", "the job's own choice counts"
+    for name in ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"):
+        monkeypatch.setenv(name, "")  # so that the end of the test removes it
+        monkeypatch.delenv(name)
+    for group in connect():
+        group.drop()
+    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_FAMILY"]) == ("=lo", "AF_INET")
+
+
+@pytest.mark.parametrize(
+    ("host", "found"), [("::1", ("=lo", "AF_INET6")), ("192.0.2.7", (None, None)), ("a-name", (None, None))]
+)
+def test_the_network_of_nccl_follows_the_address(
+    host: str, found: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    groups._keep_nccl_on(host)
+    assert (os.environ.get("NCCL_SOCKET_IFNAME"), os.environ.get("NCCL_SOCKET_FAMILY")) == found
 
 
 def test_if_nccl_fails_on_one_worker_all_do_without_it(

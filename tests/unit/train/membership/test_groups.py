@@ -19,13 +19,15 @@ from typing import Any
 import pytest
 import torch
 from tests import fork_server
-from tests.unit.train.ranks import run_ranks
+from tests.unit.train.ranks import run_ranks, run_threads
 from torch.distributed import TCPStore
 
 from legato.core.errors import BrokenView
 from legato.core.view import Member, View
+from legato.train import torch_private
 from legato.train.membership import groups
 from legato.train.membership.groups import Group, build
+from legato.train.membership.view_secret import ViewSecret
 
 PEER = """
     import sys, torch
@@ -248,3 +250,107 @@ def test_collectives_wait_for_a_peer_that_comes_late_for_as_long_as_the_driver_l
         return float(group._process_group.options._timeout.total_seconds())
 
     assert min(run_ranks(2, limit_of)) > 365 * 24 * 3600
+
+
+def of_job(num_members: int, port: int, *, proves: bool = True) -> View:
+    members = [Member(rank, "127.0.0.1", proves=proves or rank > 0) for rank in range(num_members)]
+    return View(1, tuple(members), f"127.0.0.1:{port}")
+
+
+def connect_all(view: View, secrets: list[str]) -> list[Group]:
+    cpu = torch.device("cpu")
+    return run_threads(
+        [lambda rank=rank: build(view, rank, "job", cpu, secrets[rank]) for rank in range(len(secrets))]  # type: ignore[misc]
+    )
+
+
+def drop_all(connected: list[Group]) -> None:
+    for group in connected:
+        group.break_connections()
+        group.drop()
+
+
+def test_members_of_an_earlier_release_still_connect() -> None:
+    """One of them cannot prove anything, so none needs to."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    connected = connect_all(of_job(2, store.port, proves=False), ["", "secret"])
+    run_threads([group.barrier for group in connected])
+    drop_all(connected)
+
+
+def test_a_process_with_another_secret_joins_no_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_BUILD_LIMIT_S", 0.5)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(BrokenView, match=r"does not come from a worker of this job|it has not connected"):
+        connect_all(of_job(2, store.port), ["secret", "another"])
+
+
+def test_a_stranger_that_writes_into_the_store_redirects_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_BUILD_LIMIT_S", 0.5)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        port = trap.getsockname()[1]
+        for key, value in {"listens/0": f"127.0.0.1 {port}", "mesh/0": f"{port}", "0/0": os.urandom(186)}.items():
+            torch_private.prefixed("job/1", store).set(key, value)
+        with pytest.raises(BrokenView, match="does not come from a worker of this job"):
+            build(of_job(2, store.port), 1, "job", torch.device("cpu"), "secret")
+        trap.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+
+
+def test_strangers_at_the_port_of_gloo_do_not_stop_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    listen = groups._listen
+    with contextlib.ExitStack() as strangers:
+
+        def be_found(host: str) -> tuple[Any, int]:
+            device, port = listen(host)
+            for content in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
+                stranger = strangers.enter_context(socket.create_connection((host, port)))
+                stranger.sendall(content)
+            return device, port
+
+        monkeypatch.setattr(groups, "_listen", be_found)
+        connected = connect_all(of_job(3, store.port), ["secret"] * 3)
+        run_threads([lambda group=group: group.all_reduce(torch.ones(4)) for group in connected])  # type: ignore[misc]
+        drop_all(connected)
+
+
+def test_a_process_that_takes_a_place_in_gloo_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 has met its peer on the control sockets; but gloo's connection ends in a process without the secret."""
+    prove = groups._prove_gloo
+
+    def prove_with_another(group: Group, secret: ViewSecret, *others: Any) -> None:
+        prove(group, ViewSecret("another", "job", 1) if group.rank == 1 else secret, *others)
+
+    monkeypatch.setattr(groups, "_prove_gloo", prove_with_another)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(BrokenView, match=r"gloo's connection to rank [01] ends in a process that does not belong"):
+        connect_all(of_job(2, store.port), ["secret"] * 2)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_group_listens_on_the_address_of_its_worker_only(host: str) -> None:
+    listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    port = listener.getsockname()[1]
+    store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    view = View(1, tuple(Member(rank, host, proves=True) for rank in range(2)), f"{host}:{port}")
+    before = listening()
+    connected = connect_all(view, ["secret"] * 2)
+    run_threads([group.barrier for group in connected])
+    assert {address for inode, address in listening().items() if inode not in before} == {host}
+    drop_all(connected)
+    del store
+
+
+def listening() -> dict[int, str]:
+    """The addresses at which this process listens, by the inode of the socket."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            ):
+                found[os.fstat(one.fileno()).st_ino] = one.getsockname()[0]
+    return found

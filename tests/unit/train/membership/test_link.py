@@ -18,6 +18,8 @@ from websockets.sync.server import ServerConnection, serve
 from legato.core import wire
 from legato.core.errors import ProgramError
 from legato.core.view import View
+from legato.system.certificates import Certificate, make_door_certificate
+from legato.system.tls import load_certificate, make_server_context
 from legato.train.membership import link as link_module
 from legato.train.membership import outbox as outbox_module
 from legato.train.membership.link import Link, StaleDriver
@@ -234,6 +236,38 @@ def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(lin
     assert line.indices() == [1]
 
 
+def test_the_oldest_metrics_go_when_too_many_wait_and_the_next_driver_learns_which(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(wire.encode(wire.Metrics(index=100, step=100, epoch=0, values={})))
+    monkeypatch.setattr(outbox_module, "_MAX_METRICS_BYTES", 100 * size)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(100, 400))
+    dropped = link.num_metrics
+    assert 300 <= dropped < 313, "the state of training need not keep them either"
+    assert sum(isinstance(each, wire.Metrics) for each in link._outbox._unsent) == 400 - dropped
+    line = connect(link)
+    assert line.indices() == list(range(dropped, 400))
+    (note,) = [said for said in line.said if isinstance(said, wire.Note)]
+    assert note.text == (
+        f"Too much was waiting for a driver, so this worker has dropped the metrics of {dropped - 100} calls of "
+        f"run.log, of steps 100 to {dropped - 1}. Another worker may still have it."
+    )
+
+
+def test_notes_without_a_driver_are_bounded(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_MAX_NOTES", 5)
+    connect(link)
+    link._outbox.disconnect()
+    log(link, *range(10))
+    for number in range(8):
+        link.send(wire.Note(level="info", text=str(number)))
+    line = connect(link)
+    told = [said.text for said in line.said if isinstance(said, wire.Note)]
+    assert told[:5] == list("01234") and "has dropped 3 messages" in told[5], told
+
+
 # ---------------------------------------------------------------- drivers that do not lead any more
 
 
@@ -300,18 +334,32 @@ class Door:
         driver_file: says where this one is.
         away_limit_s: that it tells.
         term: of this driver.
+        tls: its certificate. None: it uses no TLS.
+        certificate: the one in the file.
     """
 
-    def __init__(self, driver_file: Path, away_limit_s: float, term: int = 0) -> None:
+    def __init__(
+        self,
+        driver_file: Path,
+        away_limit_s: float,
+        term: int = 0,
+        tls: Certificate | None = None,
+        certificate: str = "",
+    ) -> None:
+        context = None
+        if tls is not None:
+            context = make_server_context()
+            load_certificate(context, tls.certificate, tls.key)
         self.heard: list[Any] = []
         self.reads = threading.Event()
         self._welcome = wire.encode(msgspec.structs.replace(WELCOME, away_limit_s=away_limit_s, term=term))
         self._news = threading.Condition()
-        self._server = serve(self._meet, HOST, 0, compression=None, max_size=None)
+        self._server = serve(self._meet, HOST, 0, compression=None, max_size=None, ssl=context)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         port = self._server.socket.getsockname()[1]
-        driver_file.write_text(json.dumps({"url": f"ws://{HOST}:{port}/worker", "token": "t"}))
+        url = f"{'ws' if tls is None else 'wss'}://{HOST}:{port}/worker"
+        driver_file.write_text(json.dumps({"url": url, "token": "t", "certificate": certificate}))
 
     def _meet(self, connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -344,8 +392,8 @@ class Door:
 def open_door(tmp_path: Path) -> Iterator[Callable[..., Door]]:
     doors: list[Door] = []
 
-    def open_another(away_limit_s: float = 60.0, term: int = 0) -> Door:
-        doors.append(Door(tmp_path / "driver.json", away_limit_s, term))
+    def open_another(away_limit_s: float = 60.0, **more: Any) -> Door:
+        doors.append(Door(tmp_path / "driver.json", away_limit_s, **more))
         return doors[-1]
 
     yield open_another
@@ -384,6 +432,26 @@ def test_a_stopped_driver_delays_no_worker_counts_as_away_and_misses_nothing(
     assert [note.text[:4] for note in notes] == [f"{index:04}" for index in range(50)]
     assert door.await_heard(wire.Saved) == [wire.Saved(step=50, path="step")]
     assert door.await_heard(wire.Progress)[-1].last_step == 50
+    in_time(link.close)
+
+
+def test_a_worker_leaves_a_driver_that_is_silent_when_another_one_is_at_another_address(
+    tmp_path: Path, open_door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of the first driver lost its power: nothing ends the connection to it."""
+    monkeypatch.setattr(link_module, "_SILENT_S", 0.2)
+    first = open_door(term=1)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    first.reads.set()
+    beats = first.await_heard(wire.Heartbeat, 2)
+    assert len(first.await_heard(wire.Hello)) == 1, "a silent driver may come back, so the connection stays"
+    second = open_door(term=2)
+    second.reads.set()
+    assert second.await_heard(wire.Hello)[0].term == 1
+    link.send(wire.Saved(step=3, path="step-3"))
+    second.await_heard(wire.Saved)
+    assert beats
     in_time(link.close)
 
 
@@ -436,6 +504,33 @@ def test_a_driver_is_not_silent_for_the_time_in_which_the_link_could_not_run(
     assert door.await_heard(wire.Saved) == [wire.Saved(step=3, path="step-3")]
     assert len(door.await_heard(wire.Hello)) == 1
     monkeypatch.undo()
+    in_time(link.close)
+
+
+def test_a_worker_talks_only_to_the_driver_whose_certificate_is_in_the_file(
+    tmp_path: Path, open_door: Callable[..., Door], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make_door_certificate(), make_door_certificate()
+    lead = open_door(tls=first, certificate=first.certificate)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    assert lead.await_heard(wire.Hello)[0].worker == 0
+    # Two threads use the connection: one sends, one receives.
+    lead.reads.set()
+    in_time(lambda: speak_much(link, 50))
+    assert lead.await_heard(wire.Progress)
+    stranger = open_door(tls=second, certificate=first.certificate)
+    lead.shut()
+    link.send(wire.Saved(step=3, path="step-3"))
+    for _ in range(500):
+        if "is not the driver: its certificate cannot be verified" in (said := capsys.readouterr().err):
+            break
+        time.sleep(0.01)
+    assert said.count("legato: worker 0: the process that answers at wss://") == 1
+    last = open_door(tls=second, certificate=second.certificate)
+    last.reads.set()
+    assert last.await_heard(wire.Saved, 2)[-1] == wire.Saved(step=3, path="step-3")
+    assert stranger.heard == []
     in_time(link.close)
 
 

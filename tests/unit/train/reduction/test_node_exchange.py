@@ -250,6 +250,34 @@ def test_there_is_room_for_the_blocks_of_every_step(num_leaves: int, nodes: tupl
         assert max(pending) <= division.max_pending(rank)
 
 
+def test_transfers_that_were_started_before_a_failed_start_are_given_up() -> None:
+    """Gloo may write into the memory of the exchange until they are."""
+
+    class TornGroup:
+        rank, size = 0, 2
+
+        def __init__(self) -> None:
+            self.given_up: list[str] = []
+            self.num_starts = 0
+
+        def start_swap(self, *_: object) -> list[str]:
+            self.num_starts += 1
+            if self.num_starts == 2:
+                raise BrokenView("a peer is gone")
+            return ["the sums"]
+
+        def give_up(self, works: Sequence[str]) -> None:
+            self.given_up += works
+
+    bucket, torn = bucket_of(), TornGroup()
+    group: Any = torn
+    exchange = NodeExchange(group, [bucket], NUM_MICRO_BATCHES, (0, 1))
+    assignment = exchange.division.assign(NUM_MICRO_BATCHES)
+    with pytest.raises(BrokenView):
+        exchange.reduce(bucket, exchange.memory(bucket), assignment, announced=True)
+    assert torn.given_up == ["the sums"]
+
+
 def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 2 has no micro-batches and is late. The others sum the next step's first bucket, which announces nothing."""
     bucket = bucket_of(1)

@@ -1,0 +1,80 @@
+/** The machines of a pool of several: GPU models, labels and state of each. Admins drain a machine, or use it again. */
+
+import { useState } from "react";
+import { ask } from "@/api/client";
+import type { components } from "@/api/schema";
+import { useOutdate } from "@/pages/projects/project-data";
+import { Button } from "@/parts/button";
+import { Dialog } from "@/parts/dialog";
+import { TextField } from "@/parts/field";
+import { useSession } from "@/session/session";
+
+export type NodeState = components["schemas"]["NodeState"];
+
+/** Say whether a machine's slots are used, and why not. */
+export function sayState({ agent }: NodeState): string {
+  if (agent === null) return "server";
+  if (agent.state === "drained") {
+    return `drained by ${agent.drained_by ?? "an admin"}${agent.drain_reason ? `: ${agent.drain_reason}` : ""}`;
+  }
+  if (agent.state === "silent") return "does not answer";
+  return agent.state === "left" ? "has left" : "ready";
+}
+
+/** Say what jobs can ask for: GPU models and labels. */
+export function sayOffer({ gpu_types, labels }: NodeState): string {
+  const models = Object.entries(gpu_types).map(([model, num]) => `${num} × ${model}`);
+  return [...models, ...Object.entries(labels).map(([name, value]) => `${name}=${value}`)].join(" · ");
+}
+
+/** The list, one line per machine; nothing for a pool of one machine. */
+export function Machines({ nodes }: { nodes: readonly NodeState[] }) {
+  const isAdmin = useSession().role === "admin";
+  const outdate = useOutdate();
+  const [changed, setChanged] = useState<NodeState | null>(null);
+  const [reason, setReason] = useState("");
+  if (nodes.every((node) => node.agent === null)) return null;
+  const isDrained = changed?.agent?.state === "drained";
+  const change = async (path: { node: string }) => {
+    if (isDrained) await ask("post", "/nodes/{node}/resume", { path });
+    else await ask("post", "/nodes/{node}/drain", { path, body: { reason } });
+    await outdate("pool");
+  };
+  return (
+    <>
+      <ul className="machines">
+        {nodes.map((node) => (
+          <li key={node.name}>
+            <strong className="cut" title={node.name}>
+              {node.name}
+            </strong>
+            <span>{sayState(node)}</span>
+            <span className="quiet small">{sayOffer(node)}</span>
+            {isAdmin && node.agent !== null && (
+              <Button isSmall onClick={() => setChanged(node)}>
+                {node.agent.state === "drained" ? "Resume" : "Drain"}
+              </Button>
+            )}
+          </li>
+        ))}
+      </ul>
+      {changed && (
+        <Dialog
+          title={isDrained ? `Use ${changed.name} again?` : `Drain ${changed.name}?`}
+          action={isDrained ? "Resume" : "Drain"}
+          onClose={() => setChanged(null)}
+          onDo={() => change({ node: changed.name })}
+        >
+          {isDrained ? (
+            <p>Jobs can use its slots again.</p>
+          ) : (
+            <>
+              <p>Jobs shrink off the machine; none is stopped. It is not used until you resume it.</p>
+              <TextField label="Reason" value={reason} onValue={setReason} maxLength={255} hint="All users see it." />
+            </>
+          )}
+        </Dialog>
+      )}
+    </>
+  );
+}

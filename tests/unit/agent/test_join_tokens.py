@@ -1,0 +1,55 @@
+"""What the agent of a machine in a pool checks before it sends anything (`legato.agent.pool_agent`)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from legato.agent.pool_agent import PoolAgent
+from legato.core.errors import UsageError
+
+PIN = "ab" * 32
+
+
+class SentError(Exception):
+    """The agent has begun to send something."""
+
+
+def run(home: Path, url: str, token: str | None) -> None:
+    asyncio.run(PoolAgent(url, "b", token=token, home=home, say=lambda _: None).run())
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "told"),
+    [
+        ("http://127.0.0.1:1", f"lgj_x.{PIN}", r"speaks TLS\. Write --connect https://127\.0\.0\.1:1$"),
+        ("http://10.0.0.1:1", f"lgj_x.{PIN}", r"speaks TLS\. Write --connect https://10\.0\.0\.1:1$"),
+        ("http://10.0.0.1:1", "lgj_x", r"others in the network could read.*allow_plain_agents=true"),
+        ("http://gpu.example.org", "lgj_x", r"others in the network could read.*allow_plain_agents=true"),
+    ],
+)
+def test_a_join_token_is_not_sent_without_tls_unless_the_operator_allows_it(
+    tmp_path: Path, url: str, token: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        run(tmp_path, url, token)
+
+
+@pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:1", "lgj_x"), ("http://10.0.0.1:1", "lgj_x.plain")])
+def test_a_join_token_is_sent_on_the_own_machine_or_if_the_operator_allows_it(
+    tmp_path: Path, url: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+
+    async def send(_: httpx.AsyncClient, request: httpx.Request, **more: object) -> httpx.Response:
+        sent.append(request.content)
+        raise SentError
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", send)
+    monkeypatch.setattr(PoolAgent, "_find_address", lambda _: "127.0.0.1")
+    with pytest.raises(SentError):
+        run(tmp_path, url, token)
+    assert b'"token":"lgj_x"' in sent[0], "without what is for the agent"

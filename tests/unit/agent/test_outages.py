@@ -1,0 +1,95 @@
+"""What the agent of a machine says when it cannot join a pool (`legato.agent.pool_agent`)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from legato.agent import process
+from legato.agent.pool_agent import PoolAgent, check_url
+from legato.core.errors import UsageError
+
+LIMIT_S = 30.0
+
+
+def make_agent(
+    home: Path, url: str, say: Callable[[str], None] = print, network: str | None = None, node: str = "b"
+) -> PoolAgent:
+    return PoolAgent(url, node, token="lgj_1.plain", num_slots=1, network=network, home=home, say=say)
+
+
+def first_words(home: Path, url: str, meanwhile: Callable[[], Awaitable[None]] | None = None) -> str:
+    """Run an agent until it has said something, and let it leave: it was never in the pool, so it ends at once."""
+    said: list[str] = []
+
+    async def run() -> None:
+        has_spoken = asyncio.Event()
+
+        def say(words: str) -> None:
+            said.append(words)
+            has_spoken.set()
+
+        agent = make_agent(home, url, say)
+        running = asyncio.create_task(agent.run())
+        async with asyncio.timeout(LIMIT_S):
+            await has_spoken.wait()
+            if meanwhile is not None:
+                await meanwhile()
+            agent.leave()
+            await running
+
+    asyncio.run(run())
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "want"),
+    [
+        ("nowhere.invalid", "this machine does not know the name 'nowhere.invalid'. Check --connect, DNS and"),
+        ("127.0.0.1", "Check that the server runs, that it listens on an address that this machine reaches"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_named_with_what_to_check(tmp_path: Path, host: str, want: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    words = first_words(tmp_path, f"http://{host}:{port}")
+    assert words.startswith(f"The server http://{host}:{port} cannot be reached: ") and want in words
+    assert "Jobs train on" not in words, "there are none"
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "a:8765", "http://::1:8765", "http://a:99999", "http://a:b"])
+def test_urls_that_are_none_are_refused_with_an_example(url: str) -> None:
+    with pytest.raises(UsageError, match=r"Write --connect http://HOST:PORT .* http://\[fd00::1\]:8765"):
+        check_url(url)
+    assert check_url("http://[::1]:8765/") == "http://[::1]:8765"
+
+
+def test_a_network_without_an_address_of_this_machine_is_refused_with_the_addresses(tmp_path: Path) -> None:
+    agent = make_agent(tmp_path, "http://127.0.0.1:1", network="203.0.113.0/24")
+    with pytest.raises(UsageError, match=r"--network 203\.0\.113\.0/24: this machine has .* 127\.0\.0\.1 \(lo\)"):
+        asyncio.run(agent.run())
+
+
+def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MIN_FREE_BYTES", 2 * shutil.disk_usage(tmp_path).total)
+    with pytest.raises(UsageError, match=r"The disk with .*agents/b is full .* LEGATO_HOME or --home"):
+        asyncio.run(make_agent(tmp_path, "http://127.0.0.1:1").run())
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "agents").write_text("a file")
+    with pytest.raises(UsageError, match=r"Cannot write into .*agents/b: .* --home"):
+        asyncio.run(make_agent(tmp_path, "http://127.0.0.1:1").run())
+
+
+def test_the_second_agent_of_a_name_on_one_machine_is_refused(tmp_path: Path) -> None:
+    async def start_another() -> None:
+        with pytest.raises(UsageError, match="an agent of the name 'b' runs already on this machine"):
+            await make_agent(tmp_path, "http://127.0.0.1:1").run()
+
+    first_words(tmp_path, "http://127.0.0.1:1", start_another)
