@@ -39,7 +39,13 @@ _HOME: Final = f"{DISK}/home"
 _SERVER: Final = 1
 _ASK_LIMIT_S: Final = 2.0
 _ENDED: Final = ("succeeded", "failed", "stopped")
-_SETTINGS: Final = ("loop_interval_s=0.2", "stability_s=0.5", "cooldown_factor=0", "allow_jobs_as_server=true")
+_SETTINGS: Final = (
+    "loop_interval_s=0.2",
+    "stability_s=0.5",
+    "cooldown_factor=0",
+    "allow_jobs_as_server=true",
+    "allow_plain_agents=true",
+)
 
 
 @dataclasses.dataclass
@@ -227,7 +233,7 @@ class PoolOnHosts(OnHosts):
     def _leave(self, host: int, act: Act) -> None:
         if host in self._agents and self._agents[host].poll() is None:
             self._leaving.add(host)
-            self._agents[host].terminate()
+            self._agents[host].send_signal(signal.SIGINT)
         # The agent ends when no job uses its host any more; then it is started again.
         self._end_later(act, lambda: self._leaving.discard(host), f"the absence of {self._hosts.name(host)}")
 

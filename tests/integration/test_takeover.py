@@ -56,6 +56,7 @@ class Servers:
                 "port": PORT,
                 "allowed_hosts": [hosts.address(host), "localhost"],
                 "allow_jobs_as_server": True,
+                "allow_plain_agents": True,
                 "network": hosts.address(host).rpartition(".")[0] + ".0/24",
                 "slots": 1,
                 "lease_s": 4,
