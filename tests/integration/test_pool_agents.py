@@ -172,7 +172,7 @@ def state_of(ask: Asker, node: str) -> str | None:
 def check_done(
     ask: Asker, home: Path, tmp_path: Path, job: str, weights: str, unrecorded: Collection[int] = ()
 ) -> None:
-    """Let a job come to its end, and check it. ``unrecorded``: the steps that no driver was told of."""
+    """Let a job come to its end, and check it. ``unrecorded``: the steps that no driver received."""
     (tmp_path / "slow").unlink(missing_ok=True)
     ended = ask.wait(f"jobs/{job}", lambda found: found["ended_at"] is not None, limit_s=150)
     assert (ended["stage"], ended["exit_code"], ended["num_retries"]) == ("succeeded", 0, 0), ended

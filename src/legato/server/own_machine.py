@@ -74,8 +74,8 @@ class OwnMachine:
     def join(self) -> None:
         """Report this machine for the first time.
 
-        If it has just booted, its former report is waited for to expire, because it cannot be told from another
-        machine with a copied disk before that.
+        If it has just booted, this waits until its former report has expired: before that, nothing distinguishes it
+        from another machine with a copied disk.
 
         Raises:
             UsageError: another machine has the name, or this one has no address for the others.

@@ -1,4 +1,4 @@
-"""This machine: its name as a node, how it is told from others, and the network interfaces of its addresses."""
+"""This machine: its name as a node, how it differs from others, and the network interfaces of its addresses."""
 
 from __future__ import annotations
 

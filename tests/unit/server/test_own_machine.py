@@ -165,7 +165,7 @@ def test_whichever_server_leads_has_the_machines_of_the_others_in_its_pool(platf
     assert declare(platform, leading_b)["b/0"] == (LOCAL, "admin drains its machine: a new disk")
 
 
-def test_a_copied_disk_is_told_from_a_machine_that_has_booted(
+def test_a_copied_disk_is_not_mistaken_for_a_machine_that_has_booted(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_own(platform, A).join()

@@ -98,7 +98,7 @@ def test_the_end_of_a_job_counts_wherever_its_driver_was(directory: Path) -> Non
 
 
 @pytest.mark.parametrize("door", [None, DoorOrder(host="0.0.0.0", address="10.0.0.1")])
-def test_an_attempt_that_cannot_move_is_left_alone_and_the_reason_names_the_machine(
+def test_an_attempt_that_cannot_move_stays_where_it_is_and_the_reason_names_the_machine(
     directory: Path, spawned: list[str], door: DoorOrder | None
 ) -> None:
     put_order(directory, door)
