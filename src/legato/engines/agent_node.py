@@ -1,20 +1,27 @@
-"""What the engine of agents knows of one machine, and what makes agents exist. Decides nothing."""
+"""What the engine of agents knows of one machine and sends to it, and what makes agents exist. Decides nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from legato.core import agent_messages as messages
+from legato.core.job_user import JobUser
 from legato.core.slots import make_slot, split_slot
 from legato.engines.agent_logs import LogIntake
 from legato.engines.agents_record import NodeRecord
-from legato.engines.file_pieces import PieceSender
+from legato.engines.file_pieces import PieceSender, find_newest
 from legato.engines.incoming import Incoming
+
+_FIRST_DELAY_S: Final = 1.0
+_MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
+_SOUND_S: Final = 60.0
+"""A machine that has been open for so long begins with the first delay again."""
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
@@ -78,6 +85,24 @@ class AgentNode:
         """Note that the agent has sent something, or that its silence counts from now."""
         self.last_heard, self.num_looks = now, 0
 
+    def note_hello(self, hello: messages.AgentHello) -> bool:
+        """Note which agent has connected, and its devices unless workers use the known ones.
+
+        Returns:
+            Whether the record has changed.
+        """
+        known = self.record.identity, self.record.devices
+        self.record.identity = hello.identity
+        if not self.record.workers:
+            self.record.devices = hello.devices[: self.spec.num_slots]
+        return known != (self.record.identity, self.record.devices)
+
+    def delay_return(self, now: float) -> None:
+        """Use a machine that fails again and again less and less often, and do not repeat what it failed at."""
+        self.num_failures = 1 if now - self.opened_at >= _SOUND_S else self.num_failures + 1
+        self.used_from = now + min(_FIRST_DELAY_S * 2 ** min(self.num_failures - 1, 10), _MAX_DELAY_S)
+        self.launches.clear()  # when the agent is back, it says which of these workers it has
+
     @property
     def is_known(self) -> bool:
         """Whether it is clear if the machine can be used."""
@@ -102,6 +127,51 @@ class AgentNode:
         if self.is_open:
             self.send(message)
 
+    def begin_to_send(
+        self,
+        asked: messages.WantCheckpoint,
+        directory: Path | None,
+        user: JobUser | None,
+        note: Callable[[str], None],
+    ) -> None:
+        """Send the newest checkpoint instead of what is being sent.
+
+        Args:
+            asked: what the agent has of it.
+            directory: of the checkpoints; None: there are none.
+            user: the system user who can read them; None: this process.
+            note: called with a sentence if the checkpoint cannot be sent.
+        """
+        if self.sending is not None:
+            self.sending.cancel()
+        self.sending = asyncio.create_task(self._send_newest(asked, directory, user, note))
+
+    async def _send_newest(
+        self,
+        asked: messages.WantCheckpoint,
+        directory: Path | None,
+        user: JobUser | None,
+        note: Callable[[str], None],
+    ) -> None:
+        newest = None if directory is None else await asyncio.to_thread(find_newest, directory)
+        if newest is None:
+            self.send(messages.NoCheckpoint())
+            return
+        try:
+            offset = asked.num_bytes if asked.name == newest.name else 0
+            await self.sender.send(newest, offset, user, is_urgent=True)
+        except OSError as error:
+            told = f"the checkpoint {newest.name} cannot be sent to {self.spec.name}: {error}"
+            note(told)
+            self.send(messages.NoCheckpoint(error=told))
+
+    def send_open_requests(self) -> None:
+        """Send the starts and stops that the agent has not confirmed."""
+        for launch in self.launches.values():
+            self.send(launch)
+        for worker, force in self.forced.items():
+            self.send(messages.StopOne(worker=worker, force=force))
+
     def _say_piece(self, piece: messages.FilePiece) -> bool:
         self.send(piece)
         return self.connection is not None
@@ -114,3 +184,63 @@ class AgentNode:
         if self.connection is not None:
             self.connection.transport.abort()
             self.connection = None
+
+
+class Receipt:
+    """Tells an agent that the driver has handled an event.
+
+    Args:
+        node: the agent's machine.
+        connection: on which the event has come last. On a later one the agent may count its events from 1 again, so the
+            number would acknowledge another event; the agent repeats this one there.
+        number: of the event; 0: it is not from the agent.
+    """
+
+    def __init__(self, node: AgentNode, connection: ServerConnection | None, number: int) -> None:
+        self._node = node
+        self.connection = connection
+        self.number = number
+        self.is_handled = False
+
+    def send(self) -> None:
+        """Send the acknowledgement, if the connection is still there."""
+        if self.number and self.connection is self._node.connection:
+            self._node.send(messages.Acknowledge(number=self.number))
+
+
+def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
+    """Return why an agent cannot run the job of a driver of this release; None if it can.
+
+    Args:
+        hello: what the agent says of itself.
+        user: the system user of the job's processes; empty: they run as the user of their agent.
+    """
+    if abs(hello.protocol - messages.AGENT_PROTOCOL) > 1:
+        return (
+            f"its Legato speaks protocol {hello.protocol} with drivers, and this driver {messages.AGENT_PROTOCOL}: "
+            "install the same release of Legato on both machines"
+        )
+    if user and not hello.switches_users:
+        return (
+            f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root"
+        )
+    return None
+
+
+async def send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
+    """Send the messages to an agent as they come, until cancelled."""
+    while True:
+        await connection.send(messages.encode_agent_frame(await waiting.get()))
+
+
+def as_bytes(frame: str | bytes) -> bytes:
+    """Return the content of a frame as bytes."""
+    return frame.encode() if isinstance(frame, str) else frame
+
+
+def read_attempt(driver_file: str | None) -> str:
+    """Return the attempt in a driver's file; empty if there is none."""
+    if driver_file is None:
+        return ""
+    found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
+    return found.get("attempt", "")

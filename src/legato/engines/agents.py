@@ -12,11 +12,10 @@ import contextlib
 import hmac
 import http
 import logging
-import math
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,14 +33,24 @@ from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
 from legato.engines.agent_logs import LogIntake, LogWriter
-from legato.engines.agent_node import AgentNode, NodeSpec, Starter
+from legato.engines.agent_node import (
+    AgentNode,
+    NodeSpec,
+    Receipt,
+    Starter,
+    as_bytes,
+    find_obstacle,
+    read_attempt,
+    send_forever,
+)
+from legato.engines.agent_questions import AgentQuestions
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
-from legato.engines.file_pieces import PieceReceiver, check_file_name, find_newest
+from legato.engines.file_pieces import PieceReceiver, check_file_name, mark_directory
 from legato.engines.gpus import torch_name
 from legato.engines.incoming import Incoming
+from legato.engines.term_watch import TermWatch
 from legato.system.door import Door
-from legato.system.plain_files import replace_for
 from legato.system.processes import Vital
 
 _log = logging.getLogger(__name__)
@@ -51,45 +60,14 @@ RECORD: Final = "agents.json"
 LEASE_MARGIN: Final = 0.1
 """The share of a lease by which the clocks of two machines may run apart, and then some."""
 
-TERM_LIMIT_S: Final = 5.0
-"""A driver that has not read its term for so long renews no leases."""
-
-_TERM_EVERY_S: Final = 1.0
 _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
-_FIRST_DELAY_S: Final = 1.0
-_MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
-_SOUND_S: Final = 60.0
-"""A machine that has been open for so long begins with the first delay again."""
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _AGAIN_S: Final = 5.0
-_ANSWER_LIMIT_S: Final = 0.5
 _CLOSE_LIMIT_S: Final = 30.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
-
-
-class _Receipt:
-    """Tells an agent that the driver has handled an event.
-
-    Args:
-        node: the agent's machine.
-        connection: on which the event has come last. On a later one the agent may count its events from 1 again, so the
-            number would acknowledge another event; the agent repeats this one there.
-        number: of the event; 0: it is not from the agent.
-    """
-
-    def __init__(self, node: AgentNode, connection: ServerConnection | None, number: int) -> None:
-        self._node = node
-        self.connection = connection
-        self.number = number
-        self.is_handled = False
-
-    def send(self) -> None:
-        """Send the acknowledgement, if the connection is still there."""
-        if self.number and self.connection is self._node.connection:
-            self._node.send(messages.Acknowledge(number=self.number))
 
 
 class AgentsEngine:
@@ -143,7 +121,6 @@ class AgentsEngine:
         read_term: Callable[[], int] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._term = 0
         self._path = directory / RECORD
         self._door = door
         self._specs = tuple(nodes)
@@ -160,20 +137,18 @@ class AgentsEngine:
         self._start_limit_s = start_limit_s
         self._gather_limit_s = gather_limit_s
         self._adopt_limit_s = adopt_limit_s
-        self._read_term = read_term
-        self._term_read_at = -math.inf
+        self._terms = TermWatch(read_term, self._fail, lambda: isinstance(self._error, Superseded), clock)
         self._clock = clock
         self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
         self._store: AgentNode | None = None
         self._said_store: str | None = None
         self._program: messages.Program | None = None
-        self._events: asyncio.Queue[tuple[EngineEvent, _Receipt | None] | None] = asyncio.Queue()
-        self._reported: dict[tuple[type[EngineEvent], int], _Receipt] = {}
+        self._events: asyncio.Queue[tuple[EngineEvent, Receipt | None] | None] = asyncio.Queue()
+        self._reported: dict[tuple[type[EngineEvent], int], Receipt] = {}
         self._changed = asyncio.Event()
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
-        self._questions: dict[int, asyncio.Future[dict[int, Vital]]] = {}
-        self._num_questions = 0
+        self._questions = AgentQuestions()
         self._tasks: list[asyncio.Task[None]] = []
         self._error: LegatoError | None = None
         self._opened = False
@@ -220,7 +195,7 @@ class AgentsEngine:
         Raises:
             MachinesRefused: no machine can be used; the message names each with its reason.
         """
-        self._term = term
+        self._terms.term = term
         self._loop = asyncio.get_running_loop()
         self._record = read_record(self._path) or self._record
         self._record.port, self._record.certificate = self._door.port, self._door.certificate
@@ -237,8 +212,7 @@ class AgentsEngine:
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
         self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
-        if self._read_term is not None:
-            self._tasks.append(asyncio.create_task(self._watch_term(self._read_term), name="legato-term"))
+        self._tasks.append(asyncio.create_task(self._terms.watch(), name="legato-term"))
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
@@ -303,13 +277,9 @@ class AgentsEngine:
         """Put a file into the directory of checkpoints: an agent that sees it shares the directory."""
         if self._checkpoints is None:
             return
-        self._checkpoints.mkdir(parents=True, exist_ok=True)
-        mark = self._checkpoints / f"{_MARK}{self._record.mark}"
-        if self._user is None:
-            mark.touch()
-        else:
-            replace_for(mark, b"", self._user)
-        self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=mark.name)
+        name = f"{_MARK}{self._record.mark}"
+        mark_directory(self._checkpoints, name, self._user)
+        self._job = msgspec.structs.replace(self._job, checkpoints=str(self._checkpoints), mark=name)
 
     async def _gather(self) -> None:
         limits_s = (self._start_limit_s, self._adopt_limit_s) if self.last_running else (self._start_limit_s,)
@@ -391,7 +361,7 @@ class AgentsEngine:
         if (Started, launch.worker) in self._reported or launch.worker in node.record.workers:
             return
         environment = dict(launch.environment)
-        attempt = _read_attempt(environment.get(_DRIVER_FILE))
+        attempt = read_attempt(environment.get(_DRIVER_FILE))
         if not self._reported and not any(each.launches for each in self._nodes.values()):
             # The driver may have set aside the directory of an earlier run, with the mark in it.
             await asyncio.to_thread(self._mark_checkpoints)
@@ -441,24 +411,10 @@ class AgentsEngine:
             if node is not None:
                 asked.setdefault(node.spec.name, []).append(worker)
         found: dict[int, Vital] = {}
-        for answer in await asyncio.gather(*(self._ask(self._nodes[name], of) for name, of in asked.items())):
+        questions = (self._questions.ask(self._nodes[name], of) for name, of in asked.items())
+        for answer in await asyncio.gather(*questions):
             found |= answer
         return found
-
-    async def _ask(self, node: AgentNode, workers: list[int]) -> dict[int, Vital]:
-        unreachable = dict.fromkeys(workers, Vital("unreachable", 0.0))
-        if not node.is_open or node.connection is None:
-            return unreachable
-        self._num_questions += 1
-        number, answer = self._num_questions, asyncio.get_running_loop().create_future()
-        self._questions[number] = answer
-        node.send(messages.Examine(question=number, workers=tuple(workers)))
-        try:
-            return await asyncio.wait_for(answer, _ANSWER_LIMIT_S)
-        except TimeoutError:
-            return unreachable
-        finally:
-            del self._questions[number]
 
     def is_away(self, worker: int) -> bool:
         """Return whether the checkpoints of a worker must be brought: its machine does not share the directory."""
@@ -584,28 +540,6 @@ class AgentsEngine:
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
 
-    async def _watch_term(self, read_term: Callable[[], int]) -> None:
-        while True:
-            began = self._clock()
-            try:
-                term = await asyncio.to_thread(read_term)
-            except OSError as error:
-                _log.warning("Cannot read the term of the job: %s", error)
-            else:
-                self._term_read_at = began
-                self._check_term(term)
-            if isinstance(self._error, Superseded):
-                return
-            await asyncio.sleep(_TERM_EVERY_S)
-
-    def _check_term(self, term: int) -> None:
-        if term > self._term and not isinstance(self._error, Superseded):
-            self._fail(Superseded(f"Another driver has taken over the job: it has term {term}."))
-
-    def _may_renew(self) -> bool:
-        """Return whether this driver surely led the job a moment ago, so that agents may go on with its workers."""
-        return self._read_term is None or self._clock() - self._term_read_at < TERM_LIMIT_S
-
     def _lose(self, node: AgentNode, reason: str, *, silent_s: float = 0.0) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
         if node.is_lost:
@@ -625,23 +559,15 @@ class AgentsEngine:
         node.trouble = reason
         if not node.is_lost and self._opened and not self._closing:
             if node.is_open:
-                self._delay_return(node)
+                node.delay_return(self._clock())
                 self._lose(node, reason)
             else:
                 self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
 
-    def _delay_return(self, node: AgentNode) -> None:
-        """Use a machine that fails again and again less and less often, and do not repeat what it failed at."""
-        now = self._clock()
-        node.num_failures = 1 if now - node.opened_at >= _SOUND_S else node.num_failures + 1
-        node.used_from = now + min(_FIRST_DELAY_S * 2 ** min(node.num_failures - 1, 10), _MAX_DELAY_S)
-        node.launches.clear()  # when the agent is back, it says which of these workers it has
-
     def _count_lease(self, node: AgentNode) -> None:
         # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.
-        renewed_s = 0.0 if self._read_term is None else TERM_LIMIT_S
-        node.lease_ends = self._clock() + renewed_s + self._lease_s * (1 + LEASE_MARGIN)
+        node.lease_ends = self._clock() + self._terms.renewed_s + self._lease_s * (1 + LEASE_MARGIN)
 
     def _end_lease(self, node: AgentNode) -> None:
         node.lease_ends = None
@@ -671,7 +597,7 @@ class AgentsEngine:
     async def _serve(self, connection: ServerConnection) -> None:
         try:
             async with asyncio.timeout(_HELLO_LIMIT_S):
-                hello = messages.decode_agent_message(_as_bytes(await connection.recv()))
+                hello = messages.decode_agent_message(as_bytes(await connection.recv()))
             if not isinstance(hello, messages.AgentHello):
                 await connection.close(1002, "the first message must be AgentHello")
                 return
@@ -697,18 +623,8 @@ class AgentsEngine:
         """Return why an agent cannot be used; None if it can."""
         if node is None:
             return f"this job does not use a machine of the name '{hello.node}'"
-        if abs(hello.protocol - messages.AGENT_PROTOCOL) > 1:
-            reason = (
-                f"its Legato speaks protocol {hello.protocol} with drivers, and this driver {messages.AGENT_PROTOCOL}: "
-                "install the same release of Legato on both machines"
-            )
-            self._refuse(node, reason)
-            return reason
-        if self._job.user and not hello.switches_users:
-            reason = (
-                f"its agent cannot run jobs as the system user '{self._job.user}': run this release of "
-                "'legato agent' there as root"
-            )
+        reason = find_obstacle(hello, self._job.user)
+        if reason is not None:
             self._refuse(node, reason)
             return reason
         if node.connection is not None and node.record.identity not in ("", hello.identity):
@@ -728,30 +644,26 @@ class AgentsEngine:
         return True
 
     async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
-        if hello.term > self._term:
+        if hello.term > self._terms.term:
             self._fail(Superseded(_TAKEN_OVER))
             return
         node.cut()
         node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
         self._note_heard(node)
-        known = node.record.identity, node.record.devices
-        node.record.identity = hello.identity
-        if not node.record.workers:
-            node.record.devices = hello.devices[: node.spec.num_slots]
-        if known != (node.record.identity, node.record.devices):
+        if node.note_hello(hello):
             self._write_record_soon()
-        welcome = messages.AgentWelcome(term=self._term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
+        welcome = messages.AgentWelcome(term=self._terms.term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
         node.send(self._job)
         if self._program is not None:
             node.send(self._program)
-        sender = asyncio.create_task(_send_forever(connection, node.waiting))
+        sender = asyncio.create_task(send_forever(connection, node.waiting))
         try:
             async for frame in connection:
                 if node.connection is not connection:
                     return
                 self._note_heard(node)
-                await self._hear(node, messages.decode_agent_message(_as_bytes(frame)))
+                await self._hear(node, messages.decode_agent_message(as_bytes(frame)))
         finally:
             sender.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
@@ -772,14 +684,14 @@ class AgentsEngine:
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
-                if self._may_renew():
+                if self._terms.may_renew():
                     node.send(message)
             case messages.Opened():
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
                 self._refuse(node, reason)
             case messages.Outranked(term=term):
-                if term > self._term:
+                if term > self._terms.term:
                     self._fail(Superseded(_TAKEN_OVER))
             case messages.WorkerEvent(worker=worker, exit_code=None):
                 if worker in node.record.workers:
@@ -789,12 +701,10 @@ class AgentsEngine:
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
             case messages.Remark(text=text, number=number):
-                receipt = _Receipt(node, node.connection, number)
+                receipt = Receipt(node, node.connection, number)
                 self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), receipt))
-            case messages.Vitals(question=number, found=found):
-                answer = self._questions.get(number)
-                if answer is not None and not answer.done():
-                    answer.set_result({worker: Vital(*values) for worker, values in found.items()})  # type: ignore[arg-type]
+            case messages.Vitals():
+                self._questions.note_answer(message)
             case messages.LogBytes():
                 if (taken := await node.logs.take(message, self._clock())) is not None:
                     node.send(taken)
@@ -803,9 +713,7 @@ class AgentsEngine:
             case messages.FileTaken():
                 node.sender.note_taken(message)
             case messages.WantCheckpoint():
-                if node.sending is not None:
-                    node.sending.cancel()
-                node.sending = asyncio.create_task(self._send_newest(node, message))
+                node.begin_to_send(message, self._checkpoints, self._user, lambda told: self._put(Noted(told)))
             case messages.CheckpointGone(name=name):
                 node.incoming.note_gone(name)
             case messages.Closed():
@@ -813,19 +721,6 @@ class AgentsEngine:
 
     def _list_coming(self) -> set[str]:
         return {name for node in self._nodes.values() for name in node.incoming.names}
-
-    async def _send_newest(self, node: AgentNode, asked: messages.WantCheckpoint) -> None:
-        newest = None if self._checkpoints is None else await asyncio.to_thread(find_newest, self._checkpoints)
-        if newest is None:
-            node.send(messages.NoCheckpoint())
-            return
-        try:
-            offset = asked.num_bytes if asked.name == newest.name else 0
-            await node.sender.send(newest, offset, self._user, is_urgent=True)
-        except OSError as error:
-            told = f"the checkpoint {newest.name} cannot be sent to {node.spec.name}: {error}"
-            self._put(Noted(told))
-            node.send(messages.NoCheckpoint(error=told))
 
     def _note_opened(self, node: AgentNode, opened: messages.Opened) -> None:
         moved = node.rendezvous not in ("", opened.rendezvous)
@@ -848,10 +743,7 @@ class AgentsEngine:
         # A worker that the agent does not have, and that it is not asked to start, ended with the agent's directory.
         for worker in set(node.record.workers) - set(opened.workers) - set(node.launches):
             self._report(Exited(worker, UNKNOWN_EXIT_CODE, "its end was not seen"), node, 0)
-        for launch in node.launches.values():
-            node.send(launch)
-        for worker, force in node.forced.items():
-            node.send(messages.StopOne(worker=worker, force=force))
+        node.send_open_requests()
         node.incoming.ask()
         self._changed.set()
 
@@ -863,7 +755,7 @@ class AgentsEngine:
             if receipt.is_handled:
                 receipt.send()
             return
-        receipt = self._reported[type(event), event.worker] = _Receipt(node, node.connection, number)
+        receipt = self._reported[type(event), event.worker] = Receipt(node, node.connection, number)
         self._events.put_nowait((event, receipt))
         node.launches.pop(event.worker, None)
         if isinstance(event, Exited):
@@ -891,9 +783,8 @@ class AgentsEngine:
         """Write what the next driver must know. Raises OSError."""
         with self._writing:
             self._is_written = False
-            if self._read_term is not None and self._error is None:
-                with contextlib.suppress(OSError):
-                    self._check_term(self._read_term())
+            if self._error is None:
+                self._terms.look()
             if not isinstance(self._error, Superseded):
                 write_record(self._path, self._record)
             self._is_written = True
@@ -904,19 +795,3 @@ class AgentsEngine:
             self._write_record()
         except OSError as error:
             _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
-
-
-async def _send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:
-    while True:
-        await connection.send(messages.encode_agent_frame(await waiting.get()))
-
-
-def _read_attempt(driver_file: str | None) -> str:
-    if driver_file is None:
-        return ""
-    found: Mapping[str, str] = msgspec.json.decode(Path(driver_file).read_bytes())
-    return found.get("attempt", "")
-
-
-def _as_bytes(frame: str | bytes) -> bytes:
-    return frame.encode() if isinstance(frame, str) else frame

@@ -24,6 +24,7 @@ from legato.core.agent_messages import MAX_PIECE_BYTES, FilePiece, FileTaken
 from legato.core.clock import Clock
 from legato.core.errors import CheckpointError
 from legato.core.job_user import JobUser
+from legato.system.plain_files import replace_for
 
 MAX_TRIES: Final = 3
 """So often a file is sent from its beginning before it is given up."""
@@ -63,6 +64,21 @@ def find_newest(folder: Path) -> Path | None:
         found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
         return max(found, key=lambda path: _step_of(path.name), default=None)
     return None
+
+
+def mark_directory(directory: Path, name: str, user: JobUser | None) -> None:
+    """Put a file into a directory of checkpoints, so that an agent sees if it shares the directory.
+
+    Args:
+        directory: of the checkpoints; made if it is missing.
+        name: of the file.
+        user: the system user who can write the directory; None: this process.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if user is None:
+        (directory / name).touch()
+    else:
+        replace_for(directory / name, b"", user)
 
 
 class Window:

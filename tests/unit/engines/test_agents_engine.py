@@ -35,11 +35,12 @@ from legato.core.agent_messages import (
 from legato.core.errors import Superseded
 from legato.core.exits import EXIT_REFUSED
 from legato.core.job_user import JobUser
-from legato.engines import agents
+from legato.engines import term_watch
 from legato.engines.agent_node import NodeSpec
-from legato.engines.agents import PATH, TERM_LIMIT_S, AgentsEngine
+from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
+from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
 
 LIMIT_S = 30.0
@@ -530,7 +531,7 @@ def _bytes_of(frame: str | bytes) -> bytes:
 def test_a_driver_that_cannot_read_its_term_renews_no_lease_and_one_that_reads_a_higher_one_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "_TERM_EVERY_S", 0.01)
+    monkeypatch.setattr(term_watch, "_TERM_EVERY_S", 0.01)
 
     async def test() -> None:
         terms = [3]
@@ -605,7 +606,7 @@ def test_an_earlier_driver_may_have_renewed_the_lease_of_a_machine_until_it_coul
 def test_a_driver_that_another_one_has_replaced_does_not_overwrite_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "_TERM_EVERY_S", 1e6)
+    monkeypatch.setattr(term_watch, "_TERM_EVERY_S", 1e6)
 
     async def test() -> None:
         terms = [1]

@@ -34,10 +34,11 @@ from legato.core.limits import Limits
 from legato.core.slots import check_slot, index_of, list_slots, name_slot, slot_key, split_slot
 from legato.core.spec import JobSpec
 from legato.driver.journal import LOCK, DriverFile, JobDirectory, Outcome, replace_file
-from legato.engines.agents import LEASE_MARGIN, RECORD, TERM_LIMIT_S
+from legato.engines.agents import LEASE_MARGIN, RECORD
 from legato.engines.agents_record import read_record
 from legato.engines.environment import PASSED_ON, pass_on
 from legato.engines.parent import RUN
+from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.decoding import decode
 from legato.system.door import LOOPBACK
 from legato.system.processes import is_alive, send_signal, start_time_of

@@ -21,8 +21,9 @@ from legato.core.errors import LegatoError
 from legato.core.spec import JobSpec
 from legato.core.terms import first_term
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
-from legato.engines.agents import RECORD, TERM_LIMIT_S
+from legato.engines.agents import RECORD
 from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
+from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
 from legato.system.processes import start_time_of
 
