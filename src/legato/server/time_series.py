@@ -163,12 +163,10 @@ class Downsampled(Generic[T]):
     @property
     def points(self) -> list[T]:
         """The points that are kept, in order."""
-        kept = {
-            one.place: one.point for stretch in self._stretches for one in sorted(stretch, key=lambda one: one.place)
-        }
+        kept = {one.place: one.point for stretch in self._stretches for one in stretch}
         if self._last is not None and self._most > 2:
             kept[self._last.place] = self._last.point
-        return list(kept.values())
+        return [kept[place] for place in sorted(kept)]
 
     def _shorten(self) -> None:
         while len(self._stretches) > self._most_stretches:

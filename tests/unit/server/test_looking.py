@@ -152,6 +152,7 @@ def test_thinning_out_keeps_the_ends_of_each_stretch() -> None:
     assert thin_out(odd, 2) == [(2, 1.0), (4, 2.0)]
     assert thin_out(odd, 6) == list(enumerate(odd)), "all of so few"
     assert [place for place, _ in thin_out([None] * 9, 2)] == [0]
+    assert thin_out([None, None, 0.0, 0.0, None, None], 5) == [(2, 0.0), (3, 0.0), (4, None)], "in order"
 
 
 @given(values=st.lists(st.one_of(st.none(), st.floats(-9, 9)), max_size=300), most=st.integers(2, 20))
