@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_a_job_trains_on_two_machines_over_tls_and_survives_the_server_the_agent
     server.kill()
     server.start()
     ask = ask.at(server)
-    b.stop()
+    b.stop(signal.SIGTERM)
     b.start(server)
     ask.wait("nodes", lambda found: any((node["agent"] or {}).get("state") == "ready" for node in found["items"]))
     driver = json.loads((server.home / "jobs" / job / "driver.json").read_bytes())["pid"]
