@@ -52,7 +52,7 @@ class _Drivers:
         return subprocess.Popen(command, **options)
 
 
-def drive(reins: str, directory: str) -> int:
+def drive(reins: str, directory: str, *node: str) -> int:
     start = AgentsEngine.start
 
     async def start_with_slot(engine: AgentsEngine, launch: Launch) -> None:
@@ -61,7 +61,7 @@ def drive(reins: str, directory: str) -> int:
 
     AgentsEngine.start = start_with_slot  # type: ignore[method-assign]
     os.umask(0o077)
-    return process.main(Path(directory))
+    return process.main(Path(directory), *node)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class CheckpointRelay:
 
     async def answer(self, error: str | None) -> None:
         """Let all workers that wait go on; ``error``: why the newest checkpoint has not come."""
-        self._asked, self._next, self._num_tries = False, None, 0
+        self._next, self._num_tries = None, 0
         content = msgspec.json.encode(Answer(error))
         for wanted in await asyncio.to_thread(self._list_wanted):
             here = self.folder / wanted.name.replace(WANTED, HERE)
@@ -127,6 +127,7 @@ class CheckpointRelay:
             else:
                 await asyncio.to_thread(replace_for, here, content, self._user)
             wanted.unlink(missing_ok=True)
+        self._asked = False  # not before: an answered request would be sent once more
 
     async def _send(self, request: messages.SendCheckpoint) -> None:
         try:
