@@ -94,6 +94,7 @@ def test_hosts_of_a_pool_come_and_go(
     play_with_pool(hosts, stage, reference, schedule, *PROGRAMS_OF_POOL)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_the_host_of_a_server_is_cut_off_and_crashes(hosts: Hosts, stage: Stage, reference: Reference) -> None:
     """All that is on it, the server, the driver, workers and the store, is out of reach or gone, and comes back."""

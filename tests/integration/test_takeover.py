@@ -183,6 +183,7 @@ def trains_on(ask: Asker, job: str, *, workers: int = 3) -> None:
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == workers and step_of(found) > step + 2)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_another_machine_takes_over_all_workers_of_a_server_that_hangs_and_gives_them_back_when_it_stops(
     servers: Servers, tmp_path: Path, weights: str
