@@ -78,7 +78,7 @@ def prepare(hosts: Hosts, plan: Plan, address: Callable[[int], str] | None = Non
     Path(plan.folder, "wanted").write_text(str(plan.spec.num_workers))
     addresses = [address(host) for host in hosts.numbers]
     urls = tuple(f"ws://{f'[{one}]' if ':' in one else one}:{PORT}{PATH}" for one in addresses)
-    for host in hosts.numbers:
+    for host in (host for host in hosts.numbers if hosts.name(host) in plan.nodes):
         order = AgentOrder(
             job=plan.spec.name,
             node=hosts.name(host),

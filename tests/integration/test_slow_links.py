@@ -13,19 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from tests.hosts.bed import DISK, Hosts
-from tests.hosts.driving import Plan
+from tests.hosts.bed import Hosts
+from tests.hosts.driving import Plan, command_of_agent, command_of_driver, prepare
 from tests.integration.harness import NAME, PROGRAMS, Stage
 
-from legato.agent.orders import AgentOrder, write_agent_order
 from legato.core.spec import JobSpec
-from legato.engines.agents import PATH, RECORD
-from legato.engines.agents_record import AgentsRecord
 
 ROOT = Path(__file__).parents[2]
-PORT, TOKEN = 4500, "token-of-the-agents"
 MBIT = 40.0
 CHECKPOINT_BYTES = 12 * 2**20
 NUM_STEPS = 300
@@ -48,27 +43,20 @@ class Job:
             checkpoint_every="20steps",
             keep=2,
         )
-        plan = Plan(spec, str(stage.home), PORT, {"h2": 1, "h1": 1}, 60.0, 30.0, str(folder), has_private_disks=True)
-        (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
-        (folder / "wanted").write_text("2")
-        self.directory.path.mkdir(parents=True)
-        (self.directory.path / RECORD).write_bytes(msgspec.json.encode(AgentsRecord(TOKEN)))
+        plan = Plan(spec, str(stage.home), {"h2": 1, "h1": 1}, 60.0, 30.0, str(folder), has_private_disks=True)
+        prepare(hosts, plan)
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
         for host in (1, 2):
-            url = f"ws://{hosts.address(1)}:{PORT}{PATH}"
-            address, node = hosts.address(host), hosts.name(host)
-            order = AgentOrder(job=NAME, node=node, urls=(url,), token=TOKEN, address=address, num_slots=1)
-            write_agent_order(hosts.disk(host) / "agent", order)
             self.start_agent(host)
             hosts.rate(host, MBIT)
-        driver = [sys.executable, "-m", "tests.hosts.driving", str(folder / "plan.json")]
         with (folder / "driver.log").open("ab") as log:
-            self.driver = hosts.popen(1, driver, env=self._environment, stdout=log, stderr=log)
+            self.driver = hosts.popen(1, command_of_driver(folder), env=self._environment, stdout=log, stderr=log)
 
     def start_agent(self, host: int) -> None:
         """Start an agent; the command ends at once."""
-        command = [sys.executable, "-m", "legato.agent.process", f"{DISK}/agent"]
-        self.hosts.run_on(host, *command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.hosts.run_on(
+            host, *command_of_agent(), env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     def kill_agent(self, host: int) -> None:
         for pid in self.hosts.pids(host):
