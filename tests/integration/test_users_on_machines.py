@@ -132,8 +132,9 @@ def test_checkpoints_of_a_user_come_from_a_machine_and_go_there_again(tmp_path: 
         (agent / "checkpoints" / ".shadow").symlink_to("/etc/shadow")
         os.kill(worker, signal.SIGKILL)
         wait_until(lambda: len(reports(platform, job)) == 2, "no worker has come in its place")
-        step = platform.admin.get(f"jobs/{job}")["progress"]["step"]
-        platform.admin.wait(f"jobs/{job}", lambda found: found["progress"]["step"] > step + 5)
+        # Until the new worker has loaded the checkpoint, no worker says a step.
+        back = platform.admin.wait(f"jobs/{job}", lambda found: _step(found) > 0)
+        platform.admin.wait(f"jobs/{job}", lambda found: _step(found) > _step(back) + 5)
         slow.unlink()
         platform.end(job)
         events = platform.admin.get(f"jobs/{job}/events")["items"]
@@ -152,6 +153,10 @@ def test_a_machine_whose_agent_cannot_switch_users_says_what_to_do() -> None:
         told = "c: its agent cannot run jobs as the system user 'daemon': run this release of 'legato agent' there"
         wait_until(lambda: told in platform.driver_log(job) + _events(platform, job), "the refusal is not said")
         assert "begun" not in platform.logs(job)
+
+
+def _step(found: Any) -> int:
+    return (found["progress"] or {}).get("step") or 0
 
 
 def _made(folder: Path) -> Path:
