@@ -50,18 +50,15 @@ def _part(owner: Any, name: str) -> Any:
 # end together. If missing: ProgramError, because workers cannot be connected without them.
 
 
-def make_store(address: str, port: int, prefix: str, limit: datetime.timedelta) -> Any:
+def make_store(address: str, port: int, limit: datetime.timedelta) -> Any:
     """Return a client of a key-value store through which the ranks of a view find each other.
 
     Args:
         address: of the machine that serves the store.
         port: of the store.
-        prefix: of all keys of this client.
         limit: how long one wait may last.
     """
-    # A separate client: a wait while one view is built must not delay the next view.
-    client = _part(_distributed, "TCPStore")(address, port, None, False, timeout=limit, wait_for_workers=False)
-    return prefixed(prefix, client)
+    return _part(_distributed, "TCPStore")(address, port, None, False, timeout=limit, wait_for_workers=False)
 
 
 def prefixed(prefix: str, store: Any) -> Any:

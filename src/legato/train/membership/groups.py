@@ -22,7 +22,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import torch
@@ -50,6 +50,26 @@ _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
 _PROOF_TAG: Final = 2000
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
+_REACH_LIMIT_S: Final = 2.0
+_IDLE_STORE_S: Final = 600.0
+"""An older connection may be dead: firewalls forget connections that are not used."""
+
+
+class _IdleStore(NamedTuple):
+    """A client of the store that no view uses now.
+
+    Args:
+        rendezvous: ``host:port`` of the store.
+        client: of torch.
+        since: when it was used last, in monotonic seconds.
+    """
+
+    rendezvous: str
+    client: Any
+    since: float
+
+
+_idle_stores: Final[list[_IdleStore]] = []
 
 
 class Pending(Protocol):
@@ -459,7 +479,8 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
     sockets = None
     try:
         secret = ViewSecret(peer_secret, key, view.number) if proves(view.members) else None
-        open_store = _open_store(view, host, key)
+        client = _open_store(view, host)
+        open_store = torch_private.prefixed(f"{key}/{view.number}", client)
         store = open_store if secret is None else _checked(open_store, secret)
         if secret is not None:
             # Before gloo connects: only these connections say which peer is out of reach.
@@ -488,6 +509,9 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
         torch_private.set_limit(process_group, _NO_LIMIT)
         if device.type == "cuda":
             _connect_devices(group, torch_private.prefixed("devices", open_store), device)
+        else:
+            # NCCL may use the store as long as the group exists.
+            _idle_stores.append(_IdleStore(view.rendezvous, client, time.monotonic()))
     except BaseException:
         group.break_connections()
         group.drop()
@@ -542,22 +566,41 @@ def _prove_gloo(
             )
 
 
-def _open_store(view: View, host: str, key: str) -> Any:
-    """Return a client of the store in which the members of a view find one another.
+def _open_store(view: View, host: str) -> Any:
+    """Return a client of the store in which the members of a view find one another. No other thread uses it.
+
+    Clients of earlier views are used again: torch looks up the name of the address each time that it connects, and a
+    DNS server that does not answer would delay the view by 5 s.
 
     Raises:
         UnreachablePeer: the store cannot be reached; the peer is a member on its machine, if there is one.
     """
     address, port = view.rendezvous.rsplit(":", 1)
+    oldest = time.monotonic() - _IDLE_STORE_S
+    with contextlib.suppress(IndexError):
+        while True:
+            idle = _idle_stores.pop()
+            if idle.rendezvous == view.rendezvous and idle.since > oldest and _is_connected(idle.client, address, port):
+                return idle.client
     # Half of the limit: the others, which wait for this member at the store, would give up at the same moment.
     limit = datetime.timedelta(seconds=_BUILD_LIMIT_S / 2)
     try:
-        store = torch_private.make_store(address, int(port), f"{key}/{view.number}", limit)
+        client = torch_private.make_store(address, int(port), limit)
     except RuntimeError as error:
         peer = next((member.worker for member in view.members if member.host == address), None)
         raise UnreachablePeer(peer, _explain_unreachable(host, address, f"port {port}")) from error
-    store.set_timeout(datetime.timedelta(seconds=_BUILD_LIMIT_S))
-    return store
+    client.set_timeout(datetime.timedelta(seconds=_BUILD_LIMIT_S))
+    return client
+
+
+def _is_connected(client: Any, address: str, port: str) -> bool:
+    """Whether a client still reaches its store. Torch itself would wait for an answer for ever."""
+    try:
+        socket.create_connection((address, int(port)), _REACH_LIMIT_S).close()
+        client.check(["any key"])
+    except (OSError, RuntimeError):
+        return False
+    return True
 
 
 def _describe_peer(view: View, rank: int, error: PeerError) -> UnreachablePeer:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from legato.core.warm import StartWorker
+from legato.system import resolver
 
 
 def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) -> NoReturn:
@@ -67,7 +68,9 @@ def serve_store(address: str, lifeline: int, report: int) -> NoReturn:
         # By default the store would listen on all interfaces.
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = socket.create_server((address, 0), family=family, backlog=1024)
-        port = listener.getsockname()[1]
+        address, port = listener.getsockname()[:2]
+        # torch looks up the name of each client. No client would be served while a DNS server does not answer.
+        resolver.use_no_dns()
         store = TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
         os.write(report, f"{address}:{store.port}".encode())
         os.close(report)

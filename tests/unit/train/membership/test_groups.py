@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import gc
 import os
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from tests import fork_server
@@ -276,6 +278,36 @@ def test_members_of_an_earlier_release_still_connect() -> None:
     connected = connect_all(of_job(2, store.port, proves=False), ["", "secret"])
     run_threads([group.barrier for group in connected])
     drop_all(connected)
+
+
+def test_later_views_use_the_connections_to_the_store_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To connect takes a lookup of a name, which takes seconds where the DNS server does not answer."""
+    opened = []
+    make_store = torch_private.make_store
+
+    def count(address: str, port: int, limit: datetime.timedelta) -> Any:
+        opened.append(port)
+        return make_store(address, port, limit)
+
+    monkeypatch.setattr(torch_private, "make_store", count)
+    first = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for number in (1, 2, 3):
+        drop_all(connect_all(msgspec.structs.replace(of_job(2, first.port), number=number), ["secret"] * 2))
+    assert opened == [first.port] * 2
+    second = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    drop_all(connect_all(of_job(2, second.port), ["secret"] * 2))
+    assert opened == [first.port] * 2 + [second.port] * 2
+
+
+def test_a_connection_to_a_store_that_has_ended_is_not_used_again() -> None:
+    ended = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = ended.port
+    drop_all(connect_all(of_job(2, port), ["secret"] * 2))
+    assert groups._idle_stores
+    del ended
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    drop_all(connect_all(of_job(2, port), ["secret"] * 2))
+    del store
 
 
 def test_a_process_with_another_secret_joins_no_view(monkeypatch: pytest.MonkeyPatch) -> None:
