@@ -252,7 +252,6 @@ class Agent:
             term=self._state.term,
             switches_users=not list_missing_capabilities(),
         )
-        said_at = self._clock()
         await connection.send(messages.encode_agent_frame(hello))
         async with asyncio.timeout(_OPEN_LIMIT_S):
             first = messages.decode_agent_request(_as_bytes(await connection.recv()))
@@ -269,7 +268,8 @@ class Agent:
             state = msgspec.structs.replace(self._state, term=first.term)
             await asyncio.to_thread(write_state, self._directory, state)
             self._state = state
-        self._lease_s, self._answered_at = first.lease_s, max(self._answered_at, said_at)
+        # A welcome renews no lease: a driver that cannot read its term says it too.
+        self._lease_s = first.lease_s
         await asyncio.to_thread(self._write_address)
         self._outgoing = asyncio.Queue()
         self._logs.begin_again()

@@ -270,6 +270,39 @@ def test_the_end_of_the_lease_waits_for_no_file_and_no_thread(tmp_path: Path, mo
     asyncio.run(run())
 
 
+def test_only_an_answered_beat_renews_the_lease_of_an_agent_that_connects_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that cannot read its term welcomes agents, and answers no beat."""
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.01)
+    now, num_answered, num_welcomed = 0.0, 3, 0
+
+    async def run() -> None:
+        nonlocal now
+
+        async def lead(connection: ServerConnection) -> None:
+            nonlocal now, num_welcomed
+            now += 20.0
+            num_welcomed += 1
+            await welcome(connection, lease_s=60.0)
+            beat = await wait_for(connection, Beat)
+            if num_welcomed <= num_answered:
+                await send(connection, beat)
+                await until(lambda: agent._answered_at == now)
+
+        async with driver_of(tmp_path, lead):
+            agent, workers = Agent(tmp_path, clock=lambda: now), Engine()
+            agent._engine = workers  # type: ignore[assignment]
+            running = asyncio.create_task(agent.run())
+            await asyncio.wait_for(workers.stopped.wait(), LIMIT_S / 3)
+            assert agent._answered_at == 20.0 * num_answered
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert num_welcomed > num_answered + 2, "within its lease the workers train on"
+
+
 def test_an_order_that_cannot_be_read_ends_neither_the_agent_nor_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
