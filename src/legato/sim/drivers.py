@@ -62,7 +62,7 @@ class SimulatedDrivers:
         if simulated is not None:
             simulated.die()
 
-    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+    async def give_up(self, job: str, attempt: int, reason: str, term: int = 0) -> None:  # noqa: ARG002 -- it has none
         """Kill the workers of an attempt that has no driver."""
         simulated = self._find(job, attempt)
         if simulated is not None:

@@ -13,6 +13,7 @@ from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverStat
 from legato.control.loop.driver_failures import NUM_TRIES, WELL_S, DriverFailures, reason_with
 from legato.control.records import Job, JobChange, Written
 from legato.control.stages import Stage
+from legato.core.terms import first_term
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
@@ -259,6 +260,14 @@ def test_a_slow_start_that_is_not_wanted_any_more_starts_nothing(*, ends: bool) 
 def test_a_driver_that_dies_at_each_start_is_given_up_and_leaves_no_worker() -> None:
     async def story(platform: Platform) -> None:
         job, drivers = platform.submit(), platform.world.drivers
+        terms: list[int] = []
+        give_up = drivers.give_up
+
+        async def note(job: str, attempt: int, reason: str, term: int = 0) -> None:
+            terms.append(term)
+            await give_up(job, attempt, reason, term)
+
+        drivers.give_up = note  # type: ignore[method-assign]
 
         async def kill() -> None:
             while job not in drivers.attempts or drivers.attempts[job].state is not DriverState.ENDED:
@@ -277,6 +286,8 @@ def test_a_driver_that_dies_at_each_start_is_given_up_and_leaves_no_worker() -> 
         assert found.stage is Stage.FAILED
         assert found.reason == f"its driver cannot run: it died again and again; it was started {NUM_TRIES} times"
         assert len(platform.starts) == NUM_TRIES
+        lease = platform.world.store.lease
+        assert lease is not None and set(terms) == {first_term(lease.fence)}, "no driver of an earlier server leads"
         assert platform.world.store.open == {} and drivers.occupied == {}
         await killing
 

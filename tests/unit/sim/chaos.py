@@ -150,8 +150,8 @@ class ShakyDrivers:
     async def kill(self, job: str, attempt: int) -> None:
         await self._call("kill", job, lambda: self._drivers.kill(job, attempt), None)
 
-    async def give_up(self, job: str, attempt: int, reason: str) -> None:
-        await self._call("give up", job, lambda: self._drivers.give_up(job, attempt, reason), None)
+    async def give_up(self, job: str, attempt: int, reason: str, term: int = 0) -> None:
+        await self._call("give up", job, lambda: self._drivers.give_up(job, attempt, reason, term), None)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         call = lambda: self._drivers.assign(job, attempt, said)  # noqa: E731

@@ -149,10 +149,17 @@ class Drivers(Protocol):
         """
         ...
 
-    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+    async def give_up(self, job: str, attempt: int, reason: str, term: int = 0) -> None:
         """End an attempt whose driver has died and cannot be started again, and kill its remaining processes.
 
         Later reports say that the attempt has failed, for this reason.
+
+        Args:
+            job: the job's id.
+            attempt: number of the attempt.
+            reason: why it is given up.
+            term: as in `DriverOrder`: no driver of an earlier server, on a machine out of reach, leads the attempt any
+                more.
 
         Raises:
             LegatoError: a process of the attempt may still run.

@@ -177,7 +177,7 @@ class LocalDrivers:
         if found is not None and found.order.attempt == attempt and found.node == self._node:
             await asyncio.to_thread(self._kill_driver, job, directory, found.lock_name)
 
-    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+    async def give_up(self, job: str, attempt: int, reason: str, term: int = 0) -> None:
         """Kill the remaining processes of an attempt. Keeps its end in memory: the directory may be unusable."""
         directory = self._root / job
         if await asyncio.to_thread(self._is_driven, directory):
@@ -186,25 +186,26 @@ class LocalDrivers:
         if found is not None and self._is_out_of_reach(found):
             raise LegatoError(f"Its driver {self._explain_reach(found)}.")
         if found is not None and found.door is not None:
-            await self._end_agents(directory, found)
+            await self._end_agents(directory, found, term)
         await end_leftovers(directory, await asyncio.to_thread(_user_of, directory))
         self._given_up[job, attempt] = reason
 
-    async def _end_agents(self, directory: Path, found: LocalOrder) -> None:
+    async def _end_agents(self, directory: Path, found: LocalOrder, term: int) -> None:
         """Kill the processes of an attempt on this machine; wait until agents of other machines have killed theirs.
 
         Raises:
             LegatoError: a worker of another machine may still run.
         """
+        renewed_s = 0.0
+        if found.is_shared:
+            # The order may still be that of a server whose driver lives, and it took a term above that of its order.
+            await asyncio.to_thread(JobDirectory(directory).reserve_term, max(term, found.order.term))
+            renewed_s = TERM_LIMIT_S
         record = await asyncio.to_thread(read_record, directory / RECORD)
         nodes = {} if record is None else record.nodes
         remote = sorted(name for name, node in nodes.items() if node.workers and name != self._node)
         if remote:
             # The driver is dead, or reads soon that it does not lead any more, so no agent's lease is renewed.
-            renewed_s = 0.0
-            if found.is_shared:
-                await asyncio.to_thread(JobDirectory(directory).reserve_term, found.order.term)
-                renewed_s = TERM_LIMIT_S
             since = self._leases.setdefault((found.order.job, found.order.attempt), time.monotonic())
             lease_s = renewed_s + find_lease_s(found.order.spec) * (1 + LEASE_MARGIN)
             left_s = lease_s - (time.monotonic() - since)

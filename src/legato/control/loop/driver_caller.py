@@ -19,6 +19,7 @@ from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, make_order
 from legato.core.errors import LegatoError
+from legato.core.terms import first_term
 
 _AT_ONCE_S: Final = 0.1  # most starts end within this time, so that the round knows the failures
 
@@ -138,7 +139,7 @@ class Caller:
                 case Kill():
                     await self._drivers.kill(job.id, job.attempt)
                 case GiveUp(reason=reason):
-                    await self._drivers.give_up(job.id, job.attempt, reason)
+                    await self._drivers.give_up(job.id, job.attempt, reason, first_term(self._fence))
         except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
             self._warn(call, error)
             why = str(error) or repr(error)

@@ -154,6 +154,23 @@ def test_an_attempt_is_given_up_only_when_no_earlier_driver_can_renew_a_lease(
     assert report(drivers).outcome == Outcome("failed", 1, "it is given up")
 
 
+def test_an_attempt_that_a_new_server_gives_up_first_is_led_by_no_driver_of_the_earlier_one(directory: Path) -> None:
+    job = JobDirectory(directory)
+    job.write_journal(JobJournal(spec=make_order().spec, token="t", term=first_term(1) + 5))
+    record = AgentsRecord("secret", {"a": NodeRecord(("cpu",), {1: 4711})}, port=1)
+    write_record(directory / RECORD, record)
+    drivers = make_drivers(directory)
+    with pytest.raises(LegatoError, match="Its workers on a may still run"):
+        asyncio.run(drivers.give_up(JOB, 1, "it is given up", first_term(2)))
+    assert job.read_term() == first_term(2), "the driver on the machine a reads that, and ends"
+    # Also if no worker is left on other machines: that driver would start some.
+    put_order(directory, SHARED)
+    job.term_file.unlink()
+    write_record(directory / RECORD, AgentsRecord("secret", {"a": NodeRecord(("cpu",), {})}, port=1))
+    asyncio.run(drivers.give_up(JOB, 1, "it is given up", first_term(2)))
+    assert job.read_term() == first_term(2)
+
+
 def test_a_driver_that_starts_late_on_a_machine_that_lost_the_job_ends(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
