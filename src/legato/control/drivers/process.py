@@ -25,6 +25,7 @@ from legato.core.errors import JobDriven, LegatoError, MachinesRefused, Supersed
 from legato.core.job_user import JobUser
 from legato.core.slots import name_slot, node_of
 from legato.core.spec import JobSpec
+from legato.core.terms import is_of_later_lease
 from legato.driver.driver import Driver
 from legato.driver.events import MembershipSnapshot
 from legato.driver.journal import (
@@ -322,13 +323,22 @@ def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> in
     """Let a job that cannot be run end as failed, unless another driver has it."""
     order = found.order
     _log.error("Job %s ends before its start: %s", order.job, error)
-    with contextlib.suppress(UsageError):
+
+    def check() -> None:
+        newest = directory.read_term()
+        if newest > term:
+            raise Superseded(f"Another driver has taken over job {order.job}: it has term {newest}.")
+
+    with contextlib.suppress(UsageError, Superseded):
         directory.lock()
-        journal = directory.read_journal()
-        if journal is None or journal.attempt < order.attempt:
+        journal, term = directory.read_journal(), directory.read_term()
+        is_over = is_of_later_lease(term, order.term) or (journal is not None and journal.attempt >= order.attempt)
+        if not is_over:
             refusals = error.refusals if isinstance(error, MachinesRefused) else {}
             outcome = Outcome("failed", 2, str(error), refusals)
-            directory.write_journal(JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome))
+            # The drivers of the next attempt take higher terms than those of earlier attempts, whose agents may live.
+            end = JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome, term=term)
+            directory.write_journal(end, check=check)
         directory.unlock()
     return 2
 

@@ -13,12 +13,12 @@ from legato.control.drivers import process
 from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.local import LocalDrivers
 from legato.control.drivers.process import LocalOrder, list_nodes, read_order
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
 from legato.core.slots import index_of
 from legato.core.spec import JobSpec
 from legato.core.terms import first_term
 from legato.driver.events import MembershipSnapshot
-from legato.driver.journal import JobDirectory, Outcome
+from legato.driver.journal import JobDirectory, JobJournal, Outcome
 
 JOB = "j-0000000001"
 DEVICES = ("cpu", "GPU-6e", "GPU-91")
@@ -92,6 +92,26 @@ def test_a_later_server_gives_the_driver_of_the_same_attempt_a_higher_term(
         asyncio.run(process._drive(found, JobDirectory(tmp_path / JOB)))
         assert made["term"] == term
         assert found.slots == ("here/1",)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_attempt_that_cannot_start_keeps_the_term_and_ends_no_job_of_a_later_server(
+    tmp_path: Path, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise UsageError("no machine can be used")
+
+    monkeypatch.setattr(process, "_drive", refuse)
+    again = msgspec.structs.replace(order(tmp_path, "here/1"), attempt=2, term=first_term(3))
+    asyncio.run(LocalDrivers(tmp_path, node="here", devices=DEVICES).start(again))
+    job = JobDirectory(tmp_path / JOB)
+    term = first_term(4 if is_late else 3) + 6
+    stopped = Outcome("stopped", 0, "it was paused")
+    job.write_journal(JobJournal(spec=again.spec, token="t", outcome=stopped, term=term))
+    assert process.main(job.path, "here") == 2
+    journal = job.read_journal()
+    assert journal is not None and journal.outcome is not None
+    assert (journal.outcome.outcome, journal.term) == ("stopped" if is_late else "failed", term)
 
 
 def test_a_slot_that_has_no_device_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:
