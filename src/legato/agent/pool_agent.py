@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -378,7 +379,7 @@ class PoolAgent:
     async def _apply_safely(self, http: httpx.AsyncClient, order: AgentOrder) -> None:
         try:
             await self._apply(http, order)
-        except (LegatoError, OSError, httpx.HTTPError, zipfile.BadZipFile) as error:
+        except (LegatoError, OSError, subprocess.SubprocessError, httpx.HTTPError, zipfile.BadZipFile) as error:
             # The next report brings the order again, unless the driver gives the slots back.
             _log.warning("Cannot start the agent of job %s: %s", order.job, error)
             is_temporary = isinstance(error, httpx.HTTPError)

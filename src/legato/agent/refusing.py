@@ -13,6 +13,7 @@ from websockets.exceptions import WebSocketException
 
 from legato.agent.orders import AgentOrder
 from legato.core import agent_messages as messages
+from legato.system.tls import choose_tls
 
 _LIMIT_S: Final = 5.0
 
@@ -39,6 +40,7 @@ async def refuse_job(order: AgentOrder, reason: str) -> bool:
                     additional_headers={"Authorization": f"Bearer {order.token}"},
                     compression=None,
                     proxy=None,
+                    **choose_tls(order.certificate),
                 ) as connection,
             ):
                 await connection.send(messages.encode_agent_frame(hello))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
-from legato.agent import process
+from legato.agent import pool_agent, process
+from legato.agent.orders import AgentOrder
 from legato.agent.pool_agent import PoolAgent, check_url
 from legato.core.errors import UsageError
 
@@ -79,6 +82,29 @@ def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(process, "_MIN_FREE_BYTES", 2 * shutil.disk_usage(tmp_path).total)
     with pytest.raises(UsageError, match=r"The disk with .*agents/b is full .* LEGATO_HOME or --home"):
         asyncio.run(make_agent(tmp_path, "http://127.0.0.1:1").run())
+
+
+def test_the_driver_is_told_why_the_process_of_an_agent_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+
+    async def refuse(_order: AgentOrder, reason: str) -> bool:
+        told.append(reason)
+        return True
+
+    monkeypatch.setattr(pool_agent, "refuse_job", refuse)
+    monkeypatch.setattr(sys, "executable", "false")
+    agent = PoolAgent("http://127.0.0.1:1", "b", num_slots=1, home=tmp_path, say=lambda _line: None)
+    order = AgentOrder(job="j", node="b", urls=("wss://127.0.0.1:1/agent",), token="t", address="127.0.0.1")
+
+    async def run() -> None:
+        async with httpx.AsyncClient() as http:
+            await agent._apply_safely(http, order)
+
+    asyncio.run(run())
+    assert len(told) == 1 and told[0].startswith("its agent cannot be started: Command ")
+    assert "Cannot start the agent of job j" in caplog.text
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, 
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
+from legato.system.tls import choose_tls
 
 LIMIT_S = 30.0
 
@@ -49,9 +50,9 @@ LIMIT_S = 30.0
 class Bed:
     """An engine whose clock the test moves, and a pretended agent for each machine."""
 
-    def __init__(self, path: Path, nodes: tuple[str, ...], **options: Any) -> None:
+    def __init__(self, path: Path, nodes: tuple[str, ...], *, is_encrypted: bool = False, **options: Any) -> None:
         self.now = 0.0
-        self.door = Door(paths=(PATH,))
+        self.door = Door(paths=(PATH,), is_encrypted=is_encrypted)
         job = OpenJob(environment={}, directory=str(path))
         specs = [NodeSpec(node, 1) for node in nodes]
         self.engine = AgentsEngine(
@@ -65,7 +66,10 @@ class Bed:
 
     async def greet(self, node: str, identity: str, *, switches_users: bool = False) -> ClientConnection:
         agent = await connect(
-            self.door.url(PATH), additional_headers={"Authorization": f"Bearer {self.engine.secret}"}, proxy=None
+            self.door.url(PATH),
+            additional_headers={"Authorization": f"Bearer {self.engine.secret}"},
+            proxy=None,
+            **choose_tls(self.door.certificate),
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
         hello = msgspec.structs.replace(hello, switches_users=switches_users)
@@ -427,7 +431,7 @@ def test_an_agent_that_has_refused_is_asked_again_when_the_driver_names_its_slot
 
 def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Path) -> None:
     async def test() -> None:
-        bed = Bed(tmp_path, ("a",), grows=True)
+        bed = Bed(tmp_path, ("a",), grows=True, is_encrypted=True)
         await bed.door.open()
         opening = asyncio.create_task(bed.engine.open(1))
         await asyncio.sleep(0)
@@ -437,8 +441,9 @@ def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Pat
         await anext(events)
         starting = asyncio.create_task(bed.engine.start(launch(7, "b/0", tmp_path)))
         await asyncio.sleep(0)
-        urls = ("ws://127.0.0.1:1/agent", bed.door.url(PATH))
+        urls = ("wss://127.0.0.1:1/agent", bed.door.url(PATH))
         order = AgentOrder(job="j", node="b", urls=urls, token=bed.engine.secret, address="127.0.0.1")
+        order = msgspec.structs.replace(order, certificate=bed.door.certificate)
         assert not await refuse_job(msgspec.structs.replace(order, token="wrong"), "the disk is full")
         assert await refuse_job(order, "the disk is full")
         await starting
