@@ -262,7 +262,8 @@ def test_a_full_disk_of_a_machine_stops_no_training(
 
     plan = [
         Act(both(settled, at_step(2)), fill(disk), "the disk of a machine is full"),
-        Act(both(after_event("note", "its log cannot be written"), steps_later(3)), kill(3), "it ends a worker"),
+        Act(both(after_event("note", "its log cannot be written"), steps_later(3)), abandon, "another driver comes"),
+        Act(both(settled, steps_later(2)), kill(3), "it ends a worker"),
         Act(both(after_event("died"), steps_later(2)), free, "there is room again"),
         Act(with_members(4), nothing, "all train"),
     ]

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final
@@ -113,6 +114,10 @@ class Agent:
         self._stranger: tuple[AgentOrder | None, str] | None = None
         self._previous: ClientConnection | None = None
         self._written: Address | None = None
+        self._written_term = -1
+        self._writing = threading.Lock()
+        self._disk_trouble = ""
+        self._program: bytes | None = None  # that came, and is not on the disk
         self._attempt = _read_attempt(self._files)  # of workers that an earlier process of this agent started
         self._reporting: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -128,7 +133,9 @@ class Agent:
                 train on, and the next agent finds them.
         """
         write_state(self._directory, self._state)
+        self._written_term = self._state.term
         self._begin(self._keep_lease())
+        self._begin(self._write_forever())
         self._begin(self._watch_order())
         self._begin(_persist(self._logs.send_forever))
         self._begin(_persist(self._checkpoints.watch_forever))
@@ -264,13 +271,10 @@ class Agent:
             await connection.send(messages.encode_agent_frame(messages.Outranked(term=self._state.term)))
             return
         await self._leave_previous(first.term)
-        if first.term != self._state.term:
-            state = msgspec.structs.replace(self._state, term=first.term)
-            await asyncio.to_thread(write_state, self._directory, state)
-            self._state = state
+        self._state = msgspec.structs.replace(self._state, term=first.term)
         # A welcome renews no lease: a driver that cannot read its term says it too.
         self._lease_s = first.lease_s
-        await asyncio.to_thread(self._write_address)
+        await self._write_changed()
         self._outgoing = asyncio.Queue()
         self._logs.begin_again()
         self._checkpoints.begin_again()
@@ -357,7 +361,7 @@ class Agent:
             case messages.OpenJob():
                 self._open(message, order, devices)
             case messages.Program(content=content):
-                await asyncio.to_thread(self._keep_program, content)
+                self._program = content
             case messages.StartOne():
                 await self._start(message, order)
             case messages.StopOne(worker=worker, force=force):
@@ -551,6 +555,9 @@ class Agent:
             directory = directory if self._work is None else str(self._work)
         try:
             await asyncio.to_thread(self._write_address)
+            if self._program is not None:
+                await asyncio.to_thread(self._keep_program, self._program)
+                self._program = None
             await self._engine.start(
                 Launch(
                     worker=request.worker,
@@ -575,12 +582,39 @@ class Agent:
             )
             self._begin(self._deliver(end))
 
+    async def _write_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_AFTER_FAULT_S)
+            await self._write_changed()
+
+    async def _write_changed(self) -> None:
+        """Write the term and the address of a new driver. After an error of the disk they are written later.
+
+        The driver is served meanwhile, because without a driver the lease of the workers would end.
+        """
+        try:
+            await asyncio.to_thread(self._write_term)
+            await asyncio.to_thread(self._write_address)
+            self._disk_trouble = ""
+        except OSError as error:
+            if str(error) != self._disk_trouble:
+                self._disk_trouble = str(error)
+                _log.warning("Cannot write the address or the term of the driver, which is tried again: %s", error)
+
+    def _write_term(self) -> None:
+        with self._writing:
+            state = self._state
+            if state.term != self._written_term:
+                write_state(self._directory, state)
+                self._written_term = state.term
+
     def _write_address(self) -> None:
-        certificate = "" if self._order is None else self._order.certificate
-        address = Address(self._url, self._attempt, certificate)
-        if self._attempt and address != self._written:
-            self._files.write_address(address)
-            self._written = address
+        with self._writing:
+            certificate = "" if self._order is None else self._order.certificate
+            address = Address(self._url, self._attempt, certificate)
+            if self._attempt and address != self._written:
+                self._files.write_address(address)
+                self._written = address
 
     async def _drop_ended(self) -> None:
         """Keep the unsent logs of all ended workers together below the limit of one log."""

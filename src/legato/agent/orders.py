@@ -12,7 +12,7 @@ import msgspec
 from legato.core.errors import UsageError
 from legato.core.slots import check_node
 from legato.core.spec import check_name
-from legato.driver.journal import replace_file
+from legato.driver.journal import replace_small_file
 from legato.system.decoding import decode
 
 ORDER_FILE: Final = "agent.json"
@@ -97,7 +97,7 @@ def read_agent_order(directory: Path) -> AgentOrder:
 def write_agent_order(directory: Path, order: AgentOrder) -> None:
     """Write the order of an agent; a running agent reads it before its next connection."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(directory / ORDER_FILE, msgspec.json.encode(order.validate()))
+    replace_small_file(directory / ORDER_FILE, msgspec.json.encode(order.validate()))
 
 
 def read_state(directory: Path) -> AgentState:
@@ -116,4 +116,4 @@ def read_state(directory: Path) -> AgentState:
 
 def write_state(directory: Path, state: AgentState) -> None:
     """Write the state of an agent."""
-    replace_file(directory / STATE_FILE, msgspec.json.encode(state))
+    replace_small_file(directory / STATE_FILE, msgspec.json.encode(state))

@@ -10,6 +10,7 @@ Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (the driver's address, and
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -39,6 +40,7 @@ T = TypeVar("T")
 LOCK: Final = "lock"
 """The name of the file that a job's driver locks, or its beginning."""
 
+_BLOCK: Final = 4096  # of a disk
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers can be out of order
 _LOCK_LIMIT_S: Final = 1.0  # a driver holds the lock for longer; a process that tests it only for a moment
 _LOCK_POLL_S: Final = 0.02
@@ -342,7 +344,7 @@ class JobDirectory:
 
     def write_address(self, address: Address) -> None:
         """Write the driver's address for workers."""
-        replace_file(self.address_file, msgspec.json.encode(address))
+        replace_small_file(self.address_file, msgspec.json.encode(address))
         if self.user is not None:
             open_to(self.address_file, self.user, _READ)
 
@@ -487,3 +489,32 @@ def replace_file(path: Path, content: bytes, check: Callable[[], None] | None = 
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def replace_small_file(path: Path, content: bytes) -> None:
+    """Write a JSON file as `replace_file` does, also on a full disk if the file is there: it is overwritten in place.
+
+    Spaces fill the file to whole blocks, so other content of about this length needs no more room. Readers may see a
+    mixture for a moment while the file is overwritten, so they read again what they cannot decode.
+
+    Raises:
+        OSError: the file cannot be written; ENOSPC: it is not there, or is too small.
+    """
+    padded = content.ljust(-(-len(content) // _BLOCK) * _BLOCK)
+    try:
+        replace_file(path, padded)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise error from None
+        try:
+            num_bytes = os.fstat(descriptor).st_size
+            if num_bytes < len(content):
+                raise
+            os.pwrite(descriptor, content.ljust(num_bytes), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import json
+import os
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +22,7 @@ from legato.agent import agent as agent_module
 from legato.agent import process
 from legato.agent.agent import Agent, AgentFailedError
 from legato.agent.logs import LogSender
-from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
+from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_agent_order
 from legato.core.agent_messages import (
     Acknowledge,
     AgentEnvelope,
@@ -31,6 +35,7 @@ from legato.core.agent_messages import (
     Opened,
     OpenJob,
     OpenRefused,
+    Program,
     Remark,
     StartOne,
     WorkerEvent,
@@ -301,6 +306,68 @@ def test_only_an_answered_beat_renews_the_lease_of_an_agent_that_connects_again(
 
     asyncio.run(run())
     assert num_welcomed > num_answered + 2, "within its lease the workers train on"
+
+
+@pytest.mark.parametrize("has_room", [False, True], ids=["no room at all", "room in its own files"])
+def test_an_agent_serves_a_new_driver_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    monkeypatch.setattr(agent_module, "_RETRY_S", 0.01)
+    monkeypatch.setattr(agent_module, "_AFTER_FAULT_S", 0.02)
+    files = JobDirectory(tmp_path)
+    hellos: list[AgentHello] = []
+    is_full = False
+
+    def refuse(*_: object, **__: object) -> tuple[int, str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def read_files() -> tuple[int, str]:
+        return read_state(tmp_path).term, json.loads(files.address_file.read_text())["url"]
+
+    async def run() -> None:
+        nonlocal is_full
+        workers, have_served, is_over = Engine(), asyncio.Event(), asyncio.Event()
+
+        async def lead(connection: ServerConnection) -> None:
+            nonlocal is_full
+            hello = await hear(connection)
+            assert isinstance(hello, AgentHello)
+            hellos.append(hello)
+            await send(connection, AgentWelcome(term=1 + len(hellos), beat_every_s=0.02, lease_s=60.0))
+            await send(connection, OpenJob(environment={}, directory=str(tmp_path)))
+            await send(connection, Program(content=b"{}"))
+            for _ in range(3):
+                await send(connection, await wait_for(connection, Beat))
+            if not is_full:
+                is_full = True
+                monkeypatch.setattr(tempfile, "mkstemp", refuse)
+                if not has_room:
+                    monkeypatch.setattr(os, "pwrite", refuse)
+                return
+            if len(hellos) == 3:
+                have_served.set()
+                await is_over.wait()
+                await send(connection, AgentRefused(reason="the test is over"))
+
+        async with driver_of(tmp_path, lead) as order:
+            files.write_address(Address("ws://10.0.0.1:1/worker", "attempt of the workers"))
+            agent = Agent(tmp_path)
+            agent._engine, agent._rendezvous = workers, "127.0.0.1:1"  # type: ignore[assignment]
+            agent._opening = asyncio.ensure_future(asyncio.sleep(0))
+            running = asyncio.create_task(agent.run())
+            try:
+                await asyncio.wait_for(have_served.wait(), LIMIT_S / 3)
+                assert [hello.term for hello in hellos] == [0, 2, 3]
+                url = order.urls[0].replace("/agent", "/worker")
+                assert read_files() == (4 if has_room else 2, url)
+                monkeypatch.undo()  # there is room again
+                await until(lambda: read_files() == (4, url))
+                assert workers.last_running == {7: 4711}
+            finally:
+                is_over.set()
+                await asyncio.wait_for(running, LIMIT_S / 3)
+
+    asyncio.run(run())
 
 
 def test_an_order_that_cannot_be_read_ends_neither_the_agent_nor_its_workers(
