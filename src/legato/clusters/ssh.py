@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import re
 import shlex
 import shutil
@@ -27,6 +28,8 @@ from legato.core.version import __version__
 from legato.engines.agents import PATH
 from legato.system.decoding import decode
 from legato.system.door import LOOPBACK, Door
+
+_log = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", Facts, Reply)
 
@@ -189,9 +192,14 @@ class SshStarter:
                     await connection.wait()
                 except TimeoutError:
                     connection.trouble = f"nothing was heard from it for {_START_LIMIT_S:g} s"
+                except OSError as error:
+                    connection.trouble = f"ssh cannot be started: {error}"
                 except _UnfitError as error:
-                    refuse(str(error))
-                    return
+                    if not has_started:
+                        refuse(str(error))
+                        return
+                    # It was fit before, and its agent may still run: the machine may only be busy.
+                    _log.warning("Cannot connect to %s again: %s. Legato tries again", host.name, error)
                 finally:
                     await connection.close()
                 if not has_started:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from legato.agent.starting import Facts, find_address
+from legato.clusters import ssh
 from legato.clusters.ssh import Host, Hosts, SshStarter, check_network, parse_hosts
 from legato.core.errors import UsageError
 from legato.system.door import Door
@@ -128,3 +129,43 @@ def test_what_ssh_says_is_followed_by_what_to_do(
 
 def test_a_machine_without_legato_is_refused_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it has no Legato at" in refusals_of(tmp_path, monkeypatch, ["exit 127"])[0]
+
+
+BREAKS = """#!/bin/sh
+echo >> {0}/tries
+number=$(wc -l < {0}/tries)
+echo 'Allocated port 40001 for remote forward to 127.0.0.1:1' >&2
+[ $number = 2 ] && echo '{2}' && exec cat > /dev/null
+echo '{1}'
+read -r order && echo "$order" >> {0}/orders
+echo '{{}}'
+[ $number = 1 ] || exec cat > /dev/null
+"""
+
+
+def test_a_machine_that_was_used_before_is_reached_again_whatever_it_says_of_itself_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ssh, "_RETRY_S", 0.05)
+    busy = msgspec.structs.replace(GOOD, error="workers cannot be started with /p: it did not answer within 60 s")
+    facts = (msgspec.json.encode(each).decode() for each in (GOOD, busy))
+    (tmp_path / "ssh").write_text(BREAKS.format(tmp_path, *facts))
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    orders = tmp_path / "orders"
+
+    async def run() -> None:
+        door = Door()
+        await door.open()
+        starter = SshStarter(Hosts(parse_hosts("b:1")), "job", door)
+        keeping = asyncio.create_task(starter.keep("b", "secret", pytest.fail))
+        async with asyncio.timeout(30.0):
+            while not orders.exists() or len(orders.read_text().splitlines()) < 2:
+                assert not keeping.done(), "the machine is given up"
+                await asyncio.sleep(0.01)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await door.close()
+
+    asyncio.run(run())
+    assert "Cannot connect to b again: workers cannot be started with /p" in caplog.text
