@@ -16,7 +16,7 @@ import msgspec
 
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.agent.process import is_running, start_agent
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
 from legato.engines.agents import PATH
 from legato.system.door import Door
 
@@ -80,14 +80,22 @@ class OwnAgent:
             num_slots=self._num_slots,
             certificate=self._door.certificate,
         )
+        trouble = ""
         while True:
-            if not await asyncio.to_thread(is_running, folder):
-                try:
+            runs = True  # as long as the disk does not say whether it runs
+            try:
+                runs = await asyncio.to_thread(is_running, folder)
+                if not runs:
                     await asyncio.to_thread(start_agent, folder, order)
-                except (LegatoError, OSError, subprocess.SubprocessError) as error:
+                elif not await asyncio.to_thread(_has_order, folder, order):
+                    await asyncio.to_thread(write_agent_order, folder, order)  # in place of an earlier driver's
+                trouble = ""
+            except (LegatoError, OSError, subprocess.SubprocessError) as error:
+                if not runs:
                     refuse(f"its agent cannot be started: {error}")
-            elif await asyncio.to_thread(read_agent_order, folder) != order:
-                await asyncio.to_thread(write_agent_order, folder, order)  # of an earlier driver
+                elif str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("Cannot show this driver to the agent in %s, which is tried again: %s", folder, error)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _show_driver(self, folder: Path, secret: str) -> None:
@@ -105,3 +113,10 @@ class OwnAgent:
                 write_agent_order(folder, order)
         except (LegatoError, OSError) as error:
             _log.warning("Cannot write where this driver is for the agent in %s: %s", folder, error)
+
+
+def _has_order(folder: Path, order: AgentOrder) -> bool:
+    try:
+        return read_agent_order(folder) == order
+    except UsageError:
+        return False  # it cannot be read, so it is written again

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import msgspec
 import pytest
 
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
-from legato.control.drivers import local, process
+from legato.control.drivers import local, own_agent, process
 from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverState
 from legato.control.drivers.local import LocalDrivers
 from legato.control.drivers.own_agent import OwnAgent
@@ -21,7 +23,7 @@ from legato.core.errors import LegatoError
 from legato.core.spec import JobSpec
 from legato.core.terms import first_term
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
-from legato.engines.agents import RECORD
+from legato.engines.agents import PATH, RECORD
 from legato.engines.agents_record import AgentsRecord, NodeRecord, write_record
 from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
@@ -210,3 +212,40 @@ def test_a_driver_shows_itself_to_the_agents_of_other_servers_machines(tmp_path:
     assert new == old, "only where the driver is has changed"
     asyncio.run(play(is_shared=True, node="c"))
     assert not folders["c"].exists(), "an agent that does not exist is started by its own machine"
+
+
+def test_an_error_of_the_disk_ends_neither_the_agent_of_this_machine_nor_the_care_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_agent, "_LOOK_EVERY_S", 0.01)
+    tries: list[str] = []
+
+    def fail_once(what: str, do: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            tries.append(what)
+            if tries.count(what) == 1:
+                raise OSError(errno.EIO, "the disk does not answer")
+            return do(*args)
+
+        return call
+
+    monkeypatch.setattr(own_agent, "is_running", fail_once("look", lambda _folder: True))
+    monkeypatch.setattr(own_agent, "write_agent_order", fail_once("write", write_agent_order))
+    (tmp_path / "agent.json").write_bytes(b"{")  # half of an order
+
+    async def run() -> None:
+        door = Door(host="127.0.0.1")
+        await door.open()
+        agent = OwnAgent(JOB, "b", door, "10.0.0.2", ("cpu",), find_folder=lambda _node: tmp_path)
+        keeping = asyncio.create_task(agent.keep("b", "t", pytest.fail))
+        deadline = time.monotonic() + 30
+        while tries.count("write") < 2 or (tmp_path / "agent.json").read_bytes() == b"{":
+            assert time.monotonic() < deadline and not keeping.done()
+            await asyncio.sleep(0.01)
+        assert read_agent_order(tmp_path).urls == (door.url(PATH),)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await door.close()
+
+    asyncio.run(run())
+    assert tries[:2] == ["look", "look"]
