@@ -16,7 +16,7 @@ import msgspec
 
 from legato.policy.causes import count, explain_needs
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
-from legato.policy.place import can_run
+from legato.policy.place import has_labels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
@@ -74,21 +74,23 @@ class _Kind:
         """Return the most slots that a job could have if no other job had any."""
         if job.gpus_per_worker == 1 and job.gpu_type is None and not job.labels and not job.refusals:
             return self.capacity
-        key = (job.gpu_type, needs_of(job))
+        key = (job.gpu_type, needs_of(job)[:2])
         room = self._room.get(key)
         if room is None:
             room = self._room[key] = self._find_room(job)
-        return room
+        return room - sum(self._find_room_on(node, job) for node in job.refusals) if room else 0
 
     def _find_room(self, job: JobDemand) -> int:
+        """Return the room of a job if no node had refused it."""
         if self.gpu_type is None and (job.gpus_per_worker > 1 or job.gpu_type is not None):
             return 0
         if job.gpu_type is not None and not is_type(job.gpu_type, self.gpu_type or ""):
             return 0
+        return sum(self._find_room_on(node, job) for node in self.usable)
+
+    def _find_room_on(self, node: str, job: JobDemand) -> int:
         each = job.gpus_per_worker
-        return sum(
-            number // each * each for node, number in self.usable.items() if can_run(node, self._nodes.get(node), job)
-        )
+        return self.usable[node] // each * each if has_labels(self._nodes.get(node), job) else 0
 
     def add(self, claim: Claim) -> None:
         """Assign a claim to this kind."""

@@ -8,15 +8,15 @@ several GPUs has all of them on one node.
 
 from __future__ import annotations
 
-import heapq
+import itertools
 import operator
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from legato.policy.causes import explain_needs
-from legato.policy.claims import Claim, Needs, SortedSnapshot, needs_of
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.sizes import fit_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Slot
 
@@ -39,7 +39,7 @@ class FreeSlots:
             self._by_node[slot.node].append(slot)
         for inside in self._by_node.values():
             inside.sort(key=_ID, reverse=True)
-        self._by_needs: dict[Needs, _Levels] = {}
+        self._by_labels: dict[tuple[tuple[str, str], ...], _Levels] = {}
 
     def take(self, num_slots: int, beside: Sequence[Slot], job: JobDemand) -> list[Slot]:
         """Take slots for a job, first on the nodes of ``beside``; fewer than ``num_slots`` if no more fit.
@@ -53,10 +53,10 @@ class FreeSlots:
         if beside:
             own = Counter(slot.node for slot in beside)
             for node in sorted(own, key=lambda node: (-own[node], node)):
-                if node in levels:
+                if node in levels and node not in job.refusals:
                     self._take_from(node, num_slots - len(taken), each, taken)
         while len(taken) < num_slots:
-            chosen = levels.find(num_slots - len(taken), each)
+            chosen = levels.find(num_slots - len(taken), each, job.refusals)
             if chosen is None:
                 break
             self._take_from(chosen, num_slots - len(taken), each, taken)
@@ -65,16 +65,21 @@ class FreeSlots:
     def count_left(self, job: JobDemand) -> list[tuple[str, int]]:
         """Return the nodes that a job may use and that have free slots, and their numbers, by name."""
         levels = self._levels_for(job)
-        return sorted((node, len(inside)) for node, inside in self._by_node.items() if inside and node in levels)
+        return sorted(
+            (node, len(inside))
+            for node, inside in self._by_node.items()
+            if inside and node in levels and node not in job.refusals
+        )
 
     def _levels_for(self, job: JobDemand) -> _Levels:
-        needs = (1, *needs_of(job)[1:])  # the number of GPUs per worker excludes no node
-        levels = self._by_needs.get(needs)
+        """Return the nodes that have a job's labels. Those that have refused it are in it too: each job has its own."""
+        labels = tuple(sorted(job.labels.items())) if job.labels else ()
+        levels = self._by_labels.get(labels)
         if levels is None:
             numbers = {
-                node: len(inside) for node, inside in self._by_node.items() if can_run(node, self._nodes.get(node), job)
+                node: len(inside) for node, inside in self._by_node.items() if has_labels(self._nodes.get(node), job)
             }
-            levels = self._by_needs[needs] = _Levels(numbers)
+            levels = self._by_labels[labels] = _Levels(numbers)
         return levels
 
     def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
@@ -84,7 +89,7 @@ class FreeSlots:
             return
         taken += inside[: -number - 1 : -1]
         del inside[-number:]
-        for levels in self._by_needs.values():
+        for levels in self._by_labels.values():
             levels.change(node, len(inside))
 
 
@@ -97,12 +102,9 @@ class _Levels:
 
     def __init__(self, numbers: dict[str, int]) -> None:
         self._numbers = numbers
-        self._nodes: dict[int, list[str]] = {}
-        for node, number in numbers.items():
-            self._nodes.setdefault(number, []).append(node)
-        self._counts = {number: len(nodes) for number, nodes in self._nodes.items()}
-        for nodes in self._nodes.values():
-            heapq.heapify(nodes)
+        self._nodes: dict[int, list[str]] = {}  # by number, by name; no list is empty
+        for node in sorted(numbers):
+            self._nodes.setdefault(numbers[node], []).append(node)
         self._sorted = sorted(self._nodes)
 
     def __contains__(self, node: str) -> bool:
@@ -113,37 +115,37 @@ class _Levels:
         before = self._numbers.get(node)
         if before is None or before == number:
             return
-        self._counts[before] -= 1
-        if not self._counts[before]:
+        nodes = self._nodes[before]
+        del nodes[bisect_left(nodes, node)]
+        if not nodes:
+            del self._nodes[before]
             del self._sorted[bisect_left(self._sorted, before)]
-        if not self._counts.get(number):
+        if number not in self._nodes:
+            self._nodes[number] = []
             insort(self._sorted, number)
-        self._counts[number] = self._counts.get(number, 0) + 1
+        insort(self._nodes[number], node)
         self._numbers[node] = number
-        heapq.heappush(self._nodes.setdefault(number, []), node)
 
-    def find(self, num_slots: int, each: int) -> str | None:
+    def find(self, num_slots: int, each: int, refusals: Collection[str] = ()) -> str | None:
         """Return the node with the fewest free slots of those that have enough, or else the one with the most.
 
         Args:
             num_slots: enough.
             each: None if no node has so many.
+            refusals: nodes that are left out.
         """
         index = bisect_left(self._sorted, num_slots)
-        level = self._sorted[min(index, len(self._sorted) - 1)] if self._sorted else 0
-        if level < each:
-            return None
-        nodes = self._nodes[level]
-        while self._numbers[nodes[0]] != level:
-            # This entry is outdated: the node is in another heap too.
-            heapq.heappop(nodes)
-        return nodes[0]
+        for level in itertools.chain(self._sorted[index:], reversed(self._sorted[:index])):
+            if level < each:
+                break
+            for node in self._nodes[level]:
+                if node not in refusals:
+                    return node
+        return None
 
 
-def can_run(name: str, node: Node | None, job: JobDemand) -> bool:
-    """Whether a node has all labels that a job asks for, and has not refused it."""
-    if name in job.refusals:
-        return False
+def has_labels(node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for."""
     return not job.labels or (node is not None and job.labels.items() <= node.labels.items())
 
 

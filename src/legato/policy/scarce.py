@@ -23,14 +23,19 @@ def share_scarce(pool: SortedSnapshot, rules: Rules) -> None:
         pool: the slots of one kind of machine.
         rules: the policy and its settings.
     """
+    refused_by: dict[str, list[Claim]] = {}
+    for claim in pool.claims:
+        for node in claim.job.refusals:
+            refused_by.setdefault(node, []).append(claim)
     for needs, room in sorted(pool.rooms.items(), key=lambda item: (item[1], item[0])):
-        each, labels, refused = needs
+        each, labels, refused = needs[0], set(needs[1]), set(needs[2])
         group = [
             claim
-            for claim in pool.claims
+            # A pool may have thousands of jobs, and hundreds with different refusals.
+            for claim in (min((refused_by[node] for node in refused), key=len) if refused else pool.claims)
             if claim.job.gpus_per_worker >= each
-            and set(labels) <= claim.job.labels.items()
-            and set(refused) <= claim.job.refusals.keys()
+            and labels <= claim.job.labels.items()
+            and refused <= claim.job.refusals.keys()
             and claim.hi >= claim.lo
         ]
         if sum(claim.hi for claim in group) > room:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 from tests.unit.policy.world import EAGER, make_job, settle, with_job
 
@@ -152,6 +154,33 @@ def test_jobs_that_a_node_has_refused_share_the_other_nodes() -> None:
     jobs = [refused_by(make_job(f"anna/j{index}", 4, at=float(index)), b="no data") for index in range(2)]
     pool, _ = settle(make_pool(*jobs, make_job("bob/other", 4, at=2.0), a=2, b=4))
     assert [len(held(pool, job.id)) for job in pool.jobs] == [1, 1, 4]
+
+
+def count_calls(snapshot: Snapshot) -> int:
+    """Return how many calls a decision takes: a measure of its time that is the same on each machine."""
+    number = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal number
+        number += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        decide(snapshot, EAGER)
+    finally:
+        sys.setprofile(None)
+    return number
+
+
+def test_the_time_of_a_decision_grows_as_the_number_of_jobs_that_different_nodes_have_refused() -> None:
+    def count_with(number: int) -> int:
+        jobs = [
+            refused_by(make_job(f"anna/j{index}", 4, at=float(index)), **{f"n{index}": "no data"})
+            for index in range(number)
+        ]
+        return count_calls(make_pool(*jobs, **{f"n{index}": 3 for index in range(number)}))
+
+    assert count_with(400) < 5 * count_with(100)
 
 
 def test_several_gpus_per_worker_are_on_one_node() -> None:

@@ -94,6 +94,15 @@ def test_a_shrinking_job_gives_up_whole_workers() -> None:
     assert placed(held, 2, [], gpus_per_worker=2) == ["b/0", "b/3"]
 
 
+def test_nodes_that_have_refused_the_job_are_left_out_of_the_same_choice() -> None:
+    free = on_nodes(a=3, b=1, c=2, d=4, e=2)
+    assert placed([], 2, free, refusals={"c": "no data"}) == ["e/0", "e/1"]
+    assert placed([], 2, free, refusals=dict.fromkeys("ace", "no data")) == ["d/0", "d/1"]
+    assert placed([], 4, free, refusals={"d": "no data"}) == ["a/0", "a/1", "a/2", "b/0"]
+    assert placed(slots("a/9"), 2, free, refusals={"a": "no data"}) == ["a/9", "b/0"]
+    assert placed([], 1, free, refusals=dict.fromkeys("abcde", "no data")) == []
+
+
 def test_labels_restrict_the_nodes() -> None:
     nodes = tuple(Node(name=name, labels={"disk": disk}) for name, disk in (("a", "ssd"), ("b", "hdd"), ("c", "ssd")))
     free = on_nodes(a=3, b=1, c=2, d=1)
