@@ -70,9 +70,16 @@ class CodeCache:
         return path
 
     def remove_old(self, used: Collection[str]) -> None:
-        """Remove code that no job of ``used`` has, an hour after its last use, and what was left of downloads."""
-        for path in self._folder.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(FileNotFoundError):
+        """Remove code that no job of ``used`` has, an hour after its last use, and what was left of downloads.
+
+        What cannot be removed now stays until a later call.
+        """
+        try:
+            paths = list(self._folder.glob(f"{_PREFIX}*"))
+        except OSError:
+            return
+        for path in paths:
+            with contextlib.suppress(OSError):
                 is_used = path.name.removeprefix(_PREFIX).removesuffix(".zip") in used
                 if not is_used and time.time() - path.stat().st_mtime > _KEEP_S:
                     path.unlink()

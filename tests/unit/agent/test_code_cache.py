@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import time
@@ -77,3 +78,26 @@ def test_code_that_no_job_uses_is_removed_after_an_hour(tmp_path: Path) -> None:
         os.utime(path, (0, time.time() - 4000))
     cache.remove_old({CODE})
     assert [path.name for path in tmp_path.iterdir()] == [f".code-{CODE}.zip"]
+
+
+def test_a_disk_that_does_not_let_code_be_removed_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f".code-{letter}.zip" for letter in "ab"]
+    for path in paths:
+        path.touch()
+        os.utime(path, (0, 0))
+    tried: list[Path] = []
+
+    def refuse(self: Path, **_: object) -> None:
+        tried.append(self)
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def fail(_self: Path, _pattern: str) -> list[Path]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    CodeCache(tmp_path).remove_old(())
+    assert sorted(tried) == paths, "each is tried"
+    monkeypatch.setattr(Path, "glob", fail)
+    CodeCache(tmp_path).remove_old(())
