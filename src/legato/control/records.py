@@ -170,8 +170,8 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
         return self.identity.startswith(SERVER_PREFIX)
 
     def is_silent(self, now: float) -> bool:
-        """Return whether it has not reported for too long."""
-        return self.seen_at is None or now - self.seen_at > AGENT_SILENT_S
+        """Return whether it has not reported for too long, or not since the server's clock was set back."""
+        return self.seen_at is None or abs(now - self.seen_at) > AGENT_SILENT_S
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,14 +137,14 @@ class Declaration:
         self._refresh(lease, now, set(self._declared))
 
     def _refresh(self, lease: Lease, now: float, known: set[str]) -> None:
-        if now - self._looked_at > AGENT_SILENT_S / 2:
+        if abs(now - self._looked_at) > AGENT_SILENT_S / 2:
             self._forgive({name for name, node in self._declared.items() if node.trouble is None}, now)
         self._looked_at = now
         agents = {agent.node: agent for agent in self._store.agents.list()}
         own = agents.pop(self._node, None)
         self.has_agents = any(agent.left_at is None for agent in agents.values())
         wanted = {self._node: self._describe_own(None if own is None else explain_drain(own))}
-        there = [self._adjust(agent) for agent in agents.values() if agent.seen_at is not None]
+        there = [self._adjust(agent, now) for agent in agents.values() if agent.seen_at is not None]
         wanted |= {agent.node: describe(agent, now) for agent in there}
         wanted |= {name: Node(name=name, engine=self._engine_of(name), slots=()) for name in known - set(wanted)}
         changed = [node for name, node in wanted.items() if self._declared.get(name) != node]
@@ -153,14 +153,15 @@ class Declaration:
             self._declared = wanted
 
     def _forgive(self, nodes: set[str], now: float) -> None:
-        """Count the silence of machines from now on: before, no server may have run to take their reports."""
+        """Count the silence of machines from now on: no server may have run to take reports, or the clock was set."""
         self._counts_from, self._looked_at = dict.fromkeys(nodes, now), now
 
-    def _adjust(self, agent: StoredAgent) -> StoredAgent:
+    def _adjust(self, agent: StoredAgent, now: float) -> StoredAgent:
         since = self._counts_from.get(agent.node)
         if since is None or agent.seen_at is None:
             return agent
-        return msgspec.structs.replace(agent, seen_at=max(agent.seen_at, since))
+        was_set_back = agent.seen_at - now > AGENT_SILENT_S  # the clock, after the report
+        return msgspec.structs.replace(agent, seen_at=since if was_set_back else max(agent.seen_at, since))
 
     def _engine_of(self, name: str) -> str:
         declared = self._declared.get(name)

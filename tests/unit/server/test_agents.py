@@ -140,6 +140,27 @@ def test_a_machine_is_not_silent_because_no_server_ran(
     assert find_node(platform)["num_usable"] == 0
 
 
+def test_a_machine_is_silent_or_not_also_after_the_clock_of_the_server_was_set_back(
+    platform: Platform, declared: Declaration
+) -> None:
+    token = make_token(platform)["secret"]
+    secrets = [join(platform, token, node, identity=node).json()["secret"] for node in ("b", "c")]
+    for secret in secrets:
+        report(platform, secret)
+    declare(platform, declared)
+
+    platform.now -= 1000
+    declare(platform, declared)
+    assert [find_node(platform, node)["num_usable"] for node in "bc"] == [2, 2], "their next reports are on the way"
+    report(platform, secrets[0])
+    for _ in range(int(AGENT_SILENT_S) + 1):
+        platform.now += 1
+        report(platform, secrets[0])
+        declare(platform, declared)
+    assert [find_node(platform, node)["num_usable"] for node in "bc"] == [2, 0]
+    assert [find_node(platform, node)["agent"]["state"] for node in "bc"] == ["ready", "silent"]
+
+
 def test_tokens_expire_and_are_revoked_and_only_admins_make_them(platform: Platform) -> None:
     token = make_token(platform, expires_in_s=60)
     platform.now += 60
