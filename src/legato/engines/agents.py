@@ -96,7 +96,7 @@ class AgentsEngine:
         read_term: returns the highest term of the job's drivers; may block. Given if servers of several machines may
             start drivers: the engine then stops when it sees a higher term than its own, and renews no lease of an
             agent while it cannot read the term. None: a lock prevents a second driver.
-        clock: monotonic seconds.
+        clock: monotonic seconds; None: the clocks of this machine.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AgentsEngine:
         gather_limit_s: float = 10.0,
         adopt_limit_s: float = 20.0,
         read_term: Callable[[], int] | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock | None = None,
     ) -> None:
         self._path = directory / RECORD
         self._door = door
@@ -138,7 +138,7 @@ class AgentsEngine:
         self._gather_limit_s = gather_limit_s
         self._adopt_limit_s = adopt_limit_s
         self._terms = TermWatch(read_term, self._fail, lambda: isinstance(self._error, Superseded), clock)
-        self._clock = clock
+        self._clock = clock or time.monotonic
         self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
         self._store: AgentNode | None = None

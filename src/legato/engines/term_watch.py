@@ -11,6 +11,7 @@ from typing import Final
 
 from legato.core.clock import Clock
 from legato.core.errors import Superseded
+from legato.system.clocks import read_boot_clock
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class TermWatch:
             prevents a second driver.
         fail: called with the error when the term is higher than the driver's; from any thread.
         is_superseded: returns whether the driver already knows that another one has replaced it.
-        clock: monotonic seconds.
+        clock: monotonic seconds; None: a clock that, as those of agents, also runs while the machine is suspended.
     """
 
     def __init__(
@@ -36,14 +37,14 @@ class TermWatch:
         read_term: Callable[[], int] | None,
         fail: Callable[[Superseded], None],
         is_superseded: Callable[[], bool],
-        clock: Clock,
+        clock: Clock | None = None,
     ) -> None:
         self.term = 0
         """Of this driver."""
         self._read_term = read_term
         self._fail = fail
         self._is_superseded = is_superseded
-        self._clock = clock
+        self._clock = clock or read_boot_clock
         self._read_at = -math.inf
 
     @property

@@ -592,6 +592,37 @@ def test_a_driver_that_cannot_read_its_term_renews_no_lease_and_one_that_reads_a
     run(test)
 
 
+def test_a_driver_whose_machine_was_suspended_renews_no_lease_before_it_has_read_its_term_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(term_watch, "read_boot_clock", lambda: now)
+    monkeypatch.setattr(term_watch, "_TERM_EVERY_S", 1e6)
+
+    async def test() -> None:
+        nonlocal now
+        has_read = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def read_term() -> int:
+            loop.call_soon_threadsafe(has_read.set)
+            return 1
+
+        bed = Bed(tmp_path, ("a",), clock=None, adopt_limit_s=-1.0, read_term=read_term)
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", {"a": NodeRecord(("cpu",), {7: 4711})}))
+        await bed.door.open()
+        await bed.engine.open(1)
+        await has_read.wait()
+        while not bed.engine._terms.may_renew():  # noqa: ASYNC110 -- this has no event
+            await asyncio.sleep(0)
+        now += TERM_LIMIT_S + 0.1  # no other clock runs meanwhile
+        assert not bed.engine._terms.may_renew()
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
 def test_an_earlier_driver_may_have_renewed_the_lease_of_a_machine_until_it_could_not_read_its_term(
     tmp_path: Path,
 ) -> None:
