@@ -21,7 +21,7 @@ from legato.api import API
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
-from legato.client.servers import Server
+from legato.client.servers import LocalServer, Server, read_local
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 from legato.core.version import __version__
@@ -35,6 +35,8 @@ _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 90.0  # a long poll takes at most 60 s
 _SILENCE_LIMIT_S: Final = 45.0  # for a stream, which sends something every 15 s
 _MAX_REASON: Final = 200
+_AUTHORIZATION: Final = "Authorization"
+_UNAUTHENTICATED: Final = 401
 
 # When one of these is raised, no byte of the request was sent.
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -89,7 +91,7 @@ class Line:
         self._outage = Outage(on_outage)
         headers = {"User-Agent": f"legato/{__version__}", "Accept": "application/json"}
         if server.token is not None:
-            headers["Authorization"] = f"Bearer {server.token}"
+            headers[_AUTHORIZATION] = f"Bearer {server.token}"
         is_encrypted = urlsplit(server.url).scheme == "https"
         self._http = httpx.Client(
             base_url=server.url,
@@ -193,6 +195,8 @@ class Line:
             self._outage.hear()
             if response.is_success or response.status_code in accepted:
                 return response
+            if self._renew_token(response):
+                continue
             refusal = make_error(response, self.server.url)
             if self._is_temporary(response, refusal, is_repeatable=is_repeatable):
                 was_lost = was_lost or response.status_code not in _SURELY_NOT_DONE
@@ -201,6 +205,23 @@ class Line:
             if tells_repeats and was_lost and isinstance(refusal, Conflict):
                 raise PerhapsDone(refusal)
             raise refusal
+
+    def _renew_token(self, response: httpx.Response) -> bool:
+        """Return whether there is another token than the refused one, because the server on this machine replaced it.
+
+        The next request has this token. The refused request was not done, so it can be repeated.
+        """
+        if response.status_code != _UNAUTHENTICATED or not isinstance(self.server, LocalServer):
+            return False
+        found = read_local(self.server.home)
+        if found is None or found.url != self.server.url:
+            return False
+        authorization = f"Bearer {found.token}"
+        if response.request.headers.get(_AUTHORIZATION) == authorization:
+            return False
+        self.server = found
+        self._http.headers[_AUTHORIZATION] = authorization
+        return True
 
     def _is_temporary(self, response: httpx.Response, refusal: LegatoError, *, is_repeatable: bool) -> bool:
         if isinstance(refusal, InFlight):
@@ -219,12 +240,15 @@ class Line:
             LegatoError: the server refuses or cannot be reached.
         """
         try:
-            with self._http.stream("GET", f"{API}{path}", headers=dict(headers or {})) as response:
-                self._outage.hear()
-                if not response.is_success:
+            while True:
+                with self._http.stream("GET", f"{API}{path}", headers=dict(headers or {})) as response:
+                    self._outage.hear()
+                    if response.is_success:
+                        yield response
+                        return
                     response.read()
+                if not self._renew_token(response):
                     raise make_error(response, self.server.url)
-                yield response
         except httpx.TransportError as error:
             raise self._describe(error) from error
 
@@ -287,7 +311,10 @@ class Line:
                 error = make_error(response, self.server.url)
                 if response.status_code in _TEMPORARY:
                     raise _RefusedForNow(error, _read_retry_after(response))
-                raise error
+                if not self._renew_token(response):
+                    raise error
+                yield from self._read_stream(path, params, headers)
+                return
             if "text/event-stream" not in response.headers.get("content-type", ""):
                 raise ServerError(f"The server at {self.server.url} does not stream. Is it a Legato server?")
             yield None

@@ -55,6 +55,18 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         return f"Server(url={self.url!r}, user={self.user!r}, token={'lgt_…' if self.token else None!r})"
 
 
+class LocalServer(Server, frozen=True, kw_only=True):
+    """The server that this system user runs on this machine, with the token in a file of its home.
+
+    The server replaces the token at each start and every six hours, so a client that is refused reads the file again.
+
+    Args:
+        home: of the platform.
+    """
+
+    home: Path
+
+
 class KnownServers(msgspec.Struct, frozen=True):
     """The servers that the user has logged in to, by name.
 
@@ -205,6 +217,7 @@ def find_server(
         named = current
     wanted = current if said == CURRENT else said or named or current
     local = find_local(environment)
+    server: Server
     if wanted is None and local is not None:
         server = local
     elif wanted is None:
@@ -226,17 +239,23 @@ def find_local_home(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("LEGATO_HOME") or "~/.local/share/legato").expanduser().absolute()
 
 
-def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
+def find_local(environment: Mapping[str, str] = os.environ) -> LocalServer | None:
     """Return the server that this system user runs on this machine, with a token for it; None if there is none.
-
-    The server has written the token into a file that only this user can read. The file of a server that has crashed is
-    ignored, because another program may listen at its address now.
 
     Args:
         environment: names the home of the platform in ``LEGATO_HOME``, if it is not the default one.
     """
+    return read_local(find_local_home(environment))
+
+
+def read_local(home: Path) -> LocalServer | None:
+    """Return the server of a home, as `find_local` does.
+
+    The server has written the token into a file that only this user can read. The file of a server that has crashed is
+    ignored, because another program may listen at its address now.
+    """
     try:
-        descriptor = os.open(find_local_home(environment) / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(home / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -249,7 +268,7 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
     port = urlsplit(url).port
     if port is None or not is_loopback(url) or not listens_here(port):
         return None
-    return Server(url=url, token=token, user="admin", ca=ca)
+    return LocalServer(url=url, token=token, user="admin", ca=ca, home=home)
 
 
 def looks_like_url(said: str) -> bool:

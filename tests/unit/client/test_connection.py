@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +21,7 @@ from legato.client.client import Client
 from legato.client.connection import Line
 from legato.client.people import NewToken
 from legato.client.server_sent_events import Message, read_messages
-from legato.client.servers import Server
+from legato.client.servers import LOCAL_FILE, Server, find_local
 from legato.core import errors
 
 
@@ -266,6 +270,66 @@ def test_a_name_cannot_lead_to_another_path(platform: Platform, name: str) -> No
         with pytest.raises(errors.NotFound):
             ask(name)
     assert platform.requests == []
+
+
+# ---------------------------------------------------------------- the token of a server on this machine
+
+
+def _serve_here(home: Path, accepted: list[str], url: str) -> httpx.MockTransport:
+    """Return a server on this machine that accepts the last token in `accepted`, which is in the file of its home."""
+
+    def write(token: str) -> None:
+        (home / LOCAL_FILE).write_text(json.dumps({"url": url, "pid": os.getpid(), "token": token, "id": "n-1"}))
+        (home / LOCAL_FILE).chmod(0o600)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.headers["Authorization"] != f"Bearer {accepted[-1]}":
+            problem = {"type": "urn:legato:problem:unauthenticated", "title": "", "status": 401, "detail": "it was revoked"}
+            return httpx.Response(401, json=problem)
+        if request.url.path.endswith("/events"):
+            return stream(("end", {}, None))
+        return httpx.Response(200, json={"name": "admin", "role": "admin"})
+
+    write(accepted[-1])
+    return httpx.MockTransport(answer)
+
+
+def test_a_client_takes_the_new_token_after_the_server_on_its_machine_has_started_again(tmp_path: Path) -> None:
+    tokens = ["lgt_first"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        transport = _serve_here(tmp_path, tokens, url)
+        server = find_local({"LEGATO_HOME": str(tmp_path)})
+        assert server is not None
+
+        def restart() -> None:
+            tokens.append(f"lgt_{len(tokens)}")
+            _serve_here(tmp_path, tokens, url)
+
+        # Without patience: such a refusal is no outage, so nothing waits.
+        line = Line(server, transport=transport, patience_s=0, sleep=lambda _: pytest.fail("it waits"))
+        client = Client.on(line)
+        assert client.me().name == "admin"
+        restart()
+        assert client.me().name == "admin"
+        restart()
+        assert list(line.follow("/events")) == []
+        restart()
+        with line.open("/me") as response:
+            assert response.is_success
+        assert line.server.token == tokens[-1]
+        tokens.append("lgt_that_is_in_no_file")
+        with pytest.raises(errors.Unauthenticated, match="revoked"):
+            client.me()
+
+
+def test_a_client_with_a_token_of_its_user_never_takes_that_of_the_machine(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        transport = _serve_here(tmp_path, ["lgt_of_the_machine"], url)
+        client = Client.on(Line(Server(url=url, token="lgt_of_anna"), transport=transport))
+        with pytest.raises(errors.Unauthenticated, match="revoked"):
+            client.me()
 
 
 # ---------------------------------------------------------------- streams
