@@ -1205,7 +1205,7 @@ export interface paths {
         post?: never;
         /**
          * Remove Node
-         * @description Remove a machine whose agent does not answer. It then needs a join token again.
+         * @description Remove a machine whose agent has left or does not answer. It then needs a join token again.
          */
         delete: operations["remove_node"];
         options?: never;
@@ -3233,7 +3233,7 @@ export interface components {
          *             traits: what makes the kind: name → value.
          *             labels: jobs may ask for them.
          *             gpu_types: model → number of slots with it; without slots that have no known model.
-         *             agent: its agent. None: it is the server's own machine.
+         *             agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
          */
         NodeState: {
             name: string;

@@ -87,7 +87,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         traits: what makes the kind: name → value.
         labels: jobs may ask for them.
         gpu_types: model → number of slots with it; without slots that have no known model.
-        agent: its agent. None: it is the server's own machine.
+        agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
     """
 
     name: str

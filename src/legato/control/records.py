@@ -47,6 +47,9 @@ LOCAL: Final = "local"
 AGENT: Final = "agent"
 """The engine of machines with an agent."""
 
+GONE: Final = "gone"
+"""Instead of the engine of a machine that belongs to the pool no more; it is listed only while jobs hold its slots."""
+
 
 class DeclaredSlot(msgspec.Struct, frozen=True):
     """A slot as its engine declares it.

@@ -14,7 +14,7 @@ import msgspec
 from legato.agent.starting import find_address
 from legato.control.drivers.process import DoorOrder
 from legato.control.home_lock import NAMES
-from legato.control.records import AGENT, AGENT_SILENT_S, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
+from legato.control.records import AGENT, AGENT_SILENT_S, GONE, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import SettingsError, UsageError
@@ -121,7 +121,7 @@ class Declaration:
         """Whether machines with agents belong to the pool."""
 
     def declare(self, lease: Lease, now: float) -> None:
-        """Declare the slots of all machines. Those that are neither this one nor have an agent have none.
+        """Declare the slots of all machines. Those that are neither this one nor have an agent are gone.
 
         Raises:
             FencedOut: another loop has the lease.
@@ -146,7 +146,7 @@ class Declaration:
         wanted = {self._node: self._describe_own(None if own is None else explain_drain(own))}
         there = [self._adjust(agent, now) for agent in agents.values() if agent.seen_at is not None]
         wanted |= {agent.node: describe(agent, now) for agent in there}
-        wanted |= {name: Node(name=name, engine=self._engine_of(name), slots=()) for name in known - set(wanted)}
+        wanted |= {name: Node(name=name, engine=GONE, slots=()) for name in known - set(wanted)}
         changed = [node for name, node in wanted.items() if self._declared.get(name) != node]
         if changed:
             self._store.pool.declare(changed, lease.fence, now)
@@ -162,10 +162,6 @@ class Declaration:
             return agent
         was_set_back = agent.seen_at - now > AGENT_SILENT_S  # the clock, after the report
         return msgspec.structs.replace(agent, seen_at=since if was_set_back else max(agent.seen_at, since))
-
-    def _engine_of(self, name: str) -> str:
-        declared = self._declared.get(name)
-        return LOCAL if declared is None else declared.engine
 
     def _describe_own(self, trouble: str | None) -> Node:
         types = find_gpu_types(self._devices)

@@ -284,8 +284,8 @@ def _serve_here(home: Path, accepted: list[str], url: str) -> httpx.MockTranspor
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.headers["Authorization"] != f"Bearer {accepted[-1]}":
-            problem = {"type": "urn:legato:problem:unauthenticated", "title": "", "status": 401, "detail": "it was revoked"}
-            return httpx.Response(401, json=problem)
+            kind = "urn:legato:problem:unauthenticated"
+            return httpx.Response(401, json={"type": kind, "title": "", "status": 401, "detail": "it was revoked"})
         if request.url.path.endswith("/events"):
             return stream(("end", {}, None))
         return httpx.Response(200, json={"name": "admin", "role": "admin"})

@@ -224,13 +224,61 @@ def test_an_admin_drains_resumes_and_removes_a_machine(platform: Platform, decla
     assert platform.ask("POST", "nodes/b/resume", who="admin").status_code == 204
     declare(platform, declared)
     assert find_node(platform)["num_usable"] == 2
-    check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 409, "conflict", "its agent answers")
+    platform.now += 5
+    for told in ("its agent reported 5 s ago", "try again in 41 s"):
+        check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 409, "conflict", told)
+    platform.now += AGENT_SILENT_S
+    remove_and_check(platform, declared)
+    done = [entry["action"] for entry in platform.get("audit", who="admin")["items"]]
+    assert {"join_token.create", "node.join", "node.drain", "node.resume", "node.remove"} <= set(done)
+
+
+def remove_and_check(platform: Platform, declared: Declaration) -> None:
+    """Remove node b; no list has it any more, nor after the start of another server, until it joins again."""
+    assert platform.ask("DELETE", "nodes/b", who="admin").status_code == 204
+    for again in (declared, declared, Declaration(platform.store, "node", ("cpu",))):
+        assert [node["name"] for node in platform.get("nodes")["items"]] in (["node"], [])
+        assert {slot["node"] for slot in platform.get("slots")["items"]} <= {"node"}
+        assert platform.get("pool")["num_slots"] <= 1
+        check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 404, "not-found", "'b'")
+        declare(platform, again)
+    lead = platform.store.loop.take_lease("leading", platform.now, 10.0)
+    assert lead is not None
+    declared.declare(lead, platform.now)
+    platform.store.loop.end_lease(platform.now)
+    assert [node["name"] for node in platform.get("nodes")["items"]] == ["node"]
+    report(platform, join(platform, make_token(platform)["secret"]).json()["secret"])
+    declare(platform, declared)
+    assert find_node(platform)["agent"]["state"] == "ready" and find_node(platform)["num_usable"] == 2
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["and the server knows it", "just now"])
+def test_a_machine_that_has_left_can_be_removed_at_once(
+    platform: Platform, declared: Declaration, is_known: bool
+) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    report(platform, secret)
+    declare(platform, declared)
+    report(platform, secret, leaving=True)
+    if is_known:
+        declare(platform, declared)
+    remove_and_check(platform, declared)
+
+
+def test_a_machine_that_leaves_can_be_removed_when_no_job_holds_its_slots(
+    platform: Platform, declared: Declaration
+) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    report(platform, secret)
+    declare(platform, declared)
+    platform.start(platform.submit(), "b/0")
+    report(platform, secret, leaving=True)
+    check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 409, "conflict", "jobs still hold slots of it")
     platform.now += AGENT_SILENT_S + 1
     assert platform.ask("DELETE", "nodes/b", who="admin").status_code == 204
     declare(platform, declared)
-    assert find_node(platform)["agent"] is None and find_node(platform)["num_usable"] == 0
-    done = [entry["action"] for entry in platform.get("audit", who="admin")["items"]]
-    assert {"join_token.create", "node.join", "node.drain", "node.resume", "node.remove"} <= set(done)
+    node = find_node(platform)
+    assert (node["agent"], node["num_slots"], node["num_usable"]) == (None, 1, 0), "only what the job holds"
 
 
 @pytest.mark.parametrize(

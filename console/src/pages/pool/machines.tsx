@@ -12,8 +12,8 @@ import { useSession } from "@/session/session";
 export type NodeState = components["schemas"]["NodeState"];
 
 /** Say whether a machine's slots are used, and why not. */
-export function sayState({ agent }: NodeState): string {
-  if (agent === null) return "server";
+export function sayState({ agent, num_usable }: NodeState): string {
+  if (agent === null) return num_usable ? "server" : "removed";
   if (agent.state === "drained") {
     return `drained by ${agent.drained_by ?? "an admin"}${agent.drain_reason ? `: ${agent.drain_reason}` : ""}`;
   }

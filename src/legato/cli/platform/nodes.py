@@ -105,7 +105,7 @@ def resume(node: NodeName, server: ServerOption = None) -> None:
 
 
 def remove(node: NodeName, server: ServerOption = None) -> None:
-    """Remove a node whose agent does not answer any more. To join again, it needs a join token. For admins."""
+    """Remove a node whose agent has left or does not answer. To join again, it needs a join token. For admins."""
     open_client(server).remove_node(node)
     typer.echo(f"Node {node} is removed.")
 

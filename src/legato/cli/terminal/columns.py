@@ -111,7 +111,7 @@ def node_columns(now: float) -> Sequence[Column[Node]]:
 def _describe_state(node: Node, now: float) -> str:
     agent = node.agent
     if agent is None:
-        return "server" if node.num_slots else ""
+        return "server" if node.num_usable else "removed"
     match agent.state:
         case "drained":
             why = f": {agent.drain_reason}" if agent.drain_reason else ""

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from legato.api.pool import NewJoinToken
 from legato.control.credentials import hash_secret
 from legato.control.ids import make_id
-from legato.control.records import LOCAL, SERVER_PREFIX, AgentReport, JoinToken, StoredAgent
+from legato.control.records import AGENT_SILENT_S, LOCAL, SERVER_PREFIX, AgentReport, JoinToken, StoredAgent
 from legato.control.roles import Asker, check_is_admin
 from legato.control.store.database import Database
+from legato.control.store.pool import forget_node, is_held
 from legato.control.store.rows import read_all, read_one
-from legato.control.store.schema import allocations, join_tokens, node_agents, nodes, slots
+from legato.control.store.schema import join_tokens, node_agents, nodes, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import BadField, Conflict, NotFound, Unauthenticated, UsageError
 from legato.core.slots import check_node
@@ -30,6 +31,7 @@ _MAX_PAIRS: Final = 64
 _MAX_LENGTH: Final = 255
 _NODE: Final = "node"
 _BY_SERVER: Final = "server"
+_REMOVED: Final = "an admin has removed its machine"
 _NEW_TOKEN: Final = "An admin makes a new one with 'legato nodes token'."  # noqa: S105
 
 
@@ -235,22 +237,20 @@ class Agents:
         self._change(node, "resume", {"drained_at": None, "drained_by": None, "drain_reason": None}, asker, now)
 
     def remove(self, node: str, asker: Asker, now: float) -> None:
-        """Forget the agent of a machine, which then needs a join token again.
+        """Forget a machine with an agent, which then needs a join token again.
 
         Raises:
             Forbidden: the asker is no admin.
             NotFound: no machine with an agent has the name.
-            Conflict: its agent answers.
+            Conflict: its agent answers, and has not left.
         """
         check_is_admin("remove a node", asker)
         with writing(self._database, now) as transaction:
             agent = _find(transaction.connection, node, "remove")
-            if not agent.is_silent(now):
-                raise Conflict(
-                    f"Cannot remove node '{node}': its agent answers. Stop it first: Ctrl-C, or systemctl stop "
-                    "legato-agent, on that machine."
-                )
+            if not _has_ended(transaction.connection, agent, now):
+                raise Conflict(f"Cannot remove node '{node}': {_explain_presence(agent, now)}")
             transaction.connection.execute(delete(node_agents).where(node_agents.c.node == node))
+            forget_node(transaction, node, _REMOVED)
             _record(transaction, node, "remove", "removed", asker)
 
     # ------------------------------------------------------------ inside
@@ -304,12 +304,25 @@ def _is_server(connection: Connection, node: str) -> bool:
 
 
 def _may_replace(connection: Connection, before: StoredAgent, now: float) -> bool:
-    """Return whether another agent may take the name of one: that one is silent, and no job holds its slots."""
-    if not before.is_silent(now):
-        return False
-    held = select(allocations.c.id).join(slots, slots.c.id == allocations.c.slot)
-    held = held.where(slots.c.node == before.node, allocations.c.until.is_(None))
-    return connection.execute(held.limit(1)).first() is None
+    """Return whether another agent may take the name of one: that one has ended, and no job holds its slots."""
+    return _has_ended(connection, before, now) and not is_held(connection, before.node)
+
+
+def _has_ended(connection: Connection, agent: StoredAgent, now: float) -> bool:
+    """Return whether an agent is silent, or has left: it ends when no job holds its slots any more."""
+    return agent.is_silent(now) or (agent.left_at is not None and not is_held(connection, agent.node))
+
+
+def _explain_presence(agent: StoredAgent, now: float) -> str:
+    """Return why an agent has not ended, and what to do, as sentences. It has reported."""
+    if agent.left_at is not None:
+        return "jobs still hold slots of it, and shrink off it. Try again when it holds none: see 'legato slots -w'."
+    ago_s = max(0.0, now - (agent.seen_at or now))
+    return (
+        f"its agent reported {ago_s:.0f} s ago. Stop it with Ctrl-C on that machine, and try again when 'legato "
+        "nodes' says that it has left. If it was stopped in another way, as 'systemctl stop legato-agent' does, try "
+        f"again in {AGENT_SILENT_S - ago_s + 1:.0f} s."
+    )
 
 
 def _check_report(said: AgentReport) -> None:

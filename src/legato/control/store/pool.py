@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, se
 from sqlalchemy.exc import IntegrityError
 
 from legato.api.pool import Usage
-from legato.control.records import Allocation, Node, Slot, StoredNode
+from legato.control.records import GONE, Allocation, Node, Slot, StoredNode
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
 from legato.control.store.rows import fetch, read_all, read_each
@@ -21,7 +21,7 @@ from legato.control.store.schema import allocations, jobs, nodes, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import SlotTaken, UsageError
 
-_GONE: Final = "its node no longer declares it"
+_UNDECLARED: Final = "its node no longer declares it"
 _MAX_LENGTH: Final = 255
 
 
@@ -46,12 +46,12 @@ class Slots:
                 _declare_node(transaction, node)
 
     def list_slots(self) -> tuple[Slot, ...]:
-        """Return all slots, unusable ones included, by id."""
+        """Return all slots, unusable ones included, by id. Of a machine that is gone: those that jobs still hold."""
         with self._database.reading() as connection:
             return read_slots(connection)
 
     def list_nodes(self) -> tuple[StoredNode, ...]:
-        """Return all nodes, by name. A node that cannot be read is left out."""
+        """Return all nodes, by name, as `list_slots` does. A node that cannot be read is left out."""
         with self._database.reading() as connection:
             return read_all(connection, select_nodes(), StoredNode)
 
@@ -109,13 +109,39 @@ def read_slots(connection: Connection) -> tuple[Slot, ...]:
 
 
 def select_slots() -> Select[Any]:
-    """Return the query for all slots."""
-    return select(slots).order_by(slots.c.id)
+    """Return the query for all slots. Of machines that are gone, it has those that jobs still hold."""
+    gone = select(nodes.c.name).where(nodes.c.engine == GONE)
+    return select(slots).where(slots.c.node.not_in(gone) | slots.c.id.in_(_select_held())).order_by(slots.c.id)
 
 
 def select_nodes() -> Select[Any]:
-    """Return the query for all nodes."""
-    return select(nodes).order_by(nodes.c.name)
+    """Return the query for all nodes. Of machines that are gone, it has those whose slots jobs still hold."""
+    held = select(slots.c.node).where(slots.c.id.in_(_select_held()))
+    return select(nodes).where((nodes.c.engine != GONE) | nodes.c.name.in_(held)).order_by(nodes.c.name)
+
+
+def forget_node(transaction: Transaction, name: str, why: str) -> None:
+    """Mark a machine as gone, and its slots as not usable. Their rows stay, because the history names them.
+
+    Args:
+        transaction: the transaction.
+        name: of the machine.
+        why: a sentence without its period.
+    """
+    connection, now = transaction.connection, transaction.now
+    connection.execute(update(nodes).where(nodes.c.name == name).values(engine=GONE))
+    usable = select(slots.c.id).where(slots.c.node == name, slots.c.unusable_since.is_(None)).order_by(slots.c.id)
+    for slot in connection.execute(usable).scalars().all():
+        transaction.note("slot", f"slot {slot} is not usable any more: {why}", detail={"slot": slot})
+    since = func.coalesce(slots.c.unusable_since, now)
+    connection.execute(update(slots).where(slots.c.node == name).values(unusable_since=since, unusable_reason=why))
+
+
+def is_held(connection: Connection, node: str) -> bool:
+    """Return whether a job holds a slot of a machine."""
+    held = select(allocations.c.id).join(slots, slots.c.id == allocations.c.slot)
+    held = held.where(slots.c.node == node, allocations.c.until.is_(None))
+    return connection.execute(held.limit(1)).first() is not None
 
 
 def read_open(connection: Connection) -> tuple[Allocation, ...]:
@@ -190,6 +216,10 @@ def _rows_of(job: str, attempt: int, these: Collection[str]) -> tuple[ColumnElem
     )
 
 
+def _select_held() -> Select[Any]:
+    return select(allocations.c.slot).where(allocations.c.until.is_(None))
+
+
 def _open() -> Select[Any]:
     return select(allocations).where(allocations.c.until.is_(None))
 
@@ -234,9 +264,10 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
         transaction.note("slot", f"slot {slot.id} {told}", detail={"slot": slot.id})
     gone = [name for name, row in known.items() if name not in ids and row.unusable_since is None]
     if gone:
-        connection.execute(update(slots).where(slots.c.id.in_(gone)).values(unusable_since=now, unusable_reason=_GONE))
+        values = {"unusable_since": now, "unusable_reason": _UNDECLARED}
+        connection.execute(update(slots).where(slots.c.id.in_(gone)).values(values))
         for name in gone:
-            transaction.note("slot", f"slot {name} is not usable any more: {_GONE}", detail={"slot": name})
+            transaction.note("slot", f"slot {name} is not usable any more: {_UNDECLARED}", detail={"slot": name})
 
 
 def _check_declared(node: Node, known: Mapping[str, Any], others: Collection[str]) -> None:

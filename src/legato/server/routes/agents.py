@@ -90,7 +90,7 @@ def resume_node(node: str, here: Here, asker: CurrentUser) -> Response:
 
 @router.delete("/nodes/{node}", **responses(None, 204, errors=(404, 409)))
 def remove_node(node: str, here: Here, asker: CurrentUser) -> Response:
-    """Remove a machine whose agent does not answer. It then needs a join token again."""
+    """Remove a machine whose agent has left or does not answer. It then needs a join token again."""
     here.store.agents.remove(node, asker, here.now())
     return Response(status_code=204)
 
