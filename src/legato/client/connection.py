@@ -21,7 +21,7 @@ from legato.api import API
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
-from legato.client.servers import LocalServer, Server, read_local
+from legato.client.servers import LocalServer, Server, find_local_home, find_start, read_local
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 from legato.core.version import __version__
@@ -344,7 +344,8 @@ class Line:
                 f"Cannot reach the server at {url} safely: {_explain(error)}. {remedy}, log in with 'legato login "
                 f"{url} --ca FINGERPRINT', or with the file of its certificate instead of the fingerprint."
             )
-        remedy = "Does it run ('legato up' starts one on this machine), and is the address right?"
+        start = find_start(find_local_home())
+        remedy = f"Does it run ('{start}' starts one on this machine), and is the address right?"
         return Unavailable(f"Cannot reach the server at {url}: {_explain(error)}. {remedy}")
 
 

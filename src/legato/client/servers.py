@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -29,6 +30,9 @@ CURRENT: Final = "current"
 
 LOCAL_FILE: Final = "local-login.json"
 """A file in the home of a platform, with a token for the system user who runs the platform."""
+
+LAST_CONFIG: Final = "last-config"
+"""A file in the home of a platform, with the path that its last server had for ``--config``; empty: it had none."""
 
 _MAX_LOCAL_BYTES: Final = 2**16
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -221,7 +225,8 @@ def find_server(
     if wanted is None and local is not None:
         server = local
     elif wanted is None:
-        raise Unauthenticated("No server is known. Log in with 'legato login URL', or start one here with 'legato up'.")
+        start = find_start(find_local_home(environment))
+        raise Unauthenticated(f"No server is known. Log in with 'legato login URL', or start one here with '{start}'.")
     else:
         server = _find(wanted, known)
         if server.token is None and local is not None and server.url == local.url:
@@ -237,6 +242,16 @@ def find_server(
 def find_local_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the home in which `find_local` looks for a platform of this machine."""
     return Path(environment.get("LEGATO_HOME") or "~/.local/share/legato").expanduser().absolute()
+
+
+def find_start(home: Path) -> str:
+    """Return the command that starts the server of a home with the settings file of its last start."""
+    try:
+        with (home / LAST_CONFIG).open(encoding="utf-8") as stream:
+            config = stream.read(_MAX_LOCAL_BYTES)
+    except (OSError, UnicodeDecodeError):
+        config = ""
+    return f"legato up --config {shlex.quote(config)}" if config and config.isprintable() else "legato up"
 
 
 def find_local(environment: Mapping[str, str] = os.environ) -> LocalServer | None:

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 from legato.cli import main
 from legato.cli.local import resuming, run, watching
-from legato.cli.platform import connecting
+from legato.cli.platform import connecting, server
+from legato.client.servers import find_start
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
 from legato.core.spec import GuestSpec, JobSpec
@@ -697,6 +698,11 @@ def test_without_the_server_a_command_says_which_jobs_still_train(
     directories[2].lock()
     one = " 1 job keeps training without the server: j-0000000002 (a.py). The next 'legato up' finds it.\n"
     assert call("ps")[2].endswith(one)
+    (directories[2].path.parents[1] / "last-config").write_text("/etc/le gato.toml")
+    with_config = one.replace("legato up", "legato up --config '/etc/le gato.toml'")
+    assert call("ps")[2].endswith(with_config)
+    assert "legato up'" not in call("ps")[2], "no hint starts a server with other settings"
+    (directories[2].path.parents[1] / "last-config").unlink()
     for number in (0, 1, 3, 4):
         directories[number].lock()
     several = (
@@ -705,6 +711,24 @@ def test_without_the_server_a_command_says_which_jobs_still_train(
     assert call("ps")[2].endswith(f" 5 jobs keep training without the server: {several}\n")
     for directory in directories:
         directory.unlock()
+
+
+def test_a_start_without_the_settings_file_of_the_last_start_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def start(config: str | None) -> str:
+        server._note_config(tmp_path, None if config is None else Path(config))
+        return capsys.readouterr().err
+
+    assert start(None) == start("tls.toml") == ""
+    assert find_start(tmp_path) == f"legato up --config {tmp_path}/tls.toml"
+    assert start(None).endswith(f"press Ctrl-C and type: legato up --config {tmp_path}/tls.toml\n")
+    assert find_start(tmp_path) == "legato up" and start(None) == ""
+    start("tls.toml")
+    (tmp_path / "legato.toml").touch()
+    assert start(None) == "", "it reads the file of its home"
 
 
 def test_the_same_name_resumes_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ export default function SettingsPage() {
         <SearchField label="Search settings" value={contains} onValue={setContains} />
       </div>
       <p className="soft">
-        Settings of the running server. To change one, edit <code>legato.toml</code> in its home directory or use{" "}
+        Settings of the running server. To change one, edit the file that the server was started with (
+        <code>--config</code>; without it, <code>legato.toml</code> in its home directory), or use{" "}
         <code>legato up --set</code>, then restart the server.
       </p>
       <Answered asked={asked} what="the settings">

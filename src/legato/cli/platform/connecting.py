@@ -82,7 +82,7 @@ def describe_jobs_without_server(error: LegatoError) -> str:
 
     Returns "" if the error is about something else, or if this machine never had a platform.
     """
-    from legato.client.servers import find_local, is_loopback
+    from legato.client.servers import find_local, find_local_home, find_start, is_loopback
     from legato.driver.journal import list_platform_jobs
 
     is_here = all(is_loopback(line.server.url) for line in _lines)
@@ -97,7 +97,8 @@ def describe_jobs_without_server(error: LegatoError) -> str:
     more = f" and {len(running) - _NUM_NAMED} more" if len(running) > _NUM_NAMED else ""
     count = "1 job keeps" if len(running) == 1 else f"{len(running)} jobs keep"
     it = "it" if len(running) == 1 else "them"
-    return f" {count} training without the server: {', '.join(names)}{more}. The next 'legato up' finds {it}."
+    start = find_start(find_local_home())
+    return f" {count} training without the server: {', '.join(names)}{more}. The next '{start}' finds {it}."
 
 
 def _name_by_program(job: JobDirectory) -> str:

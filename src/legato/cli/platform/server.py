@@ -70,7 +70,7 @@ def up(
     """Run a platform on this machine: server, scheduler, and its GPUs. Ctrl-C stops the server; jobs keep running."""
     said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
     said |= {"database_url": database_url, "compat": compat}
-    _serve(_read_settings(config, said, other), runs_jobs=True)
+    _serve(_read_settings(config, said, other), config, runs_jobs=True)
 
 
 server = make_group(
@@ -100,7 +100,7 @@ def run_server(
         return
     said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
     said |= {"database_url": database_url, "compat": compat}
-    _serve(_read_settings(config, said, other), runs_jobs=not api_only)
+    _serve(_read_settings(config, said, other), config, runs_jobs=not api_only)
 
 
 def upgrade(
@@ -301,12 +301,13 @@ GROUPS: Final = (server, config)
 ENTRIES: Final = (Entry("up", up, "legato up --slots 4"),)
 
 
-def _serve(settings: Settings, *, runs_jobs: bool) -> None:
+def _serve(settings: Settings, config: Path | None, *, runs_jobs: bool) -> None:
     from legato.server.startup_checks import enter as enter_premises
 
     with enter_premises(settings) as sockets:
         from legato.server.serving import serve
 
+        _note_config(settings.home_path, config)
         serve(
             settings,
             sockets,
@@ -314,6 +315,22 @@ def _serve(settings: Settings, *, runs_jobs: bool) -> None:
             is_terminal=sys.stdout.isatty(),
             runs_jobs=runs_jobs,
             plugins=find_plugins(settings),
+        )
+
+
+def _note_config(home: Path, config: Path | None) -> None:
+    """Write the settings file of this start into the home, for hints; warn if the last server had another one."""
+    from legato.client.servers import LAST_CONFIG, find_start
+    from legato.control.settings import FILE_NAME
+    from legato.driver.journal import replace_file
+
+    before = find_start(home)
+    replace_file(home / LAST_CONFIG, b"" if config is None else str(config.absolute()).encode())
+    if config is None and before != find_start(home) and not (home / FILE_NAME).exists():
+        typer.echo(
+            f"legato: the last server of this home read its settings from a file, and this one reads none. To use the "
+            f"same settings, press Ctrl-C and type: {before}",
+            err=True,
         )
 
 
