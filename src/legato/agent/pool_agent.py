@@ -73,12 +73,14 @@ class PoolState(msgspec.Struct):
         identity: of this machine's agent; no other agent has it.
         secret: with which the agent authenticates. "": it has not joined.
         ca: certificate (PEM) of the server's own authority. "": the system's authorities verify the server.
+        labels: with which the agent was last started.
     """
 
     url: str = ""
     identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     secret: str = ""
     ca: str = ""
+    labels: dict[str, str] = {}
 
 
 class _Joined(msgspec.Struct):
@@ -99,7 +101,7 @@ class PoolAgent:
         node: name of this machine in the pool.
         token: a join token. None: the machine has joined before.
         num_slots: None: one per GPU, or one per CPU core if there is no GPU.
-        labels: that jobs may ask for.
+        labels: that jobs may ask for. None: those of the last start.
         network: in which other machines reach this one; None: that of the way to the server.
         home: folder for the files; None: as `find_agent_directory` chooses it.
         say: shows a line to the user who started it.
@@ -122,7 +124,7 @@ class PoolAgent:
         self._node = check_node(node)
         self._token = None if token is None else token.partition(".")[0]
         self._pin = (token or "").partition(".")[2]
-        self._labels = dict(labels or {})
+        self._labels = None if labels is None else dict(labels)
         self._network = network
         self._home = home
         self._folder = find_agent_directory(node, "", home)
@@ -162,6 +164,7 @@ class PoolAgent:
             ) from error
         try:
             self._state = self._read_state()
+            self._keep_labels()
             if not self._state.secret:
                 check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
             self._check_scheme()
@@ -206,7 +209,7 @@ class PoolAgent:
                     has_joined, self._outage = True, None
                     self._say(
                         f"This machine is node {self._node} of the pool at {self._url}, with "
-                        f"{len(self._devices)} slots. Its address for other machines is {self._address}."
+                        f"{self._describe_offer()}. Its address for other machines is {self._address}."
                     )
                 wait_s = answer.beat_every_s
                 if self._is_leaving and not answer.orders:
@@ -336,7 +339,7 @@ class PoolAgent:
             "version": __version__,
             "kind": self._kind.name,
             "traits": self._kind.traits,
-            "labels": self._labels,
+            "labels": self._state.labels,
             "leaving": self._is_leaving,
         }
         answer = await http.post("/agents/report", json=said, headers=self._credentials)
@@ -437,6 +440,25 @@ class PoolAgent:
             return []  # the next round tries again
 
     # ------------------------------------------------------------ files
+
+    def _keep_labels(self) -> None:
+        if self._labels is None or self._labels == self._state.labels:
+            return
+        self._state.labels = self._labels
+        try:
+            if self._state.secret:  # otherwise the file is written when the machine has joined
+                self._write_state()
+        except OSError as error:
+            # A full disk does not take the machine out of the pool.
+            _log.warning("Cannot keep the labels in %s: %s. Give --label at the next start too", self._folder, error)
+
+    def _describe_offer(self) -> str:
+        num_slots, labels = len(self._devices), self._state.labels
+        slots = f"{num_slots} slot{'' if num_slots == 1 else 's'}"
+        if not labels:
+            return f"{slots} and no labels"
+        named = ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        return f"{slots} and the label{'' if len(labels) == 1 else 's'} {named}"
 
     def _lock(self) -> int:
         lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

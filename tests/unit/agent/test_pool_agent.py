@@ -28,6 +28,7 @@ def run(
     until: Callable[[list[str]], bool],
     urls: tuple[str, ...] = URLS,
     token: str | None = "lgj_token",
+    labels: dict[str, str] | None = None,
 ) -> list[str]:
     """Run an agent until the lines that it says are as asked for; returns these lines."""
     said: list[str] = []
@@ -39,7 +40,7 @@ def run(
     monkeypatch.setattr(PoolAgent, "_find_address", lambda _self: "10.0.0.3")
 
     async def play() -> None:
-        agent = PoolAgent(",".join(urls), "b", token=token, num_slots=1, home=tmp_path, say=said.append)
+        agent = PoolAgent(",".join(urls), "b", token=token, num_slots=1, labels=labels, home=tmp_path, say=said.append)
         running = asyncio.create_task(agent.run())
         deadline = time.monotonic() + 30
         while not until(said) and not running.done():
@@ -106,3 +107,27 @@ def test_the_state_names_the_server_of_which_the_secret_is(tmp_path: Path, monke
     run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2)
     state = msgspec.json.decode((tmp_path / "agents/b/.pool.json").read_bytes(), type=PoolState)
     assert (state.url, state.secret) == ("https://two", "s")
+
+
+def test_an_agent_keeps_its_labels_until_others_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[dict[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("join"):
+            return httpx.Response(200, json={"secret": "s"})
+        reported.append(json.loads(request.content)["labels"])
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0})
+
+    def start(labels: dict[str, str] | None, token: str | None = None) -> str:
+        reported.clear()
+        (line,) = run(tmp_path, monkeypatch, answer, bool, token=token, labels=labels)
+        return line.partition(", with ")[2].partition(".")[0]
+
+    rack = {"rack": "r1"}
+    assert start(rack, "lgj_token") == "1 slot and the label rack=r1" and reported[0] == rack
+    assert start(None) == "1 slot and the label rack=r1" and reported[0] == rack
+    other = {"site": "x", "disk": "ssd"}
+    assert start(other) == "1 slot and the labels disk=ssd, site=x" and reported[0] == other
+    assert start(None) == "1 slot and the labels disk=ssd, site=x" and reported[0] == other
+    assert start({}) == "1 slot and no labels" and reported[0] == {}
+    assert start(None) == "1 slot and no labels" and reported[0] == {}

@@ -13,6 +13,7 @@ from legato.core.errors import UsageError
 from legato.core.slots import check_node_labels
 
 _MAX_TOKEN_BYTES: Final = 4096
+_NO_LABELS: Final = "none"
 
 
 def agent(
@@ -33,7 +34,11 @@ def agent(
         int | None, typer.Option(min=1, max=1024, metavar="NUMBER", help="Number of GPUs, or CPU slots, to offer.")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label that jobs can ask for. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A label for jobs to ask for. Repeatable; 'none': no labels. [default: the labels of the last start]",
+        ),
     ] = None,
     network: Annotated[
         str | None,
@@ -62,7 +67,7 @@ def agent(
         name or name_this_machine(),
         token=None if token_file is None else _read_token(token_file),
         num_slots=slots,
-        labels=_read_labels(label or []),
+        labels=_read_labels(label),
         network=None if network is None else check_network(network),
         home=home,
         say=typer.echo,
@@ -102,7 +107,11 @@ def _read_token(file: str) -> str:
     return token
 
 
-def _read_labels(labels: list[str]) -> dict[str, str]:
+def _read_labels(labels: list[str] | None) -> dict[str, str] | None:
+    if not labels:
+        return None
+    if labels == [_NO_LABELS]:
+        return {}
     found = {}
     for label in labels:
         key, _, value = label.partition("=")
