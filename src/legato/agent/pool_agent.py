@@ -56,6 +56,7 @@ _STATE: Final = ".pool.json"
 _LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
 _ROOT: Final = 0
+_JOIN_PREFIX: Final = "lgj_"
 _PLAIN: Final = "plain"  # instead of a fingerprint in a join token: the operator allows machines without TLS
 _ANSWER_LIMIT_S: Final = 10.0
 _ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
@@ -122,7 +123,7 @@ class PoolAgent:
         self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
         self._url = self._urls[0]
         self._node = check_node(node)
-        self._token = None if token is None else token.partition(".")[0]
+        self._token = None if token is None else _check_token(token).partition(".")[0]
         self._pin = (token or "").partition(".")[2]
         self._labels = None if labels is None else dict(labels)
         self._network = network
@@ -487,6 +488,16 @@ class PoolAgent:
         replace_file(self._folder / _STATE, msgspec.json.encode(self._state))
 
 
+def _check_token(token: str) -> str:
+    """Return a join token. Raises UsageError if it is none; the error does not show it, because it may be a secret."""
+    if not token.startswith(_JOIN_PREFIX):
+        raise UsageError(
+            f"Cannot join with this token: it is no join token, which begins with {_JOIN_PREFIX}. A token of 'legato "
+            "tokens' logs a user in, and joins no machine. An admin makes a join token with 'legato nodes token'."
+        )
+    return token
+
+
 def check_url(url: str) -> str:
     """Return the URL of a server without a slash at its end. Raises UsageError if it is none."""
     parts = urlsplit(url)
@@ -496,8 +507,8 @@ def check_url(url: str) -> str:
         is_url = False
     if not is_url:
         raise UsageError(
-            f"Cannot use the URL '{url[:200]}'. Write --connect http://HOST:PORT or https://HOST, and an IPv6 address "
-            "in brackets: http://[fd00::1]:8765."
+            f"Cannot use the URL '{url[:200]}'. Write --connect https://HOST:8765, with the port of the server, or "
+            "http:// if it has no TLS, and an IPv6 address in brackets: https://[fd00::1]:8765."
         )
     return url.rstrip("/")
 

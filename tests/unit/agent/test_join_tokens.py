@@ -38,6 +38,13 @@ def test_a_join_token_is_not_sent_without_tls_unless_the_operator_allows_it(
         run(tmp_path, url, token)
 
 
+@pytest.mark.parametrize("token", ["hello", "lgt_secret", f"secret.{PIN}", ".plain"])
+def test_what_is_no_join_token_is_refused_before_anything_is_sent(tmp_path: Path, token: str) -> None:
+    with pytest.raises(UsageError, match=r"it is no join token, .*lgj_\. .*'legato nodes token'") as found:
+        run(tmp_path, "https://127.0.0.1:1", token)
+    assert "secret" not in str(found.value)
+
+
 @pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:1", "lgj_x"), ("http://10.0.0.1:1", "lgj_x.plain")])
 def test_a_join_token_is_sent_on_the_own_machine_or_if_the_operator_allows_it(
     tmp_path: Path, url: str, token: str, monkeypatch: pytest.MonkeyPatch

@@ -67,7 +67,7 @@ def test_a_server_that_cannot_be_reached_is_named_with_what_to_check(tmp_path: P
 
 @pytest.mark.parametrize("url", ["ftp://a", "http://", "a:8765", "http://::1:8765", "http://a:99999", "http://a:b"])
 def test_urls_that_are_none_are_refused_with_an_example(url: str) -> None:
-    with pytest.raises(UsageError, match=r"Write --connect http://HOST:PORT .* http://\[fd00::1\]:8765"):
+    with pytest.raises(UsageError, match=r"Write --connect https://HOST:8765, .* https://\[fd00::1\]:8765"):
         check_url(url)
     assert check_url("http://[::1]:8765/") == "http://[::1]:8765"
 
