@@ -234,14 +234,15 @@ class PoolAgent:
         distrust = self._describe_distrust(error)
         if distrust is not None and not self._state.secret:
             raise UsageError(f"Cannot join the pool at {self._url}: {distrust}") from error
-        self._note_outage((distrust or _explain_outage(error, self._host)).rstrip("."))
+        failure = "refuses this agent" if isinstance(error, UsageError) else "cannot be reached"
+        self._note_outage(f"{failure}: {distrust or _explain_outage(error, self._host)}".rstrip("."))
 
     def _note_outage(self, reason: str) -> None:
         if reason != self._outage:
             self._outage = reason
             then = "tries again" if len(self._urls) == 1 else "tries the next one"
             trains_on = "Jobs train on; this" if self._state.secret else "This"
-            self._say(f"The server {self._url} cannot be reached: {reason}. {trains_on} agent {then}.")
+            self._say(f"The server {self._url} {reason}. {trains_on} agent {then}.")
 
     @property
     def _host(self) -> str:

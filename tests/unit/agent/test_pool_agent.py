@@ -131,3 +131,22 @@ def test_an_agent_keeps_its_labels_until_others_are_given(tmp_path: Path, monkey
     assert start(None) == "1 slot and the labels disk=ssd, site=x" and reported[0] == other
     assert start({}) == "1 slot and no labels" and reported[0] == {}
     assert start(None) == "1 slot and no labels" and reported[0] == {}
+
+
+def test_a_server_that_refuses_the_agent_is_not_called_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_reports = 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal num_reports
+        if request.url.path.endswith("join"):
+            taken = {"detail": "Cannot join as 'b': another agent has this name."}
+            return httpx.Response(409, json=taken) if num_reports else httpx.Response(200, json={"secret": "s"})
+        num_reports += 1
+        orders = {"orders": [], "beat_every_s": 0.0}
+        return httpx.Response(200, json=orders) if num_reports == 1 else httpx.Response(401, json={"detail": "unknown"})
+
+    said = run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2, ("https://one",))
+    assert said[1].startswith("The server https://one refuses this agent: Cannot join the pool at https://one: ")
+    assert "another agent has this name. " in said[1] and "cannot be reached" not in said[1]

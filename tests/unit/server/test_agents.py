@@ -196,6 +196,23 @@ def test_two_agents_of_one_name(platform: Platform, declared: Declaration) -> No
     check_problem(join(platform, token, protocol=AGENT_PROTOCOL + 2), 422, "invalid", "Install the server's release")
 
 
+def test_the_second_of_two_agents_that_start_together_is_refused(platform: Platform, declared: Declaration) -> None:
+    token = make_token(platform)["secret"]
+    for first, second in (("one", "two"), ("two", "one")):
+        kept = join(platform, token, identity=first).json()["secret"]
+        platform.now += 1
+        told = "another agent has this name"
+        check_problem(join(platform, token, identity=second), 409, "conflict", told)  # before the first report
+        assert report(platform, kept).status_code == 200
+        check_problem(join(platform, token, identity=second), 409, "conflict", told)
+        assert report(platform, kept, leaving=True).status_code == 200
+        platform.now += 1
+    platform.now += AGENT_SILENT_S
+    kept = join(platform, token, identity="three").json()["secret"]
+    check_problem(join(platform, token, identity="four"), 409, "conflict", "another agent has this name")
+    assert report(platform, kept).status_code == 200
+
+
 def test_a_silent_machine_whose_slots_a_job_holds_keeps_its_name(platform: Platform, declared: Declaration) -> None:
     token = make_token(platform)["secret"]
     secret = join(platform, token).json()["secret"]
@@ -225,7 +242,7 @@ def test_an_admin_drains_resumes_and_removes_a_machine(platform: Platform, decla
     declare(platform, declared)
     assert find_node(platform)["num_usable"] == 2
     platform.now += 5
-    for told in ("its agent reported 5 s ago", "try again in 41 s"):
+    for told in ("its agent answered 5 s ago", "try again in 41 s"):
         check_problem(platform.ask("DELETE", "nodes/b", who="admin"), 409, "conflict", told)
     platform.now += AGENT_SILENT_S
     remove_and_check(platform, declared)

@@ -310,16 +310,26 @@ def _may_replace(connection: Connection, before: StoredAgent, now: float) -> boo
 
 def _has_ended(connection: Connection, agent: StoredAgent, now: float) -> bool:
     """Return whether an agent is silent, or has left: it ends when no job holds its slots any more."""
-    return agent.is_silent(now) or (agent.left_at is not None and not is_held(connection, agent.node))
+    return now - _heard_at(agent) > AGENT_SILENT_S or (_is_leaving(agent) and not is_held(connection, agent.node))
+
+
+def _heard_at(agent: StoredAgent) -> float:
+    """Return when an agent joined or reported last. The first report follows a moment after the machine has joined."""
+    return max(agent.joined_at, agent.seen_at or 0.0)
+
+
+def _is_leaving(agent: StoredAgent) -> bool:
+    """Return whether an agent gives its slots back; not if the one that had its name before did."""
+    return agent.left_at is not None and agent.left_at >= agent.joined_at
 
 
 def _explain_presence(agent: StoredAgent, now: float) -> str:
-    """Return why an agent has not ended, and what to do, as sentences. It has reported."""
-    if agent.left_at is not None:
+    """Return why an agent has not ended, and what to do, as sentences."""
+    if _is_leaving(agent):
         return "jobs still hold slots of it, and shrink off it. Try again when it holds none: see 'legato slots -w'."
-    ago_s = max(0.0, now - (agent.seen_at or now))
+    ago_s = max(0.0, now - _heard_at(agent))
     return (
-        f"its agent reported {ago_s:.0f} s ago. Stop it with Ctrl-C on that machine, and try again when 'legato "
+        f"its agent answered {ago_s:.0f} s ago. Stop it with Ctrl-C on that machine, and try again when 'legato "
         "nodes' says that it has left. If it was stopped in another way, as 'systemctl stop legato-agent' does, try "
         f"again in {AGENT_SILENT_S - ago_s + 1:.0f} s."
     )
