@@ -77,8 +77,9 @@ _ADMIN: Final = "admin"
 _WARNING: Final = (
     "Warning: other machines can reach this server, and jobs run here as the user that runs it. Each user who may "
     "submit a job can read and change everything that this user can, including the database and the jobs of all users. "
-    "Add only users whom you trust with that, and use TLS (tls=own)."
+    "Add only users whom you trust with that"
 )
+_USE_TLS: Final = ", and use TLS (tls=own)"
 
 _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
@@ -485,7 +486,7 @@ def _greet(
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; all its files are in {settings.home_path}"
     yield from first
     if devices and is_open and settings.run_jobs_as == "server":
-        yield _WARNING
+        yield f"{_WARNING}{_USE_TLS if tls is None else ''}."
     login = f"legato login {url if tls is None else choose_public_url(settings, url)}"
     if tls is not None and tls.is_own:
         login = f"{login} --ca {tls.pin}"

@@ -46,6 +46,7 @@ from legato.server.serving import (
     upgrade_store,
 )
 from legato.server.startup_checks import allow_files, enter, find_url, hold_home, is_loopback, listen, open_home
+from legato.server.tls import ServerTls
 
 
 @pytest.fixture(autouse=True)
@@ -320,6 +321,10 @@ def test_the_server_prints_its_address_and_first_steps(tmp_path: Path, monkeypat
     assert later[1] == "Log in with: legato login http://localhost:1", "this system user is not logged in"
     warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), is_open=True))
     assert warned[1].startswith("Warning: other machines can reach this server, and jobs run here as the user that")
+    assert warned[1].endswith("whom you trust with that, and use TLS (tls=own).")
+    tls = ServerTls(make_settings(tmp_path, tls="own"), NOW)
+    warned = list(_greet(settings, "https://0.0.0.0:1", ("cpu",), is_open=True, tls=tls))
+    assert warned[1].endswith("whom you trust with that."), "it uses TLS"
     assert len(list(_greet(settings, "http://0.0.0.0:1", (), is_open=True))) == 2, "no job runs here"
 
 
