@@ -219,8 +219,8 @@ class PoolAgent:
                 if self._is_leaving and not is_waiting:
                     is_waiting = True
                     self._say(
-                        f"{len(answer.orders)} jobs still use this machine: they shrink off it. Press Ctrl-C again to "
-                        "end at once; their workers then train on."
+                        f"{_count_users(len(answer.orders))} off it. Press Ctrl-C again to end at once; workers here "
+                        "then train on."
                     )
                 self._apply_all(http, answer.orders)
                 await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
@@ -530,6 +530,17 @@ def _explain_outage(error: Exception, host: str) -> str:
         case msgspec.MsgspecError():
             return f"what answers there is no server of this release ({told})"
     return told
+
+
+def _count_users(num_jobs: int) -> str:
+    """Say how many jobs use this machine.
+
+    >>> _count_users(1), _count_users(2)
+    ('1 job still uses this machine: it shrinks', '2 jobs still use this machine: they shrink')
+    """
+    if num_jobs == 1:
+        return "1 job still uses this machine: it shrinks"
+    return f"{num_jobs} jobs still use this machine: they shrink"
 
 
 def _find_slots(num_slots: int | None) -> tuple[str, ...]:

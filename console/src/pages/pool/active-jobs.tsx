@@ -74,7 +74,7 @@ function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Col
     },
     {
       name: "since",
-      title: "In this state",
+      title: "State since",
       width: 108,
       leaves: 5,
       sortBy: (job) => job.staged_at,

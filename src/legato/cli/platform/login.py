@@ -264,8 +264,8 @@ def _ask_trust(url: str, shown: str) -> None:
     told = f"The platform at {url} has a certificate authority of its own, with the SHA-256 fingerprint {shown}."
     if not sys.stdin.isatty():
         raise UsageError(
-            f"Cannot log in: this system does not know who verifies the platform. {told} The platform shows it when "
-            f"it starts. If it is the same there: legato login {url} --ca {shown}"
+            f"Cannot log in: this machine does not trust the certificate of the platform. {told} The platform shows "
+            f"it when it starts. If it is the same there: legato login {url} --ca {shown}"
         )
     typer.echo(f"legato: {told} The platform shows it when it starts: compare, or ask the operator.", err=True)
     if not typer.confirm("Is it the same?", err=True):
