@@ -52,6 +52,7 @@ class Foreground:
         self._status: dict[str, Any] = {}
         self._counts: Counter[str] = Counter()
         self._saved: str | None = None
+        self._taken_over: Event | None = None
         self._begun = False
         self.left_running = False
         self._num_interrupts = 0
@@ -65,6 +66,8 @@ class Foreground:
         self._counts[event.kind] += 1
         if event.kind == "saved":
             self._saved = event.reason
+        if event.kind == "adopted":
+            self._taken_over = event
         is_new = bool(event.detail) and self._logs.show_once(event.detail or "")
         # If the text is one sentence, the reason contains it.
         is_new = is_new and (event.detail or "").strip() not in event.reason
@@ -117,6 +120,8 @@ class Foreground:
 
     def _sum_up(self, outcome: Outcome) -> Ending:
         journal = self._directory.read_journal()
+        # The status has the step from which the whole run continued, but this process saw only what followed.
+        first = self._status.get("from_step") if self._taken_over is None else self._taken_over.step
         return Ending(
             name=self._directory.path.name,
             outcome=outcome.outcome,
@@ -124,7 +129,8 @@ class Foreground:
             exit_code=outcome.exit_code,
             step=self._status.get("step"),
             num_steps=self._status.get("num_steps"),
-            from_step=self._status.get("from_step"),
+            from_step=first,
+            has_taken_over=self._taken_over is not None,
             elapsed_s=time.monotonic() - self._begun_at,
             counts=self._counts,
             saved=self._saved,

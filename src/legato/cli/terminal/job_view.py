@@ -317,9 +317,11 @@ class Ending:
 
     Args:
         outcome: ``succeeded``, ``failed`` or ``stopped``.
-        from_step: the step from which it continued: 0, or that of a checkpoint; None if nothing was trained.
-        elapsed_s: of this driver.
-        counts: how many events of each kind there were.
+        from_step: the step from which it continued: 0, that of a checkpoint, or that at which this driver took over;
+            None if nothing was trained.
+        has_taken_over: whether this driver continued a job that trained under another one.
+        elapsed_s: of this driver, with its start.
+        counts: how many events of each kind this driver had.
         saved: the last event of kind ``saved``, None if there was none.
         go_on_with: the command that resumes the job, None if the job cannot resume.
         checkpoint_every: as the user set it.
@@ -332,6 +334,7 @@ class Ending:
     step: int | None
     num_steps: int | None
     from_step: int | None
+    has_taken_over: bool = False
     elapsed_s: float
     counts: Counter[str]
     saved: str | None
@@ -344,10 +347,11 @@ def render_summary(ending: Ending) -> str:
     """Return how a job ended and where its files are."""
     num_deaths = sum(ending.counts[kind] for kind in _DEATHS)
     num_resizes = sum(ending.counts[kind] for kind in _RESIZES)
+    then = " since then" if ending.has_taken_over else ""
     rows = [
         ("job", f"{ending.name} {ending.outcome}: {ending.reason}"),
-        ("steps", f"{_render_steps(ending)} in {render_duration(ending.elapsed_s)}"),
-        ("changes", f"{_plural(num_deaths, 'worker')} lost, {_plural(num_resizes, 'resize')}"),
+        ("steps", f"{_render_steps(ending)} in {render_duration(ending.elapsed_s)} (start included)"),
+        ("changes", f"{_plural(num_deaths, 'worker')} lost, {_plural(num_resizes, 'resize')}{then}"),
         ("saved", ending.saved or "no checkpoint in this run"),
         ("directory", str(ending.directory)),
         ("logs", str(ending.directory / "logs")),
@@ -365,7 +369,8 @@ def _render_steps(ending: Ending) -> str:
     reached = f"step {ending.step}" + (f" of {ending.num_steps}" if ending.num_steps else "")
     if not ending.from_step:
         return reached
-    return f"{_plural(ending.step - ending.from_step, 'step')} in this run, from step {ending.from_step} to {reached},"
+    when = "since this process took over" if ending.has_taken_over else "in this run"
+    return f"{_plural(ending.step - ending.from_step, 'step')} {when}, from step {ending.from_step} to {reached},"
 
 
 def _render_advice(ending: Ending) -> str:

@@ -23,7 +23,7 @@ from legato.cli.terminal.job_view import (
     render_summary,
     render_worker_bar,
 )
-from legato.driver.journal import JobDirectory
+from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
 
 STATUS: dict[str, Any] = {
@@ -158,7 +158,7 @@ def make_ending(**changes: Any) -> Ending:
 def test_summary() -> None:
     assert render_summary(make_ending()).splitlines() == [
         "job:         bert-7 stopped: Ctrl-C",
-        "steps:       step 50 of 200 in 1:23",
+        "steps:       step 50 of 200 in 1:23 (start included)",
         "changes:     2 workers lost, 1 resize",
         "saved:       checkpoint of step 50 at /c/50",
         "directory:   /jobs/bert-7",
@@ -170,13 +170,13 @@ def test_summary() -> None:
 @pytest.mark.parametrize(
     ("changes", "want"),
     [
-        ({"from_step": 30}, "steps:       20 steps in this run, from step 30 to step 50 of 200, in 1:23"),
-        ({"from_step": 49, "num_steps": None}, "steps:       1 step in this run, from step 49 to step 50, in 1:23"),
-        ({"step": None, "from_step": None}, "steps:       no step in 1:23"),
+        ({"from_step": 30}, "steps:       20 steps in this run, from step 30 to step 50 of 200, in"),
+        ({"from_step": 49, "num_steps": None}, "steps:       1 step in this run, from step 49 to step 50, in"),
+        ({"step": None, "from_step": None}, "steps:       no step in"),
     ],
 )
 def test_summary_tells_the_steps_of_this_run_from_those_before(changes: dict[str, Any], want: str) -> None:
-    assert want in render_summary(make_ending(**changes)).splitlines()
+    assert f"{want} 1:23 (start included)" in render_summary(make_ending(**changes)).splitlines()
 
 
 def test_summary_of_a_failure_without_a_checkpoint_says_how_to_have_one() -> None:
@@ -340,3 +340,15 @@ def test_the_summary_reports_the_end_once(tmp_path: Path) -> None:
         foreground.on_event(Event(seq=1, time=0.0, kind="finished", level="info", reason=reason))
     assert "worker 0 finished its program" in out.getvalue()
     assert "the job succeeded" not in out.getvalue()
+
+
+def test_the_summary_of_a_driver_that_took_over_counts_only_what_it_saw(tmp_path: Path) -> None:
+    foreground = Foreground(JobDirectory(tmp_path), PlainScreen(io.StringIO(), io.StringIO()))
+    reason = "a new driver adopted 2 workers in view 5"
+    foreground.on_event(Event(seq=9, time=0.0, kind="adopted", level="info", reason=reason, step=3126))
+    foreground.on_status({"step": 3228, "num_steps": 4640, "from_step": 1275})
+    ending = foreground._sum_up(Outcome(outcome="stopped", reason="SIGTERM", exit_code=0))
+    _, steps, changes, *_ = render_summary(ending).splitlines()
+    begun = "steps:       102 steps since this process took over, from step 3126 to step 3228 of 4640, in "
+    assert steps.startswith(begun)
+    assert changes == "changes:     no workers lost, no resizes since then"
