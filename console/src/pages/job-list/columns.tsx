@@ -150,7 +150,7 @@ export function makeColumns(tell: JobsTell, menu: (job: Job) => React.ReactNode)
     {
       name: "runtime",
       title: "Runtime",
-      width: 100,
+      width: 116,
       isEnd: true,
       leaves: 6,
       show: (job) => <RunTime job={job} />,

@@ -62,6 +62,28 @@ it("an admin drains a machine with a reason, and uses it again", async () => {
   await waitFor(() => expect(sent[1]?.[0]).toBe("/api/v1/nodes/gpu-2/resume"));
 });
 
+it("an admin removes a machine that does not answer or has left, and no other", async () => {
+  const sent: [string, unknown][] = [];
+  vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
+    sent.push([address, init.method]);
+    return new Response(null, { status: 204 });
+  });
+  show(own, withAgent("ready"), withAgent("drained", { name: "gpu-3" }));
+  expect(screen.queryByRole("button", { name: "Remove" })).toBeNull();
+  for (const state of ["silent", "left"]) {
+    cleanup();
+    show(own, withAgent(state));
+    fireEvent.click(screen.getByRole("button", { name: "Remove" }));
+    fireEvent.submit(screen.getByText(/needs a join token/));
+    await waitFor(() => expect(sent.splice(0)).toEqual([["/api/v1/nodes/gpu-2", "DELETE"]]));
+  }
+});
+
+it("a removed machine whose slots a job still holds is not called the server", () => {
+  show(own, withAgent("ready"), { ...own, name: "gpu-3", num_usable: 0 });
+  expect(screen.getByText("removed")).toBeTruthy();
+});
+
 it("other users see the machines and change none", () => {
   role = "user";
   show(own, withAgent("ready"));

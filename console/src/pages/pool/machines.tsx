@@ -1,4 +1,4 @@
-/** The machines of a pool of several: GPU models, labels and state of each. Admins drain a machine, or use it again. */
+/** The machines of a pool of several: GPU models, labels and state of each. Admins drain, resume and remove them. */
 
 import { useState } from "react";
 import { ask } from "@/api/client";
@@ -32,12 +32,17 @@ export function Machines({ nodes }: { nodes: readonly NodeState[] }) {
   const isAdmin = useSession().role === "admin";
   const outdate = useOutdate();
   const [changed, setChanged] = useState<NodeState | null>(null);
+  const [removed, setRemoved] = useState<NodeState | null>(null);
   const [reason, setReason] = useState("");
   if (nodes.every((node) => node.agent === null)) return null;
   const isDrained = changed?.agent?.state === "drained";
   const change = async (path: { node: string }) => {
     if (isDrained) await ask("post", "/nodes/{node}/resume", { path });
     else await ask("post", "/nodes/{node}/drain", { path, body: { reason } });
+    await outdate("pool");
+  };
+  const remove = async (path: { node: string }) => {
+    await ask("delete", "/nodes/{node}", { path });
     await outdate("pool");
   };
   return (
@@ -55,9 +60,25 @@ export function Machines({ nodes }: { nodes: readonly NodeState[] }) {
                 {node.agent.state === "drained" ? "Resume" : "Drain"}
               </Button>
             )}
+            {isAdmin && (node.agent?.state === "silent" || node.agent?.state === "left") && (
+              <Button isSmall onClick={() => setRemoved(node)}>
+                Remove
+              </Button>
+            )}
           </li>
         ))}
       </ul>
+      {removed && (
+        <Dialog
+          title={`Remove ${removed.name}?`}
+          action="Remove"
+          onClose={() => setRemoved(null)}
+          onDo={() => remove({ node: removed.name })}
+          isBad
+        >
+          <p>The pool forgets the machine. To come back, it needs a join token.</p>
+        </Dialog>
+      )}
       {changed && (
         <Dialog
           title={isDrained ? `Use ${changed.name} again?` : `Drain ${changed.name}?`}
