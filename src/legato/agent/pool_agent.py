@@ -46,6 +46,7 @@ from legato.system.tls import (
     fingerprint,
     is_about_name,
     is_loopback,
+    keep_first,
     make_client_context,
 )
 
@@ -478,9 +479,10 @@ class PoolAgent:
         path = self._folder / _STATE
         try:
             state = decode(path.read_bytes(), PoolState)
+            state.ca = keep_first(state.ca) if state.ca else ""
         except FileNotFoundError:
             return PoolState()
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UsageError) as error:
             raise UsageError(f"Cannot read {path}: {error}. Remove it, and join again with a join token.") from error
         # Another server does not know the secret, and must not see it.
         return state if state.url in self._urls else PoolState(identity=state.identity)

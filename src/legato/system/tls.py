@@ -68,8 +68,8 @@ def make_client_context(authority: str | None = None) -> ssl.SSLContext:
     """Return a context that verifies servers.
 
     Args:
-        authority: the only certificate (PEM) that is trusted. None: the system's trust store, or the one that the
-            variables SSL_CERT_FILE and SSL_CERT_DIR name.
+        authority: the only certificates (PEM) that are trusted, each of them. None: the system's trust store, or the
+            one that the variables SSL_CERT_FILE and SSL_CERT_DIR name.
 
     Raises:
         ssl.SSLError: the certificate cannot be read.
@@ -100,11 +100,26 @@ def fingerprint(certificate: str) -> str:
     Raises:
         UsageError: there is no certificate.
     """
-    begin, end = certificate.find(ssl.PEM_HEADER), certificate.find(ssl.PEM_FOOTER)
+    return hashlib.sha256(_read_first(certificate)).hexdigest()
+
+
+def keep_first(certificates: str) -> str:
+    """Return the first certificate of a PEM text, which is the one that `fingerprint` describes, and nothing else.
+
+    A context of a client trusts every certificate in its text. So a text of a stranger must be reduced to the
+    certificate whose fingerprint was compared.
+
+    Raises:
+        UsageError: there is no certificate.
+    """
+    return ssl.DER_cert_to_PEM_cert(_read_first(certificates))
+
+
+def _read_first(certificates: str) -> bytes:
+    begin, end = certificates.find(ssl.PEM_HEADER), certificates.find(ssl.PEM_FOOTER)
     with contextlib.suppress(ValueError):
         if 0 <= begin < end:
-            found = ssl.PEM_cert_to_DER_cert(certificate[begin : end + len(ssl.PEM_FOOTER)])
-            return hashlib.sha256(found).hexdigest()
+            return ssl.PEM_cert_to_DER_cert(certificates[begin : end + len(ssl.PEM_FOOTER)])
     raise UsageError("It has no certificate in the format PEM, which begins with '-----BEGIN CERTIFICATE-----'.")
 
 
@@ -145,7 +160,7 @@ def fetch_authority(url: str) -> str | None:
 
     Raises:
         OSError: the server cannot be reached by TLS, or answers too slowly.
-        UsageError: it refuses the request.
+        UsageError: it refuses the request, or what it shows is no certificate.
     """
     parts = urlsplit(url)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -167,7 +182,7 @@ def fetch_authority(url: str) -> str | None:
         timer.cancel()
         connection.close()
     if answer.status == http.client.OK:
-        return content if ssl.PEM_HEADER in content else None
+        return keep_first(content) if ssl.PEM_HEADER in content else None
     if answer.status == http.client.NOT_FOUND:
         return None
     with contextlib.suppress(ValueError, AttributeError):

@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
-from legato.agent.pool_agent import PoolAgent
+from legato.agent.pool_agent import PoolAgent, PoolState
 from legato.core.errors import UsageError
+from legato.system.certificates import make_authority
 
 PIN = "ab" * 32
 
@@ -60,3 +62,15 @@ def test_a_join_token_is_sent_on_the_own_machine_or_if_the_operator_allows_it(
     with pytest.raises(SentError):
         run(tmp_path, url, token)
     assert b'"token":"lgj_x"' in sent[0], "without what is for the agent"
+
+
+def test_an_agent_trusts_one_stored_certificate_and_refuses_a_damaged_one(tmp_path: Path) -> None:
+    first, second = (make_authority(name, 1_800_000_000.0).certificate for name in ("first", "second"))
+    agent = PoolAgent("https://127.0.0.1:1", "b", home=tmp_path, say=lambda _: None)
+    agent._folder.mkdir(parents=True)
+    state = PoolState(url="https://127.0.0.1:1", secret="lga_x", ca=first + second)
+    (agent._folder / ".pool.json").write_bytes(msgspec.json.encode(state))
+    assert agent._read_state().ca.strip() == first.strip()
+    (agent._folder / ".pool.json").write_bytes(msgspec.json.encode(PoolState(ca="nothing")))
+    with pytest.raises(UsageError, match=r"Cannot read .*\.pool\.json: .*Remove it, and join again"):
+        agent._read_state()

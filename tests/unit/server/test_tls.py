@@ -19,6 +19,7 @@ from tests.unit.server.platform import LIMIT_S, Platform, check_problem
 from tests.unit.server.test_agents import REPORT
 
 from legato.client.connection import Line
+from legato.client.retries import NotTrusted
 from legato.client.servers import Server
 from legato.control.settings import Settings, read_settings
 from legato.core.agent_messages import AGENT_PROTOCOL
@@ -177,6 +178,34 @@ def test_the_authority_is_not_fetched_from_a_server_that_refuses_or_hangs(
     done.set()
     thread.join()
     silent.close()
+
+
+def test_a_server_in_the_middle_cannot_add_its_own_authority_to_the_one_of_the_fingerprint() -> None:
+    real, other = make_authority("Legato CA", time.time()), make_authority("in the middle", time.time())
+    made = issue(other, ["localhost", "127.0.0.1"], time.time())
+    context = tls_module.make_server_context()
+    tls_module.load_certificate(context, made.certificate, made.key)
+    middle = socket.create_server(("127.0.0.1", 0))
+    middle.settimeout(LIMIT_S)
+    shown = (real.certificate + other.certificate).encode()
+
+    def serve() -> None:
+        with context.wrap_socket(middle.accept()[0], server_side=True) as opened:
+            opened.recv(10_000)
+            opened.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(shown), shown))
+        with contextlib.suppress(OSError):
+            context.wrap_socket(middle.accept()[0], server_side=True).close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    url = f"https://127.0.0.1:{middle.getsockname()[1]}"
+    trusted = fetch_authority(url)
+    assert trusted is not None and fingerprint(trusted) == fingerprint(real.certificate)
+    line = Line(Server(url=url, token="secret", ca=trusted), patience_s=0)
+    with contextlib.closing(line), pytest.raises(NotTrusted):
+        line.send("GET", "/me")
+    thread.join()
+    middle.close()
 
 
 def test_a_session_of_a_browser_is_for_tls_only(new_platform: NewPlatform) -> None:
