@@ -217,7 +217,7 @@ class LocalDrivers:
         agent = directory / found.agent_folder(self._node)
         if agent.is_dir():
             await asyncio.to_thread(kill_agent, agent)
-            await end_leftovers(agent)
+            await end_leftovers(agent, found.user)
         (directory / RECORD).unlink(missing_ok=True)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:

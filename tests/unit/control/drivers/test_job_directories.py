@@ -28,12 +28,13 @@ from legato.control.drivers.process import DoorOrder, LocalOrder, find_lease_s, 
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
-from legato.core.warm import Entry, Record
+from legato.core.warm import Entry, Record, mark_of
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines import parent
 from legato.engines.agents import RECORD
 from legato.engines.agents_record import AgentsRecord, NodeRecord
 from legato.engines.agents_record import write_record as write_agents
+from legato.engines.parent import RUN
 from legato.system.processes import boot_id, is_alive, start_time_of
 
 JOB = "j-0000000001"
@@ -404,3 +405,37 @@ def test_an_attempt_on_several_machines_is_given_up_when_the_leases_of_their_age
     asyncio.run(drivers.give_up(JOB, 1, "it is given up"))
     assert not is_running(directory / "agent")
     assert not (directory / RECORD).exists(), "no machine is asked for an agent any more"
+
+
+def test_an_attempt_of_another_system_user_that_is_given_up_leaves_no_process_of_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = JobUser(uid=os.getuid(), gid=os.getgid(), name="ann", home="/")
+    worker, parent = make_sleeper(), make_sleeper()
+    spec = JobSpec(name=JOB, program=("p.py",), directory="/", num_workers=1, max_workers=1)
+    found = LocalOrder(
+        order=DriverOrder(job=JOB, attempt=1, spec=spec, slots=("here/0",)),
+        slots=("here/0",),
+        devices=("cpu",),
+        user=user,
+        own_node="here",
+        door=DoorOrder(host="127.0.0.1", address="127.0.0.1"),
+    )
+    (tmp_path / JOB).mkdir()
+    write_order(tmp_path / JOB, found)
+    agent = tmp_path / JOB / found.agent_folder("here")
+    write_record(agent / RUN, worker, parent)
+    searched: list[str] = []
+    monkeypatch.setattr("legato.control.drivers.job_directories.kill_as", lambda _user, mark: searched.append(mark))
+
+    async def run() -> list[int]:
+        reaping = [asyncio.create_task(asyncio.to_thread(child.wait)) for child in (worker, parent)]
+        await LocalDrivers(tmp_path, node="here", devices=("cpu",)).give_up(JOB, 1, "it is given up")
+        for child in (worker, parent):
+            child.terminate()  # of those that live
+        return await asyncio.gather(*reaping)
+
+    assert asyncio.run(run()) == [-signal.SIGKILL, -signal.SIGKILL]
+    assert mark_of(str(agent / RUN / "engine.json")) in searched
+    for child in (worker, parent):
+        child.communicate()
