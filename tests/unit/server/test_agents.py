@@ -108,6 +108,19 @@ def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports
     assert find_node(platform)["num_usable"] == 2
 
 
+def test_invalid_secrets_of_a_job_do_not_stop_the_agent_of_its_machine(new_platform: NewPlatform) -> None:
+    platform = new_platform(requests_per_s=0.001, requests_burst=3)
+    token = make_token(platform)["secret"]
+    secrets = [join(platform, token, node, identity=node).json()["secret"] for node in ("b", "c")]
+    assert [report(platform, secret).status_code for secret in secrets] == [200, 200]
+    platform.now += AGENT_SILENT_S + 1
+    assert platform.ask("DELETE", "nodes/c", who="admin").status_code == 204
+    answers = [report(platform, f"lga_{number:048}").status_code for number in range(5)]
+    assert answers[:2] == [401, 401] and answers[-1] == 429
+    assert [report(platform, secrets[0]).status_code for _ in range(5)] == [200] * 5
+    assert [report(platform, secrets[1]).status_code for _ in range(2)] == [401, 429], "it was removed from the pool"
+
+
 def lead(platform: Platform, declared: Declaration) -> None:
     lease = platform.store.loop.take_lease("declaring", platform.now, 10.0)
     assert lease is not None
