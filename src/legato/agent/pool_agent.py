@@ -39,6 +39,7 @@ from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
 from legato.system.decoding import decode
+from legato.system.plain_files import delete_tree
 from legato.system.tls import (
     explain_tls_error,
     fetch_authority,
@@ -137,6 +138,7 @@ class PoolAgent:
         self._address = ""
         self._state = PoolState()
         self._applying: dict[str, asyncio.Task[None]] = {}
+        self._removing: asyncio.Task[None] | None = None
         self._is_leaving = False
         self._changed = asyncio.Event()
         self._outage: str | None = None
@@ -173,9 +175,10 @@ class PoolAgent:
             async with contextlib.AsyncExitStack() as stack:
                 await self._run(stack)
         finally:
-            for task in self._applying.values():
+            tasks = [*self._applying.values(), *([] if self._removing is None else [self._removing])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._applying.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             os.close(lock)
 
     async def _run(self, stack: contextlib.AsyncExitStack) -> None:
@@ -224,8 +227,7 @@ class PoolAgent:
                         "then train on."
                     )
                 self._apply_all(http, answer.orders)
-                await asyncio.to_thread(self._remove_old, {order.job for order in answer.orders})
-                await asyncio.to_thread(self._codes.remove_old, {order.code for order in answer.orders})
+                self._begin_removal(answer.orders)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -425,6 +427,18 @@ class PoolAgent:
         packed = await self._codes.fetch(http, order.code, self._credentials, told)
         await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
 
+    def _begin_removal(self, orders: tuple[AgentOrder, ...]) -> None:
+        """Begin to remove what no job uses. Reports do not wait for it: a job may have left a million files."""
+        if self._removing is None or self._removing.done():
+            self._removing = asyncio.create_task(self._remove_all_old(orders))
+
+    async def _remove_all_old(self, orders: tuple[AgentOrder, ...]) -> None:
+        try:
+            await asyncio.to_thread(self._remove_old, {order.job for order in orders})
+            await asyncio.to_thread(self._codes.remove_old, {order.code for order in orders})
+        except Exception:  # noqa: BLE001 -- what a job left on the disk must not take the machine out of the pool
+            _log.exception("Old files in %s cannot be removed", self._folder)
+
     def _remove_old(self, jobs: set[str]) -> None:
         """Remove the files of agents that have ended long ago without the end of their job."""
         for path in self._list():
@@ -433,8 +447,8 @@ class PoolAgent:
             # An agent may remove its directory at the same moment.
             with contextlib.suppress(OSError):
                 is_old = path.is_dir() and time.time() - path.stat().st_mtime > _KEEP_S
-                if is_old and not is_running(path):
-                    shutil.rmtree(path, ignore_errors=True)
+                if is_old and not is_running(path) and (failure := delete_tree(path)) is not None:
+                    _log.warning("Old files in %s cannot be removed: %s", path, failure)
 
     def _list(self) -> list[Path]:
         try:

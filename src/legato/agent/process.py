@@ -21,6 +21,7 @@ from typing import Final
 from legato.agent.agent import JOB_ENDED, Agent, AgentFailedError
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.errors import LegatoError, UsageError
+from legato.system.plain_files import delete_tree
 from legato.system.processes import boot_id, send_signal, start_time_of
 
 _log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ def main(directory: Path) -> int:
         _log.info("The agent ends: %s", reason)
         if reason == JOB_ENDED and read_agent_order(directory).is_temporary:
             # The driver has all of its logs and checkpoints.
-            shutil.rmtree(directory, ignore_errors=True)
+            delete_tree(directory)
     except LegatoError:
         _log.exception("The agent of %s failed", directory)
         return 1

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +14,7 @@ from legato.control.store import Purged
 from legato.core.errors import FencedOut, LegatoError
 from legato.core.warm import MARK_VARIABLE
 from legato.server.services import JOBS, Services
-from legato.system.plain_files import take_back
+from legato.system.plain_files import delete_tree
 from legato.system.processes import kill_all_of, values_in_line
 
 _log = structlog.get_logger(__name__)
@@ -134,22 +131,9 @@ def _delete_jobs(root: Path, purged: Purged) -> None:
 
 def delete_directory(directory: Path) -> None:
     """Delete a job's directory. Files that cannot be deleted are only logged: they use disk space, but harm no job."""
-    failures: list[str] = []
-
-    def note(_function: object, path: str, why: tuple[type[BaseException], BaseException, object]) -> None:
-        if not isinstance(why[1], FileNotFoundError):
-            failures.append(f"{path}: {why[1]}")
-
-    try:
-        with contextlib.suppress(OSError):
-            take_back(directory)
-        shutil.rmtree(directory, onerror=note)
-    except RecursionError:
-        # A program may have nested a thousand folders. 'rm' does not recurse and, like the two above, follows no link.
-        done = subprocess.run(["rm", "-rf", "--", str(directory)], stderr=subprocess.PIPE, check=False)
-        failures += done.stderr.decode(errors="replace").splitlines()[:1]
-    if failures:
-        _log.warning("files of a deleted job cannot be deleted", job=directory.name, error=failures[0])
+    failure = delete_tree(directory)
+    if failure is not None:
+        _log.warning("files of a deleted job cannot be deleted", job=directory.name, error=failure)
 
 
 def _before(now: float, days: float | None) -> float | None:

@@ -1,7 +1,8 @@
-"""Reads and makes files in folders that a job can write. Follows no link and waits for no pipe."""
+"""Reads, makes and deletes files in folders that a job can write. Follows no link and waits for no pipe."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -91,16 +92,77 @@ def make_folder_for(path: Path, user: JobUser) -> None:
         os.close(descriptor)
 
 
-def take_back(path: Path) -> None:
-    """Give a folder and all folders in it to the user of this process, so that they can be deleted.
+def delete_tree(path: Path) -> str | None:
+    """Delete a folder with all that is in it; return what cannot be deleted first, and why. None: nothing is left.
 
-    Raises:
-        OSError: the owner or mode cannot be changed.
+    A job may have made the content. So no link is followed, and folders may be nested as deeply as a disk allows:
+    nothing here recurses, and only one folder is open. A folder of another user is taken from its owner first.
     """
-    for _, _, _, at in os.fwalk(path, follow_symlinks=False):
-        if os.fstat(at).st_uid != os.geteuid():
-            os.fchown(at, os.geteuid(), -1)
-            os.fchmod(at, 0o700)
+    failures: list[str] = []
+    try:
+        at = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    except OSError as error:
+        return str(error)
+    # The folders from the first one to the present one: each with its identity, and the names in it that are left.
+    way = [(_identify(at), [path.name])]
+    try:
+        while way[0][1]:
+            names = way[-1][1]
+            if names:
+                try:
+                    inner = os.open(names[-1], _FOLDER, dir_fd=at)
+                except OSError as error:
+                    _note_failure(failures, names.pop(), error)
+                    continue
+                os.close(at)
+                at = inner
+                way.append((_identify(at), _empty(at, failures)))
+                continue
+            way.pop()
+            above = os.open("..", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = above
+            if _identify(at) != way[-1][0]:
+                raise OSError("a folder in it was moved meanwhile")
+            name = way[-1][1].pop()
+            try:
+                os.rmdir(name, dir_fd=at)
+            except OSError as error:
+                _note_failure(failures, name, error)
+    except OSError as error:
+        _note_failure(failures, str(path), error)
+    finally:
+        os.close(at)
+    return next(iter(failures), None)
+
+
+def _identify(folder: int) -> tuple[int, int]:
+    about = os.fstat(folder)
+    return about.st_dev, about.st_ino
+
+
+def _empty(folder: int, failures: list[str]) -> list[str]:
+    """Delete all files of an open folder; return the names of the folders in it."""
+    if os.fstat(folder).st_uid != os.geteuid():
+        with contextlib.suppress(OSError):
+            os.fchown(folder, os.geteuid(), -1)
+            os.fchmod(folder, 0o700)
+    folders: list[str] = []
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+                continue
+            try:
+                os.unlink(entry.name, dir_fd=folder)
+            except OSError as error:
+                _note_failure(failures, entry.name, error)
+    return folders
+
+
+def _note_failure(failures: list[str], name: str, error: OSError) -> None:
+    if not failures and not isinstance(error, FileNotFoundError):
+        failures.append(f"{name}: {error.strerror or error}")
 
 
 def open_to(path: Path, user: JobUser, mode: int) -> None:

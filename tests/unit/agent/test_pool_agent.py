@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +153,61 @@ def test_a_server_that_refuses_the_agent_is_not_called_unreachable(
     said = run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2, ("https://one",))
     assert said[1].startswith("The server https://one refuses this agent: Cannot join the pool at https://one: ")
     assert "another agent has this name. " in said[1] and "cannot be reached" not in said[1]
+
+
+def serve_reports(num_reports: list[int]) -> Callable[[httpx.Request], httpx.Response]:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("join"):
+            return httpx.Response(200, json={"secret": "s"})
+        num_reports.append(1)
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0})
+
+    return answer
+
+
+@pytest.fixture
+def old_job(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a job's agent that has ended long ago, with deeply nested folders."""
+    folder = tmp_path / "agents/b/j-0000000001-abc"
+    folder.mkdir(parents=True)
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    os.utime(folder, (0, time.time() - 8 * 86_400))
+    yield folder
+    subprocess.run(["rm", "-rf", str(folder)], check=True)  # pytest cannot remove it
+
+
+def test_deeply_nested_folders_of_a_job_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old_job: Path
+) -> None:
+    reports: list[int] = []
+    run(tmp_path, monkeypatch, serve_reports(reports), lambda _said: not old_job.exists())
+    assert reports
+
+
+def test_reports_wait_for_no_removal_and_outlive_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old_job: Path
+) -> None:
+    removals: list[int] = []
+    reports: list[int] = []
+    enough = threading.Event()
+
+    def delete(_path: Path) -> list[str]:
+        removals.append(len(reports))
+        assert enough.wait(30)
+        raise RecursionError
+
+    def is_done(_said: list[str]) -> bool:
+        if removals and len(reports) >= removals[0] + 5:
+            enough.set()
+        return len(removals) >= 2
+
+    monkeypatch.setattr(pool_agent, "delete_tree", delete)
+    run(tmp_path, monkeypatch, serve_reports(reports), is_done)
+    assert removals[1] >= removals[0] + 5
+    assert "cannot be removed" in caplog.text
