@@ -16,7 +16,7 @@ class AgentQuestions:
     """The questions that agents have not answered yet."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[dict[int, Vital]]] = {}
+        self._waiting: dict[tuple[str, int], asyncio.Future[dict[int, Vital]]] = {}
         self._num_asked = 0
 
     async def ask(self, node: AgentNode, workers: list[int]) -> dict[int, Vital]:
@@ -25,18 +25,19 @@ class AgentQuestions:
         if not node.is_open or node.connection is None:
             return unreachable
         self._num_asked += 1
-        number, answer = self._num_asked, asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        node.send(messages.Examine(question=number, workers=tuple(workers)))
+        key, answer = (node.spec.name, self._num_asked), asyncio.get_running_loop().create_future()
+        self._waiting[key] = answer
+        node.send(messages.Examine(question=self._num_asked, workers=tuple(workers)))
         try:
-            return await asyncio.wait_for(answer, _ANSWER_LIMIT_S)
+            found = await asyncio.wait_for(answer, _ANSWER_LIMIT_S)
+            return {worker: found[worker] for worker in workers if worker in found}
         except TimeoutError:
             return unreachable
         finally:
-            del self._waiting[number]
+            del self._waiting[key]
 
-    def note_answer(self, vitals: messages.Vitals) -> None:
-        """Pass an agent's answer to its question, if that still waits."""
-        answer = self._waiting.get(vitals.question)
+    def note_answer(self, node: AgentNode, vitals: messages.Vitals) -> None:
+        """Pass an agent's answer to its question, if that still waits. What it says of other machines is ignored."""
+        answer = self._waiting.get((node.spec.name, vitals.question))
         if answer is not None and not answer.done():
             answer.set_result({worker: Vital(*values) for worker, values in vitals.found.items()})  # type: ignore[arg-type]

@@ -693,10 +693,12 @@ class AgentsEngine:
             case messages.Outranked(term=term):
                 if term > self._terms.term:
                     self._fail(Superseded(_TAKEN_OVER))
+            case messages.WorkerEvent(worker=worker, number=number) if worker not in node.record.workers:
+                # Its end is known, or it is on another machine, of which this agent knows nothing.
+                node.send(messages.Acknowledge(number=number))
             case messages.WorkerEvent(worker=worker, exit_code=None):
-                if worker in node.record.workers:
-                    node.record.workers[worker] = message.pid
-                    self._write_record_soon()
+                node.record.workers[worker] = message.pid
+                self._write_record_soon()
                 self._report(Started(worker, message.pid), node, message.number)
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
@@ -704,7 +706,7 @@ class AgentsEngine:
                 receipt = Receipt(node, node.connection, number)
                 self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), receipt))
             case messages.Vitals():
-                self._questions.note_answer(message)
+                self._questions.note_answer(node, message)
             case messages.LogBytes():
                 if (taken := await node.logs.take(message, self._clock())) is not None:
                     node.send(taken)

@@ -22,12 +22,14 @@ from legato.core.agent_messages import (
     AgentHello,
     AgentRefused,
     Beat,
+    Examine,
     LogBytes,
     Opened,
     OpenJob,
     OpenRefused,
     StartOne,
     TookLog,
+    Vitals,
     WorkerEvent,
     decode_agent_request,
     encode_agent_frame,
@@ -42,6 +44,7 @@ from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, 
 from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
 from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
+from legato.system.processes import Vital
 from legato.system.tls import choose_tls
 
 LIMIT_S = 30.0
@@ -344,6 +347,36 @@ def test_an_event_is_acknowledged_when_it_is_handled_and_only_to_the_agent_that_
         await agent.send(encode_agent_frame(msgspec.structs.replace(exited, number=2)))
         assert await wait_for(agent, Acknowledge) == Acknowledge(number=2), "it is handled"
         next_event.cancel()
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_an_agent_says_nothing_of_workers_on_other_machines(tmp_path: Path) -> None:
+    async def test() -> None:
+        nodes = {"a": NodeRecord(("cpu",), {7: 1}), "b": NodeRecord(("cpu",), {8: 2})}
+        write_record(tmp_path / "agents.json", AgentsRecord("secret", nodes))
+        bed = Bed(tmp_path, ("a", "b"))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(2))
+        await asyncio.sleep(0)
+        agents = {"a": await bed.join("a", (7,)), "b": await bed.join("b", (8,))}
+        await opening
+        events = bed.engine.events()
+        await take(events, 2)
+        for said in (WorkerEvent(number=1, worker=8, pid=4711), WorkerEvent(number=2, worker=8, exit_code=0)):
+            await agents["a"].send(encode_agent_frame(said))
+            assert await wait_for(agents["a"], Acknowledge) == Acknowledge(number=said.number), "it goes on"
+        assert bed.engine.last_running == {7: 1, 8: 2}
+        examining = asyncio.create_task(bed.engine.examine((7, 8)))
+        questions = {node: (await wait_for(agents[node], Examine)).question for node in agents}
+        for node, worker in (("a", 8), ("a", 7), ("b", 8)):
+            found = {7: (node, 1.0), 8: (node, 2.0)}
+            await agents[node].send(encode_agent_frame(Vitals(question=questions["ab"[worker - 7]], found=found)))
+        assert await examining == {7: Vital("a", 1.0), 8: Vital("b", 2.0)}
+        await agents["b"].send(encode_agent_frame(WorkerEvent(number=1, worker=8, exit_code=3)))
+        assert await anext(events) == Exited(8, 3, "")
         await bed.engine.detach()
         await bed.door.close()
 
