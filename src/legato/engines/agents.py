@@ -221,9 +221,8 @@ class AgentsEngine:
         writer = LogWriter(self._log_path, record.shifts, self._write_record)
         logs = LogIntake(spec.name, writer, lambda told: self._put(Noted(told)))
         node = AgentNode(spec, record, logs)
-        node.incoming = Incoming(
-            spec.name, self._receiver, self._keep_files, node.send_if_open, self._list_coming, self._clock
-        )
+        files = self._receiver.of(spec.name)
+        node.incoming = Incoming(spec.name, files, self._keep_files, node.send_if_open, self._list_coming, self._clock)
         return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:

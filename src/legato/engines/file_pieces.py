@@ -34,6 +34,7 @@ LINK: Final = ".sending-"
 
 _NAME: Final = re.compile(r"step-[0-9]{1,18}\.legato")
 _PART: Final = ".part"
+_WHOLE: Final = re.compile(r"\.(step-[0-9]+\.legato).*")
 _OF_A_JOB: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a job can put a link or a pipe there
 _MAX_WINDOW_BYTES: Final = 16 * MAX_PIECE_BYTES
 _MIN_PIECE_BYTES: Final = 2**14
@@ -183,11 +184,18 @@ class PieceReceiver:
     Args:
         folder: of the files; made if it does not exist.
         user: the system user who can write into the folder, and gets the files. None: the user of this process.
+        source: name of the machine from which the files come. Incomplete files have it in their names, because several
+            machines may send a file of the same name.
     """
 
-    def __init__(self, folder: Path, user: JobUser | None = None) -> None:
+    def __init__(self, folder: Path, user: JobUser | None = None, source: str = "") -> None:
         self._folder = folder
+        self._part = f".{source}{_PART}" if source else _PART
         self.user = user
+
+    def of(self, source: str) -> PieceReceiver:
+        """Return a receiver for the files of one machine into the same folder."""
+        return PieceReceiver(self._folder, self.user, source)
 
     def num_bytes_of(self, name: str) -> int:
         """Return from which byte on a file must be sent: its length if it seems to be complete."""
@@ -297,11 +305,11 @@ class PieceReceiver:
     def clear(self, coming: Collection[str] = ()) -> None:
         """Delete all incomplete files but those that are ``coming``."""
         for path in self._folder.glob(f".step-*{_PART}"):
-            if path.name[1 : -len(_PART)] not in coming:
+            if _WHOLE.sub(r"\1", path.name) not in coming:
                 path.unlink(missing_ok=True)
 
     def _part_of(self, name: str) -> Path:
-        return self._folder / f".{check_file_name(name)}{_PART}"
+        return self._folder / f".{check_file_name(name)}{self._part}"
 
 
 def _check_owner(descriptor: int, path: Path, user: JobUser | None) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +23,8 @@ from legato.core.errors import LegatoError
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.base import Launch
-from legato.engines.incoming import NewerCheckpoint
+from legato.engines.file_pieces import PieceReceiver
+from legato.engines.incoming import Incoming, NewerCheckpoint
 from legato.system.door import Door
 
 LIMIT_S = 30.0
@@ -75,7 +78,7 @@ class Leader:
 
     def partial(self, step: int) -> int:
         with contextlib.suppress(FileNotFoundError):
-            return (self.checkpoints / f".{name_of(step)}.part").stat().st_size
+            return (self.checkpoints / f".{name_of(step)}.a.part").stat().st_size
         return 0
 
 
@@ -224,6 +227,32 @@ def test_a_worker_that_says_again_what_it_has_saved_causes_no_transfer(tmp_path:
             path = await leader.engine.bring(WORKER, str(agent.folder / name_of(10)))
             assert read(path) == content
             await agent.leave()
+
+    run(test)
+
+
+def test_two_machines_bring_a_checkpoint_of_the_same_name_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        machines: dict[str, Incoming] = {}
+        receiver = PieceReceiver(tmp_path)
+
+        def list_coming() -> set[str]:
+            return {name for incoming in machines.values() for name in incoming.names}
+
+        for node in ("a", "b.part"):
+            machines[node] = Incoming(node, receiver.of(node), 2, lambda _request: None, list_coming, time.monotonic)
+        contents = {node: os.urandom(3000) for node in machines}
+        arrivals = {node: incoming.add(name_of(10)) for node, incoming in machines.items()}
+        for at in range(0, 3000, 1000):
+            for node, content in contents.items():
+                sha256 = hashlib.sha256(content).hexdigest() if at == 2000 else ""
+                data = content[at : at + 1000]
+                piece = messages.FilePiece(name=name_of(10), offset=at, data=data, num_bytes=3000, sha256=sha256)
+                await machines[node].take(piece)
+                if arrivals[node].done():
+                    assert read(await arrivals[node]) == content
+        assert all(arrival.done() for arrival in arrivals.values())
+        assert os.listdir(tmp_path) == [name_of(10)]
 
     run(test)
 

@@ -195,9 +195,10 @@ def test_old_files_and_parts_that_nothing_continues_are_removed(tmp_path: Path) 
         (tmp_path / name).touch()
     for name in ("step-1.legato", "step-4.legato", "step-9.legato"):
         (tmp_path / f".{name}.part").touch()
+        (tmp_path / f".{name}.node-1.part").touch()
     PieceReceiver(tmp_path).prune(2, {"step-4.legato"})
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"step-2.legato", "step-3.legato", "notes", ".step-4.legato.part"}
+    assert left == {"step-2.legato", "step-3.legato", "notes", ".step-4.legato.part", ".step-4.legato.node-1.part"}
 
 
 def test_the_window_follows_the_link(tmp_path: Path) -> None:
