@@ -11,16 +11,16 @@ import asyncio
 import ipaddress
 import secrets
 import ssl
-from asyncio.sslproto import SSLProtocol
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from legato.control.settings import Settings
 from legato.server.problems import Problem
+from legato.system.door_connections import SmallTls
 
 _MIN_BODY_BYTES_PER_S: Final = 500
 """The server does not wait for a body that comes more slowly. Uploads over a modem are ten times as fast."""
@@ -390,20 +390,11 @@ def _answer(transport: asyncio.Transport, problem: Problem) -> None:
     transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + bytes(answer.body))
 
 
-class _TlsProtocol(SSLProtocol):
+class _TlsProtocol(SmallTls):
     """The TLS below a connection."""
 
-    max_size = 2**16  # of the buffer of each connection
-
     def __init__(self, inner: BoundedProtocol, context: ssl.SSLContext) -> None:
-        super().__init__(
-            asyncio.get_running_loop(),
-            inner,
-            context,
-            cast("Any", None),  # nothing waits for the handshake
-            server_side=True,
-            ssl_handshake_timeout=cast("Any", inner.handshake_limit_s),
-        )
+        super().__init__(inner, context, inner.handshake_limit_s)
         self._inner = inner
         self._unheard: asyncio.Transport | None = None  # until the first bytes have arrived
         self._buffer = memoryview(b"")

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import errno
 import http
+import os
 import random
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -20,9 +22,14 @@ from websockets.http11 import Request, Response
 
 from legato.core import wire
 from legato.core.errors import UsageError
+from legato.system.door_connections import limit_waiting, make_connections
 from legato.system.tls import HANDSHAKE_LIMIT_S, load_certificate, make_server_context
 
 LOOPBACK: Final = "127.0.0.1"
+
+_BACKLOG: Final = 128  # connections for which the system waits until they are accepted, such as after a restart
+_ACCEPTED_AT_ONCE: Final = 16
+"""In one turn of the loop: asyncio accepts so many connections before one of them can be counted."""
 
 Admit = Callable[[ServerConnection, Request], Response | None]
 """Returns the refusal of a request, None to accept it."""
@@ -61,6 +68,7 @@ class Door:
         self._paths = paths
         self._mounts: dict[str, _Mount] = {}
         self._connections: set[ServerConnection] = set()
+        self._waiting = limit_waiting()
         self._server: Server | None = None
         self._tls: ssl.SSLContext | None = None
         self.certificate = ""
@@ -104,14 +112,17 @@ class Door:
             self._handle,
             self._host,
             port,
+            create_connection=make_connections(self._waiting, self._tls, HANDSHAKE_LIMIT_S),
+            backlog=_ACCEPTED_AT_ONCE,
             process_request=self._admit,
             max_size=wire.MAX_FRAME_BYTES,
             compression=None,
             ping_interval=None,  # heartbeats are messages of our own
             server_header=None,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_LIMIT_S,
         )
+        for listening in self._server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(_BACKLOG)
 
     @property
     def port(self) -> int:
@@ -146,6 +157,7 @@ class Door:
                 asyncio.get_running_loop().remove_reader(listening.fileno())
             await asyncio.sleep(0)
             self._server.close(close_connections=False)
+            self._waiting.drop_all()
             for connection in self._connections:
                 connection.transport.abort()
             await self._server.wait_closed()
@@ -159,6 +171,7 @@ class Door:
         return connection.respond(http.HTTPStatus.NOT_FOUND, f"The paths are {' and '.join(self._paths)}.\n")
 
     async def _handle(self, connection: ServerConnection) -> None:
+        self._waiting.remove(connection)
         assert connection.request is not None
         mount = self._mounts.get(connection.request.path)
         if mount is None:
