@@ -56,7 +56,7 @@ class CodeCache:
             httpx.HTTPError: the download has failed, or is damaged; it may be tried again.
             OSError: the file cannot be written.
         """
-        path = self._folder / f"{_PREFIX}{sha256}.zip"
+        path = self._path_of(sha256)
         async with self._locks.setdefault(sha256, asyncio.Lock()):
             if path.exists():
                 path.touch()
@@ -68,6 +68,10 @@ class CodeCache:
             finally:
                 scratch.unlink(missing_ok=True)
         return path
+
+    def drop(self, sha256: str) -> None:
+        """Delete code that cannot be unpacked: its file is damaged, and the next `fetch` downloads it again."""
+        self._path_of(sha256).unlink(missing_ok=True)
 
     def remove_old(self, used: Collection[str]) -> None:
         """Remove code that no job of ``used`` has, an hour after its last use, and what was left of downloads.
@@ -84,6 +88,9 @@ class CodeCache:
                 if not is_used and time.time() - path.stat().st_mtime > _KEEP_S:
                     path.unlink()
 
+    def _path_of(self, sha256: str) -> Path:
+        return self._folder / f"{_PREFIX}{sha256}.zip"
+
 
 async def _download(http: httpx.AsyncClient, sha256: str, headers: dict[str, str], told: str, into: Path) -> None:
     digest, num_bytes = hashlib.sha256(), 0
@@ -99,6 +106,9 @@ async def _download(http: httpx.AsyncClient, sha256: str, headers: dict[str, str
                     raise UsageError(f"{told}: it is larger than 2 GiB, packed.")
                 digest.update(part)
                 await asyncio.to_thread(file.write, part)
+            file.flush()
+            # A crash of the machine could leave the name without the bytes.
+            await asyncio.to_thread(os.fsync, file.fileno())
     if answer.headers.get(DIGEST_HEADER) != digest_of(digest):
         raise httpx.RemoteProtocolError(f"{told}: what has come is not what the server has sent")
 

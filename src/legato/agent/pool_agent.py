@@ -15,9 +15,11 @@ import os
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -424,8 +426,14 @@ class PoolAgent:
 
     async def _fetch_code(self, http: httpx.AsyncClient, order: AgentOrder, directory: Path) -> None:
         told = f"Cannot fetch the code of job {order.job}"
-        packed = await self._codes.fetch(http, order.code, self._credentials, told)
-        await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
+        try:
+            packed = await self._codes.fetch(http, order.code, self._credentials, told)
+            await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
+        except zipfile.BadZipFile as error:
+            _log.warning("The code of job %s is damaged on this disk, and is downloaded again: %s", order.job, error)
+            await asyncio.to_thread(self._codes.drop, order.code)
+            packed = await self._codes.fetch(http, order.code, self._credentials, told)
+            await asyncio.to_thread(_unpack, packed, directory, order.code_folder)
 
     def _begin_removal(self, orders: tuple[AgentOrder, ...]) -> None:
         """Begin to remove what no job uses. Reports do not wait for it: a job may have left a million files."""
@@ -576,7 +584,12 @@ def _is_same(directory: Path, order: AgentOrder) -> bool:
 
 
 def _unpack(packed: Path, directory: Path, folder: str) -> None:
-    """Unpack the code of a job into its working directory, completely or not at all."""
+    """Unpack the code of a job into its working directory, completely or not at all.
+
+    Raises:
+        zipfile.BadZipFile: the file is damaged.
+        OSError: the directory cannot be written.
+    """
     scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
     target = scratch / folder
     target.mkdir(mode=0o700, parents=True)
@@ -588,5 +601,7 @@ def _unpack(packed: Path, directory: Path, folder: str) -> None:
                 if mode and path.is_file():
                     path.chmod(mode | 0o600)
         scratch.rename(directory / _WORK)
+    except (zlib.error, struct.error, EOFError, RuntimeError, ValueError) as error:
+        raise zipfile.BadZipFile(f"it cannot be unpacked ({error})") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -48,6 +48,19 @@ def test_code_is_fetched_once_for_all_jobs_that_have_it(tmp_path: Path) -> None:
     assert server.num_asked == 1
 
 
+def test_code_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, bool]] = []
+    path, sync = tmp_path / f".code-{CODE}.zip", os.fsync
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append((os.fstat(descriptor).st_size, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert asyncio.run(CodeCache(tmp_path).fetch(Server(), CODE, {}, "Cannot")) == path
+    assert synced == [(len(CONTENT), False)]
+
+
 @pytest.mark.parametrize("bad", [answer(CONTENT[:-1]), answer(CONTENT[::-1]), httpx.Response(200, content=CONTENT)])
 def test_a_damaged_download_is_not_used_and_may_be_tried_again(tmp_path: Path, bad: httpx.Response) -> None:
     cache, server = CodeCache(tmp_path), Server(bad)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
 import json
 import os
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ import msgspec
 import pytest
 
 from legato.agent import pool_agent
+from legato.agent.code_cache import DIGEST_HEADER, digest_of
+from legato.agent.orders import AgentOrder
 from legato.agent.pool_agent import PoolAgent, PoolState
 from legato.core.errors import UsageError
 
@@ -211,3 +216,43 @@ def test_reports_wait_for_no_removal_and_outlive_one_that_fails(
     run(tmp_path, monkeypatch, serve_reports(reports), is_done)
     assert removals[1] >= removals[0] + 5
     assert "cannot be removed" in caplog.text
+
+
+def pack() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.py", "print(1)\n" * 1000)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:40] + b"\xff" * 20 + content[60:],
+        lambda content: bytes(len(content)),
+    ],
+    ids=["empty", "cut", "changed", "zeros"],
+)
+def test_code_that_is_damaged_on_the_disk_is_downloaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    content, sha256 = pack(), "ab" * 32
+    order = AgentOrder(job="job", node="b", urls=("ws://10.0.0.1:1/agent",), token="t", address="", code=sha256)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == f"/agents/code/{sha256}"
+        digest = digest_of(hashlib.sha256(content))
+        return httpx.Response(200, content=content, headers={DIGEST_HEADER: digest})
+
+    async def fetch() -> None:
+        agent = PoolAgent(URLS[0], "b", num_slots=1, home=tmp_path, say=print)
+        agent._folder.mkdir(parents=True)
+        (agent._folder / f".code-{sha256}.zip").write_bytes(damage(content))
+        async with CLIENT(transport=httpx.MockTransport(answer), base_url="http://server") as http:
+            await agent._fetch_code(http, order, tmp_path)
+        assert (agent._folder / f".code-{sha256}.zip").read_bytes() == content
+
+    asyncio.run(fetch())
+    assert (tmp_path / "work" / "train.py").read_text().startswith("print(1)")
