@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import NOW, Platform, check_problem
 
+from legato.agent.code_cache import digest_of
+from legato.agent.orders import AgentOrder
 from legato.control.records import AGENT_SILENT_S
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.server.machine import Declaration, DoorFinder
+from legato.server.routes import agents
 
 REPORT = {
     "devices": ["cpu", "cpu"],
@@ -352,6 +359,34 @@ def test_agents_authenticate_themselves_and_are_no_users(platform: Platform) -> 
     check_problem(jobs, 401, "unauthenticated", "")
     code = platform.ask("GET", f"agents/code/{'0' * 64}", who=None, Authorization=f"Bearer {secret}")
     check_problem(code, 404, "not-found", "No job with this code")
+
+
+class WatchedFile(io.FileIO):
+    """A file that notes how many bytes are read at once."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def read(self, size: int | None = -1) -> bytes | Any:
+        """Note the size."""
+        self.sizes.append(-1 if size is None else size)
+        return super().read(size)
+
+
+def test_the_code_of_a_job_is_sent_in_pieces_with_its_digest(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    sha256, content = "ab" * 32, os.urandom(2**20)
+    (tmp_path / "packed").write_bytes(content)
+    order = AgentOrder(job="job", node="b", urls=(), token="t", address="", code=sha256)
+    monkeypatch.setattr(agents, "list_orders", lambda *_: [order])
+    monkeypatch.setattr(agents, "pack_code", lambda _: WatchedFile(tmp_path / "packed"))
+    monkeypatch.setattr(WatchedFile, "sizes", [])
+    bearer = {"Authorization": f"Bearer {secret}", "Range": "bytes=5-9"}
+    answer = platform.ask("GET", f"agents/code/{sha256}", who=None, **bearer)
+    assert (answer.status_code, answer.content) == (200, content), "always all of it"
+    assert answer.headers["Content-Digest"] == digest_of(hashlib.sha256(content))
+    assert len(WatchedFile.sizes) > 1 and all(0 <= size <= 2**18 for size in WatchedFile.sizes)
 
 
 def test_a_server_whose_jobs_run_as_numbers_uses_no_agents(platform: Platform, declared: Declaration) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from legato.agent.code_cache import DIGEST_HEADER, digest_of
@@ -25,6 +26,7 @@ from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser, read_address
 from legato.server.bodies import DrainBody, JoinBody, JoinTokenBody, ReportBody
 from legato.server.code_archive import pack_code
+from legato.server.ranges import answer_file
 from legato.server.services import CODE, JOBS, Here, Services
 from legato.server.tls import PLAIN
 from legato.system.tls import fingerprint, is_loopback
@@ -137,20 +139,23 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
     node = await _authenticate(request, here)
     check_sha256(sha256)
 
-    def work() -> bytes:
+    def work() -> tuple[BinaryIO, str]:
         held = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
         if not any(order.code == sha256 for order in list_orders(here.settings.home_path / JOBS, node, held)):
             raise NotFound("No job with this code holds a slot of this machine.")
-        with pack_code(here.settings.home_path / CODE / sha256) as packed:
-            packed.seek(0)
-            return packed.read()
+        packed = pack_code(here.settings.home_path / CODE / sha256)
+        packed.seek(0)
+        return packed, digest_of(hashlib.file_digest(packed, "sha256"))
 
     try:
-        packed = await run_in_threadpool(work)
-        digest = await run_in_threadpool(hashlib.sha256, packed)
-        return Response(packed, media_type="application/zip", headers={DIGEST_HEADER: digest_of(digest)})
+        async with here.upload_turn:
+            packed, digest = await run_in_threadpool(work)
     except FileNotFoundError as error:
         raise NotFound("This code was deleted.") from error
+    # All of it: the digest is not that of a range.
+    answer = answer_file(packed, f"code-{sha256[:12]}.zip", Headers(), is_head=False)
+    answer.headers[DIGEST_HEADER] = digest
+    return answer
 
 
 def _check_reachable(request: Request, here: Services) -> None:
