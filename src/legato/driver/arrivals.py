@@ -1,7 +1,8 @@
 """Checkpoints that are still on their way from another machine: they count as saved when they have arrived.
 
-What ends the worker that saved one waits meanwhile, so that the job does not end before its last checkpoint is here.
-The worker does not count as late then. Everything else is handled at once: training never waits for a transfer.
+If the worker that saved one says that it ends, its word and its end wait meanwhile, so that the job does not end before
+its last checkpoint is here. The worker does not count as late then. Everything else is handled at once, also the error
+or the death of such a worker: training never waits for a transfer. Only the end of the job does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +22,12 @@ from legato.engines.incoming import NewerCheckpoint
 
 _REMIND_EVERY_S: Final = 0.5
 _TELL_AFTER_S: Final = 5.0
-_ENDINGS = wire.Leaving | wire.Finished | wire.Failed
+_FAREWELLS = wire.Leaving | wire.Finished
+
+
+class _Coming(NamedTuple):
+    step: int
+    task: asyncio.Task[None]
 
 
 class Arrivals:
@@ -45,36 +51,41 @@ class Arrivals:
         self._feed = feed
         self._warn = warn
         self._note = note
-        self._coming: dict[int, set[str]] = {}  # worker → paths on its machine
-        self._waiting: dict[int, list[events.Event]] = {}
+        self._coming: dict[int, dict[str, _Coming]] = {}  # worker → by their paths on its machine
+        self._waiting: dict[int, list[events.Event]] = {}  # of workers for whose checkpoints something waits
         self._num_skipped = 0
         self._reminding: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def pass_on(self, worker: int, event: events.Event) -> None:
-        """Handle an event of a worker; one that ends the worker waits for the worker's checkpoints."""
-        is_end = isinstance(event, Exited) or (isinstance(event, events.Heard) and isinstance(event.message, _ENDINGS))
-        if is_end and self._coming.get(worker):
-            self._waiting.setdefault(worker, []).append(event)
-            self._engine.hasten(worker)
-            if self._reminding is None:
-                self._reminding = asyncio.create_task(self._remind())
+        """Handle an event of a worker; a worker that has said that it ends waits for its checkpoints."""
+        said = event.message if isinstance(event, events.Heard) else None
+        is_farewell = isinstance(said, _FAREWELLS) and worker in self._coming
+        is_end = isinstance(event, Exited) or isinstance(said, wire.Failed)
+        if is_farewell or (is_end and worker in self._waiting):
+            self._hasten(worker).append(event)
         else:
             self._feed(event)
 
     def await_checkpoint(self, worker: int, saved: wire.Saved) -> None:
         """Handle `Saved` when the checkpoint is on this machine. A worker repeats it on each connection."""
-        coming = self._coming.setdefault(worker, set())
-        if saved.path in coming:
-            return
-        coming.add(saved.path)
-        task = asyncio.create_task(self._bring(worker, saved))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        coming = self._coming.setdefault(worker, {})
+        if saved.path not in coming:
+            coming[saved.path] = _Coming(saved.step, asyncio.create_task(self._bring(worker, saved)))
+
+    async def finish(self, saved_step: int) -> None:
+        """Wait for checkpoints of later steps than ``saved_step``: the job has ended, and a next one continues it."""
+        later = []
+        for worker, coming in self._coming.items():
+            tasks = [each.task for each in coming.values() if each.step > saved_step]
+            if tasks:
+                self._hasten(worker)
+                later += tasks
+        if later:
+            await asyncio.wait(later)
 
     def give_up(self) -> None:
         """Give up what has not arrived: nothing waits for it any more."""
-        for task in self._tasks:
+        for task in self._list_tasks():
             task.cancel()
         waiting, self._waiting = self._waiting, {}
         self._coming.clear()
@@ -84,10 +95,20 @@ class Arrivals:
 
     async def close(self) -> None:
         """End, and handle nothing more."""
-        tasks = [*self._tasks, *([] if self._reminding is None else [self._reminding])]
+        tasks = [*self._list_tasks(), *([] if self._reminding is None else [self._reminding])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _list_tasks(self) -> list[asyncio.Task[None]]:
+        return [each.task for coming in self._coming.values() for each in coming.values()]
+
+    def _hasten(self, worker: int) -> list[events.Event]:
+        """Bring the checkpoints of a worker faster; returns the events that wait for them."""
+        self._engine.hasten(worker)
+        if self._reminding is None:
+            self._reminding = asyncio.create_task(self._remind())
+        return self._waiting.setdefault(worker, [])
 
     async def _remind(self) -> None:
         """Say again and again which workers are not late, and once to the user what the job waits for."""
@@ -116,7 +137,7 @@ class Arrivals:
         except Exception as error:  # noqa: BLE001 -- what waits for the checkpoint must go on
             self._warn(f"{Path(saved.path).name} does not count as saved: {error}")
         coming = self._coming[worker]
-        coming.discard(saved.path)
+        del coming[saved.path]
         if not coming:
             del self._coming[worker]
             for event in self._waiting.pop(worker, []):

@@ -457,6 +457,8 @@ class Driver:
                 case events.StopWorker(worker=worker, force=force):
                     self._call_engine(worker, partial(self._engine.stop, worker, force=force))
                 case events.End():
+                    saved_step = self._membership.job.saved_step
+                    await self._arrivals.finish(-1 if saved_step is None else saved_step)
                     return self._end(instruction)
 
     def _end(self, end: events.End) -> Outcome:

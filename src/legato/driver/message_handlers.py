@@ -35,6 +35,9 @@ def handle_message(job: JobFacts, number: int, message: wire.WorkerMessage) -> N
         if isinstance(message, wire.Hello):
             what = f"worker {number} is {worker.phase}" if worker else f"there is no worker {number} in this job"
             job.send_refusal(number, f"{what}: the driver refuses it")
+        elif worker is not None and isinstance(message, wire.Saved):
+            # It has ended while its checkpoint was on its way.
+            _handle_saved(job, worker, message)
         return
     if worker.is_spared:
         job.record("note", f"worker {number} answers again after {job.now - worker.last_heard:.1f} s", worker)

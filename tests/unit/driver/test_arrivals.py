@@ -101,6 +101,54 @@ def test_a_checkpoint_counts_as_saved_when_it_is_here_and_the_end_of_its_worker_
     run(test)
 
 
+def test_the_death_and_the_error_of_a_worker_do_not_wait_for_its_checkpoint() -> None:
+    async def test(bed: Bed) -> None:
+        coming = await bed.save(3)
+        failed = events.Heard(1, wire.Failed(error="ValueError", traceback="", exit_code=1))
+        for ends in (failed, Exited(1, -9)):
+            bed.arrivals.pass_on(1, ends)
+            assert bed.fed[-1] == ends, "the others must recover at once"
+        assert bed.engine.hastened == [], "they train meanwhile"
+        coming.set_result("/here/3")
+        await until(lambda: len(bed.fed) == 3)
+        assert bed.fed[-1] == SAVED
+
+    run(test)
+
+
+def test_an_error_after_the_end_of_a_program_keeps_its_place() -> None:
+    async def test(bed: Bed) -> None:
+        coming = await bed.save(3)
+        failed = events.Heard(1, wire.Failed(error="ValueError", traceback="", exit_code=1))
+        for ends in (FINISHED, failed, Exited(1, 1)):
+            bed.arrivals.pass_on(1, ends)
+        assert bed.heard() == []
+        coming.set_result("/here/3")
+        await until(lambda: len(bed.heard()) == 4)
+        assert bed.heard() == [SAVED, FINISHED, failed, Exited(1, 1)]
+
+    run(test)
+
+
+def test_the_end_of_a_job_waits_only_for_checkpoints_that_are_newer_than_its_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "_REMIND_EVERY_S", 0.001)
+    monkeypatch.setattr(arrivals, "_TELL_AFTER_S", 0.0)
+
+    async def test(bed: Bed) -> None:
+        coming = await bed.save(3)
+        await bed.arrivals.finish(3)
+        assert bed.engine.hastened == []
+        ending = asyncio.create_task(bed.arrivals.finish(2))
+        await until(lambda: bed.notes != [])
+        assert bed.engine.hastened == [1] and not ending.done()
+        coming.set_exception(LegatoError("it is only on the machine b, which is lost"))
+        await ending
+
+    run(test)
+
+
 def test_a_checkpoint_that_does_not_come_is_reported_and_nothing_waits_for_it_any_more() -> None:
     async def test(bed: Bed) -> None:
         coming = await bed.save(3)
@@ -117,7 +165,7 @@ def test_skipped_checkpoints_are_reported_but_not_each() -> None:
     async def test(bed: Bed) -> None:
         for step in range(10):
             (await bed.save(step)).set_exception(NewerCheckpoint("a newer one was saved"))
-        await until(lambda: not bed.arrivals._tasks)
+        await until(lambda: not bed.arrivals._coming)
         assert len(bed.warnings) == 4
         assert "So far that was so of 8 checkpoints" in bed.warnings[-1]
 
@@ -127,9 +175,12 @@ def test_skipped_checkpoints_are_reported_but_not_each() -> None:
 def test_a_job_that_is_stopped_at_once_waits_for_no_checkpoint() -> None:
     async def test(bed: Bed) -> None:
         await bed.save(3)
-        bed.arrivals.pass_on(1, Exited(1, -9))
+        bed.arrivals.pass_on(1, FINISHED)
+        ending = asyncio.create_task(bed.arrivals.finish(-1))
+        await asyncio.sleep(0)
         bed.arrivals.give_up()
-        assert bed.heard() == [Exited(1, -9)]
+        assert bed.heard() == [FINISHED]
+        await ending
         await asyncio.sleep(0)
         assert bed.warnings == []
 

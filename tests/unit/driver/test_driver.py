@@ -8,7 +8,7 @@ import itertools
 import json
 import socket
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,11 @@ from legato.system.hosts import name_this_machine
 class Stage:
     """A driver at work with its machine and its players."""
 
-    def __init__(self, home: Path, spec: JobSpec, behave: Any = None) -> None:
+    def __init__(
+        self, home: Path, spec: JobSpec, behave: Any = None, engine: Callable[[FakeMachine], FakeEngine] = FakeEngine
+    ) -> None:
         self.home = home
+        self.engine = engine
         self.spec = spec
         self.orchestra = Orchestra()
         self.machine = FakeMachine(behave or self.orchestra.behave)
@@ -53,7 +56,7 @@ class Stage:
     def raise_curtain(self, *, adopting: bool = False, port: int = 0) -> None:
         self.directory = JobDirectory.of(self.spec.name, self.home)
         spec = None if adopting else self.spec
-        self.driver = Driver(spec, FakeEngine(self.machine), self.directory, observer=self, port=port)
+        self.driver = Driver(spec, self.engine(self.machine), self.directory, observer=self, port=port)
         self.running = asyncio.create_task(self.driver.run())
 
     async def drop_driver(self) -> None:
@@ -86,8 +89,10 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def raise_stage(home: Path, behave: Any = None, **changes: Any) -> AsyncIterator[Stage]:
-    stage = Stage(home, make_spec(**changes), behave)
+async def raise_stage(
+    home: Path, behave: Any = None, engine: Callable[[FakeMachine], FakeEngine] = FakeEngine, **changes: Any
+) -> AsyncIterator[Stage]:
+    stage = Stage(home, make_spec(**changes), behave, engine)
     stage.raise_curtain()
     try:
         yield stage
@@ -611,6 +616,69 @@ def test_a_failing_program_fails_the_job_and_is_shown_once(tmp_path: Path) -> No
             assert (outcome.outcome, outcome.exit_code) == ("failed", 1)
             assert "ValueError: no" in outcome.reason
             assert [event.detail for event in stage.events if event.detail] == ["Traceback …"]
+
+    asyncio.run(play())
+
+
+class Distant(FakeEngine):
+    """Workers on another machine: their checkpoints come when the test says so."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        super().__init__(machine)
+        self.coming = asyncio.get_running_loop().create_future()
+
+    def is_away(self, _worker: int) -> bool:
+        return True
+
+    async def bring(self, _worker: int, _path: str) -> str:
+        return await asyncio.shield(self.coming)
+
+
+def test_a_killed_worker_is_replaced_at_once_and_what_it_saved_counts_when_it_has_come(tmp_path: Path) -> None:
+    async def play() -> None:
+        engines: list[Distant] = []
+
+        def make_engine(machine: FakeMachine) -> FakeEngine:
+            engines.append(Distant(machine))
+            return engines[-1]
+
+        async with raise_stage(tmp_path, engine=make_engine) as stage:
+            await stage.until_training(2)
+            await stage.orchestra.commit(1)
+            await stage.player(0).say(wire.Saved(step=1, path="/there/step-1.legato"))
+            await stage.orchestra.until(lambda: 0 in stage.driver._arrivals._coming)
+            stage.machine.end(0, -9)
+            await stage.orchestra.until(lambda: "died" in stage.kinds())
+            await stage.until_training(2)
+            assert "saved" not in stage.kinds()
+            engines[0].coming.set_result("/here/step-1.legato")
+            await stage.orchestra.until(lambda: "saved" in stage.kinds())
+            assert stage.driver._membership.job.saved_step == 1
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_failed_job_says_so_at_once_and_ends_when_its_last_checkpoint_has_come(tmp_path: Path) -> None:
+    async def play() -> None:
+        engines: list[Distant] = []
+
+        def make_engine(machine: FakeMachine) -> FakeEngine:
+            engines.append(Distant(machine))
+            return engines[-1]
+
+        async with raise_stage(tmp_path, engine=make_engine, num_workers=1, max_workers=1) as stage:
+            await stage.until_training(1)
+            await stage.orchestra.commit(1)
+            await stage.player(0).say(wire.Saved(step=1, path="/there/step-1.legato"))
+            await stage.orchestra.until(lambda: 0 in stage.driver._arrivals._coming)
+            stage.machine.end(0, 3)
+            await stage.orchestra.until(lambda: "failed" in stage.kinds())
+            await stage.orchestra.until(lambda: 0 in stage.driver._arrivals._waiting)
+            assert not stage.running.done()
+            engines[0].coming.set_result("/here/step-1.legato")
+            async with asyncio.timeout(10):
+                assert (await stage.running).exit_code == 3
 
     asyncio.run(play())
 
