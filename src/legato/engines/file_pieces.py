@@ -15,6 +15,7 @@ import math
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -192,6 +193,8 @@ class PieceReceiver:
         self._folder = folder
         self._part = f".{source}{_PART}" if source else _PART
         self.user = user
+        self._digests: dict[str, tuple[hashlib._Hash, int]] = {}  # of the parts, and of how many bytes
+        self._taking = threading.Lock()  # two machines may send the same file
 
     def of(self, source: str) -> PieceReceiver:
         """Return a receiver for the files of one machine into the same folder."""
@@ -200,7 +203,7 @@ class PieceReceiver:
     def num_bytes_of(self, name: str) -> int:
         """Return from which byte on a file must be sent: its length if it seems to be complete."""
         for path in (self._part_of(name), self._folder / name):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 return path.lstat().st_size
         return 0
 
@@ -215,7 +218,7 @@ class PieceReceiver:
         return "" if newest is None else newest.name
 
     def take(self, piece: FilePiece) -> Path | None:
-        """Write a piece. Returns the path of the file when it is complete, else None.
+        """Write a piece. Returns the path of the file when it is complete, else None. May block for long.
 
         Raises:
             DamagedFile: the file must be sent from its beginning.
@@ -228,6 +231,11 @@ class PieceReceiver:
         if end > piece.num_bytes or (not piece.data and end < piece.num_bytes):
             raise CheckpointError(f"A piece of {piece.name} does not fit into the file.")
         self._folder.mkdir(parents=True, exist_ok=True)
+        with self._taking:
+            return self._take(piece, part, whole)
+
+    def _take(self, piece: FilePiece, part: Path, whole: Path) -> Path | None:
+        known = self._digests.pop(piece.name, None)
         try:
             if not part.exists() and piece.offset and not piece.data and whole.lstat().st_size == piece.num_bytes:
                 # The sender thinks that this side has all of it.
@@ -235,10 +243,9 @@ class PieceReceiver:
                 return whole
             if piece.offset > (part.lstat().st_size if piece.offset else 0):
                 raise DamagedFile(f"A piece of {piece.name} is missing.")
-            self._write(part, piece)
-            if end < piece.num_bytes:
+            self._write(part, piece, known)
+            if piece.offset + len(piece.data) < piece.num_bytes:
                 return None
-            self._verify(part, piece.sha256)
             part.replace(whole)
         except FileNotFoundError as error:
             raise DamagedFile(f"A piece of {piece.name} is missing.") from error
@@ -248,9 +255,17 @@ class PieceReceiver:
         _sync(self._folder, os.O_DIRECTORY)
         return whole
 
-    def _write(self, part: Path, piece: FilePiece) -> None:
+    def _write(self, part: Path, piece: FilePiece, known: tuple[hashlib._Hash, int] | None) -> None:
+        """Write a piece, and compare the file after the last one.
+
+        Args:
+            part: path of the incomplete file.
+            piece: of it.
+            known: the digest of the part's first bytes, and how many these are.
+        """
         descriptor = self._open(part)
         try:
+            digest = known[0] if known and known[1] == piece.offset else _hash(descriptor, piece.offset)
             os.ftruncate(descriptor, piece.offset)
             about = os.fstatvfs(descriptor)
             free = about.f_bavail * about.f_frsize
@@ -261,14 +276,20 @@ class PieceReceiver:
             while data:
                 num = os.pwrite(descriptor, data, at)
                 data, at = data[num:], at + num
+            digest.update(piece.data)
+            if at < piece.num_bytes:
+                self._digests[piece.name] = digest, at
+            else:
+                os.fsync(descriptor)
+                _compare(part, digest, piece.sha256)
         finally:
             os.close(descriptor)
 
     def _open(self, part: Path) -> int:
         try:
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OF_A_JOB, 0o600)
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OF_A_JOB, 0o600)
         except FileExistsError:
-            descriptor = os.open(part, os.O_WRONLY | _OF_A_JOB)
+            descriptor = os.open(part, os.O_RDWR | _OF_A_JOB)
         else:
             if self.user is not None:
                 os.fchown(descriptor, self.user.uid, self.user.gid)
@@ -286,11 +307,9 @@ class PieceReceiver:
         try:
             _check_owner(descriptor, path, self.user)
             os.fsync(descriptor)
-            found = _hash(descriptor, os.fstat(descriptor).st_size).hexdigest()
+            _compare(path, _hash(descriptor, os.fstat(descriptor).st_size), sha256)
         finally:
             os.close(descriptor)
-        if found != sha256:
-            raise DamagedFile(f"{path.name} has SHA-256 {found} here, and {sha256} where it comes from.")
 
     def prune(self, keep: int, coming: Collection[str] = ()) -> None:
         """Delete all but the newest ``keep`` files, and all incomplete ones but those that are ``coming``."""
@@ -307,6 +326,8 @@ class PieceReceiver:
         for path in self._folder.glob(f".step-*{_PART}"):
             if _WHOLE.sub(r"\1", path.name) not in coming:
                 path.unlink(missing_ok=True)
+        for name in set(self._digests) - set(coming):
+            self._digests.pop(name, None)
 
     def _part_of(self, name: str) -> Path:
         return self._folder / f".{check_file_name(name)}{self._part}"
@@ -330,6 +351,11 @@ def _hash(descriptor: int, num_bytes: int) -> hashlib._Hash:
         digest.update(data)
         at += len(data)
     return digest
+
+
+def _compare(path: Path, digest: hashlib._Hash, sha256: str) -> None:
+    if (found := digest.hexdigest()) != sha256:
+        raise DamagedFile(f"{path.name} has SHA-256 {found} here, and {sha256} where it comes from.")
 
 
 def _sync(path: Path, flags: int = 0) -> None:

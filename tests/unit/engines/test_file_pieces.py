@@ -128,6 +128,51 @@ def test_changed_bytes_are_noticed_and_the_file_is_sent_again(tmp_path: Path, wh
     run(test)
 
 
+def test_a_file_is_compared_while_it_comes_and_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_read = 0
+    real = os.pread
+
+    def count(descriptor: int, num_bytes: int, at: int) -> bytes:
+        nonlocal num_read
+        data = real(descriptor, num_bytes, at)
+        num_read += len(data)
+        return data
+
+    monkeypatch.setattr(os, "pread", count)
+
+    async def test() -> None:
+        wire = Wire(tmp_path)
+        assert await wire.send()
+        assert num_read == len(wire.content), "by the sender"
+        assert (wire.folder / NAME).read_bytes() == wire.content
+
+    run(test)
+
+
+def test_a_file_that_two_machines_send_at_once_is_never_kept_with_bytes_that_were_not_compared(tmp_path: Path) -> None:
+    content = os.urandom(6)
+    sha256 = hashlib.sha256(content).hexdigest()
+    pieces = [piece(offset=at, data=content[at : at + 2], num_bytes=6, sha256=sha256) for at in (0, 2, 4)]
+    receiver = PieceReceiver(tmp_path)
+    for number in (0, 1, 0, 1):
+        assert receiver.take(pieces[number]) is None
+    # The other machine sends its first piece once more, so the last one of this machine does not follow.
+    assert receiver.take(pieces[0]) is None
+    with pytest.raises(DamagedFile, match="is missing"):
+        receiver.take(pieces[2])
+    assert list(tmp_path.iterdir()) == []
+    other = [piece(offset=at, data=b"xx", num_bytes=6, sha256=sha256) for at in (0, 2, 4)]
+    for mixed in ((pieces[0], other[1], pieces[2]), (other[0], pieces[1], pieces[2])):
+        for each in mixed[:-1]:
+            receiver.take(each)
+        with pytest.raises(DamagedFile, match="has SHA-256"):
+            receiver.take(mixed[-1])
+    for each in (other[0], other[1], pieces[0], pieces[1]):
+        receiver.take(each)
+    assert receiver.take(pieces[2]) == tmp_path / NAME
+    assert (tmp_path / NAME).read_bytes() == content
+
+
 def test_an_empty_file_and_one_that_became_shorter(tmp_path: Path) -> None:
     async def test() -> None:
         wire = Wire(tmp_path, 0)
