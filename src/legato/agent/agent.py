@@ -13,6 +13,7 @@ import os
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -46,6 +47,7 @@ from legato.engines.job_users import (
     look_up_user,
 )
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
+from legato.engines.side_work import WorkQueue
 from legato.system.clocks import read_boot_clock
 from legato.system.decoding import decode
 from legato.system.tls import choose_tls, explain_tls_error
@@ -105,6 +107,7 @@ class Agent:
         self._delivering = asyncio.Lock()
         self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
         self._shares_checkpoints = True
+        self._file_work = WorkQueue()
         self._lease_s: float | None = None
         self._answered_at = clock()
         self._url = ""
@@ -139,6 +142,7 @@ class Agent:
         self._begin(self._watch_order())
         self._begin(_persist(self._logs.send_forever))
         self._begin(_persist(self._checkpoints.watch_forever))
+        self._begin(_persist(self._file_work.run))
         # Also while no driver takes the logs.
         self._begin(_persist(self._caps.watch_forever))
         self._begin(_persist(self._drop_ended))
@@ -277,6 +281,7 @@ class Agent:
         await self._write_changed()
         self._outgoing = asyncio.Queue()
         self._logs.begin_again()
+        self._file_work.drop()
         self._checkpoints.begin_again()
         parts = [
             asyncio.create_task(self._send_forever(connection, self._outgoing)),
@@ -385,9 +390,9 @@ class Agent:
             case messages.FileTaken():
                 self._checkpoints.note_taken(message)
             case messages.FilePiece():
-                await self._checkpoints.take(message)
+                await self._file_work.put(partial(self._checkpoints.take, message), message.data)
             case messages.NoCheckpoint(error=error):
-                await self._checkpoints.answer(error or None)
+                await self._file_work.put(partial(self._checkpoints.answer, error or None))
             case messages.CloseJob():
                 await self._close()
             case messages.AgentRefused(reason=reason):

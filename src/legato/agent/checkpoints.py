@@ -120,14 +120,16 @@ class CheckpointRelay:
         """Let all workers that wait go on; ``error``: why the newest checkpoint has not come."""
         self._next, self._num_tries = None, 0
         content = msgspec.json.encode(Answer(error))
-        for wanted in await asyncio.to_thread(self._list_wanted):
-            here = self.folder / wanted.name.replace(WANTED, HERE)
-            if self._user is None:
-                await asyncio.to_thread(replace_file, here, content)
-            else:
-                await asyncio.to_thread(replace_for, here, content, self._user)
-            wanted.unlink(missing_ok=True)
-        self._asked = False  # not before: an answered request would be sent once more
+        try:
+            for wanted in await asyncio.to_thread(self._list_wanted):
+                here = self.folder / wanted.name.replace(WANTED, HERE)
+                if self._user is None:
+                    await asyncio.to_thread(replace_file, here, content)
+                else:
+                    await asyncio.to_thread(replace_for, here, content, self._user)
+                wanted.unlink(missing_ok=True)
+        finally:
+            self._asked = False  # not before: an answered request would be sent once more
 
     async def _send(self, request: messages.SendCheckpoint) -> None:
         try:

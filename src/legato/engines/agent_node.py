@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +19,9 @@ from legato.engines.agent_logs import LogIntake
 from legato.engines.agents_record import NodeRecord
 from legato.engines.file_pieces import PieceSender, find_newest
 from legato.engines.incoming import Incoming
+from legato.engines.side_work import TaskSet, WorkQueue
+
+_log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S: Final = 1.0
 _MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
@@ -57,6 +62,8 @@ class AgentNode:
         self.spec = spec
         self.record = record
         self.logs = logs
+        self._log_work = WorkQueue()
+        self._file_work = WorkQueue()
         self.connection: ServerConnection | None = None
         self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
         self.is_open = False
@@ -127,6 +134,45 @@ class AgentNode:
         if self.is_open:
             self.send(message)
 
+    def begin(self, tasks: TaskSet) -> None:
+        """Begin to write what the agent sends, beside its connection."""
+        tasks.begin(self._log_work.run(), f"legato-logs-{self.spec.name}")
+        tasks.begin(self._file_work.run(), f"legato-files-{self.spec.name}")
+
+    async def keep_agent(self, starter: Starter, secret: str, refuse: Callable[[str], None]) -> None:
+        """Let an agent exist on the machine, as `Starter.keep` does. An error is a reason to refuse the machine."""
+        try:
+            await starter.keep(self.spec.name, secret, refuse)
+        except Exception as error:  # noqa: BLE001 -- one machine must not stop the job
+            _log.exception("Cannot keep the agent of %s", self.spec.name)
+            refuse(f"its agent cannot be started: {error!r}")
+
+    async def put_log(self, piece: messages.LogBytes, now: float) -> None:
+        """Write a piece of a log soon, and confirm it then."""
+        await self._log_work.put(partial(self._take_log, piece, now), piece.data)
+
+    async def put_piece(self, piece: messages.FilePiece) -> None:
+        """Write a piece of a checkpoint soon, and confirm it then."""
+        await self._file_work.put(partial(self.incoming.take, piece), piece.data)
+
+    async def put_end(self) -> None:
+        """Note that the agent has ended the job, after the logs are written that it sent before."""
+        await self._log_work.put(self._note_closed)
+
+    async def _take_log(self, piece: messages.LogBytes, now: float) -> None:
+        if (taken := await self.logs.take(piece, now)) is not None:
+            self.send(taken)
+
+    async def _note_closed(self) -> None:
+        self.closed.set()
+
+    async def tend(self, now: float) -> None:
+        """Ask again for what could not be written, and for checkpoints that do not come."""
+        for request in await self.logs.list_due(now):
+            self.send(request)
+        if self.is_open:
+            self.incoming.check_progress(now)
+
     def begin_to_send(
         self,
         asked: messages.WantCheckpoint,
@@ -181,6 +227,8 @@ class AgentNode:
         if self.sending is not None:
             self.sending.cancel()
             self.sending = None
+        self._log_work.drop()
+        self._file_work.drop()
         if self.connection is not None:
             self.connection.transport.abort()
             self.connection = None

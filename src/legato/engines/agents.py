@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,7 @@ from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost,
 from legato.engines.file_pieces import PieceReceiver, check_file_name, mark_directory
 from legato.engines.gpus import torch_name
 from legato.engines.incoming import Incoming
+from legato.engines.side_work import TaskSet
 from legato.engines.term_watch import TermWatch
 from legato.system.door import Door
 from legato.system.processes import Vital
@@ -149,7 +151,7 @@ class AgentsEngine:
         self._changed = asyncio.Event()
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions = AgentQuestions()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskSet(self._fail)
         self._error: LegatoError | None = None
         self._opened = False
         self._opened_at = 0.0
@@ -211,8 +213,9 @@ class AgentsEngine:
             node.note_heard(now)
         self._opened, self._opened_at = True, now
         self._door.mount((PATH,), self._admit, self._serve)
-        self._tasks.append(asyncio.create_task(self._watch_forever(), name="legato-agents"))
-        self._tasks.append(asyncio.create_task(self._terms.watch(), name="legato-term"))
+        self._tasks.begin(self._look_forever(), "legato-agents")
+        self._tasks.begin(self._tend_forever(), "legato-agents-disk")
+        self._tasks.begin(self._terms.watch(), "legato-term")
         for node in self._nodes.values():
             self._begin_to_keep(node)
         await self._gather()
@@ -226,9 +229,10 @@ class AgentsEngine:
         return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:
+        node.begin(self._tasks)
         if self._starter is not None:
-            keeping = self._keep(self._starter, node)
-            self._tasks.append(asyncio.create_task(keeping, name=f"legato-agent-{node.spec.name}"))
+            keeping = node.keep_agent(self._starter, self._record.secret, partial(self._refuse, node))
+            self._tasks.begin(keeping, f"legato-agent-{node.spec.name}")
 
     async def _find_node(self, slot: str) -> AgentNode:
         """Return the machine of a slot, after its agent has connected or failed to. It may be a further machine.
@@ -308,16 +312,6 @@ class AgentsEngine:
 
     def _explain(self, node: AgentNode) -> str:
         return node.trouble or f"its agent has not connected within {self._clock() - self._opened_at:.1f} s"
-
-    async def _keep(self, starter: Starter, node: AgentNode) -> None:
-        def refuse(reason: str) -> None:
-            self._refuse(node, reason)
-
-        try:
-            await starter.keep(node.spec.name, self._record.secret, refuse)
-        except Exception as error:  # noqa: BLE001 -- one machine must not stop the job
-            _log.exception("Cannot keep the agent of %s", node.spec.name)
-            refuse(f"its agent cannot be started: {error!r}")
 
     async def rendezvous(self) -> str:
         """Return ``host:port`` of the store, which is on one of the machines. It moves when that machine is lost.
@@ -501,9 +495,7 @@ class AgentsEngine:
         self._door.unmount((PATH,))
         for node in self._nodes.values():
             node.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         self._events.put_nowait(None)
 
     # ------------------------------------------------------------ machines
@@ -511,15 +503,17 @@ class AgentsEngine:
     def _node_with(self, worker: int) -> AgentNode | None:
         return next((node for node in self._nodes.values() if worker in node.record.workers), None)
 
-    async def _watch_forever(self) -> None:
+    async def _look_forever(self) -> None:
+        """Notice silent machines, and leases that are over. Waits for no disk and no thread."""
         while True:
             await asyncio.sleep(self._beat_every_s)
             self._look()
+
+    async def _tend_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_every_s)
             for node in tuple(self._nodes.values()):
-                for request in await node.logs.list_due(self._clock()):
-                    node.send(request)
-                if node.is_open:
-                    node.incoming.check_progress(self._clock())
+                await node.tend(self._clock())
             if not self._is_written and self._opened:
                 self._write_record_soon()
 
@@ -707,10 +701,9 @@ class AgentsEngine:
             case messages.Vitals():
                 self._questions.note_answer(node, message)
             case messages.LogBytes():
-                if (taken := await node.logs.take(message, self._clock())) is not None:
-                    node.send(taken)
+                await node.put_log(message, self._clock())
             case messages.FilePiece():
-                await node.incoming.take(message)
+                await node.put_piece(message)
             case messages.FileTaken():
                 node.sender.note_taken(message)
             case messages.WantCheckpoint():
@@ -718,7 +711,7 @@ class AgentsEngine:
             case messages.CheckpointGone(name=name):
                 node.incoming.note_gone(name)
             case messages.Closed():
-                node.closed.set()
+                await node.put_end()
 
     def _list_coming(self) -> set[str]:
         return {name for node in self._nodes.values() for name in node.incoming.names}
@@ -773,7 +766,8 @@ class AgentsEngine:
 
     def _fail(self, error: LegatoError) -> None:
         """Report an error to the driver; callable from any thread, because the record is written in some."""
-        self._error = error
+        if not isinstance(self._error, Superseded):
+            self._error = error
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._changed.set)
         self._loop.call_soon_threadsafe(self._events.put_nowait, None)

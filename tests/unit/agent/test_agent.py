@@ -32,6 +32,7 @@ from legato.core.agent_messages import (
     Beat,
     Closed,
     CloseJob,
+    FilePiece,
     Opened,
     OpenJob,
     OpenRefused,
@@ -46,6 +47,7 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.driver.journal import Address, JobDirectory
 from legato.engines.base import EngineEvent, Launch
+from legato.engines.file_pieces import PieceReceiver
 from legato.system.clocks import read_boot_clock
 
 LIMIT_S = 30.0
@@ -149,6 +151,41 @@ def test_an_agent_gives_a_silent_driver_up_but_none_that_it_could_not_hear_itsel
     asyncio.run(run())
     assert has_answered == [1], "it is not given up while it answers"
     assert num_connections == 2
+
+
+def test_an_agent_hears_its_driver_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reached, goes_on = threading.Event(), threading.Event()
+
+    def take(_receiver: PieceReceiver, _piece: FilePiece) -> None:
+        is_reached.set()
+        assert goes_on.wait(LIMIT_S)
+
+    monkeypatch.setattr(PieceReceiver, "take", take)
+    agents: list[Agent] = []
+
+    async def lead(connection: ServerConnection) -> None:
+        agents[0]._checkpoints._next = ("step-1.legato", 0)  # as if a worker waited for it
+        await welcome(connection)
+        await send(connection, FilePiece(name="step-1.legato", offset=0, data=b"x", num_bytes=1))
+        await asyncio.to_thread(is_reached.wait, LIMIT_S)
+        beat = await wait_for(connection, Beat)
+        await send(connection, beat)
+        async with asyncio.timeout(LIMIT_S / 3):
+            await until(lambda: agents[0]._answered_at == beat.sent_s)
+        goes_on.set()
+        await send(connection, AgentRefused(reason="the test is over"))
+
+    async def run() -> None:
+        async with driver_of(tmp_path, lead):
+            agents.append(Agent(tmp_path))
+            assert "the test is over" in await asyncio.wait_for(agents[0].run(), LIMIT_S)
+
+    try:
+        asyncio.run(run())
+    finally:
+        goes_on.set()
 
 
 def test_an_agent_does_not_wait_for_the_welcome_of_a_driver_without_end(
