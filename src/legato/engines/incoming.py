@@ -77,6 +77,7 @@ class Incoming:
         self._clock = clock
         self._present: Transfer | None = None
         self._following: Transfer | None = None
+        self._is_writing = False
 
     @property
     def names(self) -> list[str]:
@@ -119,33 +120,45 @@ class Incoming:
         transfer = self._present
         if transfer is None or not transfer.expects(piece):
             return
+        self._is_writing = True
         try:
             whole = await asyncio.to_thread(self._receiver.take, piece)
             if whole is not None:
-                await asyncio.to_thread(self._receiver.prune, self._keep, self._list_coming())
+                await asyncio.to_thread(self._prune)
         except DamagedFile as error:
             self._try_again(transfer, str(error))
             return
         except (CheckpointError, OSError) as error:
             transfer.fail(LegatoError(f"it cannot be kept: {error}"))
-            self._end()
+            self._end(transfer)
             return
-        transfer.next, transfer.progressed_at = piece.offset + len(piece.data), self._clock()
+        finally:
+            self._is_writing = False
+            transfer.progressed_at = self._clock()
+        if transfer is not self._present:
+            return  # it was given up meanwhile
+        transfer.next = piece.offset + len(piece.data)
         self._ask(FileTaken(name=piece.name, num_bytes=transfer.next))
         if whole is not None:
-            if not transfer.arrival.done():
-                transfer.arrival.set_result(str(whole))
-            self._end()
+            transfer.arrival.set_result(str(whole))
+            self._end(transfer)
+
+    def _prune(self) -> None:
+        try:
+            self._receiver.prune(self._keep, self._list_coming())
+        except OSError as error:
+            _log.warning("Cannot delete old checkpoints, which is tried again with the next one: %s", error)
 
     def note_gone(self, name: str) -> None:
         """The machine has no such checkpoint any more."""
         if self._present is not None and self._present.name == name:
             self._present.fail(LegatoError(f"the machine {self._node} does not have it any more"))
-            self._end()
+            self._end(self._present)
 
     def check_progress(self, now: float) -> None:
-        """Begin again if nothing has come for too long, although the agent is connected."""
-        if self._present is not None and now - self._present.progressed_at > STALL_LIMIT_S:
+        """Begin again if nothing has come for too long, although the agent is connected and this disk is not slow."""
+        is_stalled = self._present is not None and now - self._present.progressed_at > STALL_LIMIT_S
+        if self._present is not None and is_stalled and not self._is_writing:
             self._try_again(self._present, f"no byte has come for {STALL_LIMIT_S:g} s")
 
     def fail_all(self, reason: str) -> None:
@@ -156,14 +169,17 @@ class Incoming:
         self._present = self._following = None
 
     def _try_again(self, transfer: Transfer, reason: str) -> None:
+        if transfer is not self._present:
+            return
         _log.warning("The transfer of %s from %s begins again: %s", transfer.name, self._node, reason)
         transfer.num_tries += 1
         if transfer.num_tries < MAX_TRIES:
             self.ask(from_start=True)
         else:
             transfer.fail(LegatoError(f"it does not come from {self._node}: {reason.rstrip('.')}"))
-            self._end()
+            self._end(transfer)
 
-    def _end(self) -> None:
-        self._present, self._following = self._following, None
-        self.ask()
+    def _end(self, transfer: Transfer) -> None:
+        if transfer is self._present:
+            self._present, self._following = self._following, None
+            self.ask()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.engines.test_agents_engine import Bed, launch, wait_for, wait_for_answer
+from tests.unit.engines.test_agents_engine import Bed, launch, next_request, wait_for, wait_for_answer
 from websockets.asyncio.client import ClientConnection
 
 from legato.core.agent_messages import (
@@ -22,6 +22,7 @@ from legato.core.agent_messages import (
     Closed,
     CloseJob,
     FilePiece,
+    FileTaken,
     LogBytes,
     Opened,
     SendCheckpoint,
@@ -34,7 +35,7 @@ from legato.engines.agent_logs import LogIntake, LogWriter
 from legato.engines.agents import PATH
 from legato.engines.base import EngineEvent, NodeBack, NodeLost
 from legato.engines.file_pieces import PieceReceiver
-from legato.engines.incoming import Incoming
+from legato.engines.incoming import STALL_LIMIT_S, Incoming
 from legato.engines.side_work import TaskSet, WorkQueue
 
 LIMIT_S = 10.0
@@ -185,6 +186,72 @@ def test_silent_machines_are_noticed_while_a_log_waits_for_the_disk(
         async with lead(tmp_path) as (bed, _, events):
             bed.now += 5.0
             assert await anext(events) == NodeLost("a", "its agent is silent for 4 s", silent_s=5.0)
+
+    run(test)
+
+
+def test_a_checkpoint_comes_also_if_its_machine_was_lost_while_an_earlier_one_was_written(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PieceReceiver, "take", disk.delay(PieceReceiver.take))
+
+    async def test() -> None:
+        async with lead(tmp_path) as (bed, agent, events):
+            first = bring(bed, 10)
+            await wait_for(agent, SendCheckpoint)
+            await say(agent, whole(10))
+            await disk.until_reached()
+            bed.now += 5.0
+            assert isinstance(await anext(events), NodeLost)
+            with pytest.raises(LegatoError, match="only on the machine a, which is lost"):
+                await first
+            other = await join(bed)
+            assert isinstance(await anext(events), NodeBack)
+            second = bring(bed, 20)
+            assert (await wait_for(other, SendCheckpoint)).name == "step-20.legato"
+            disk.goes_on.set()
+            await until(lambda: not bed.engine._nodes["a"].incoming._is_writing)
+            await say(other, whole(20))
+            assert read(await second) == b"content"
+
+    run(test)
+
+
+def test_a_slow_disk_is_no_reason_to_send_a_checkpoint_again(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PieceReceiver, "take", disk.delay(PieceReceiver.take))
+
+    async def test() -> None:
+        async with lead(tmp_path, silence_limit_s=1e6) as (bed, agent, _):
+            bringing = bring(bed, 10)
+            await wait_for(agent, SendCheckpoint)
+            await say(agent, whole(10))
+            await disk.until_reached()
+            bed.now += 2 * STALL_LIMIT_S
+            bed.engine._nodes["a"].incoming.check_progress(bed.now)
+            disk.goes_on.set()
+            await bringing
+            assert isinstance(await next_request(agent), FileTaken)
+
+    run(test)
+
+
+def test_a_checkpoint_counts_as_saved_although_old_ones_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied", "step-1.legato")
+
+    monkeypatch.setattr(PieceReceiver, "prune", refuse)
+
+    async def test() -> None:
+        async with lead(tmp_path) as (bed, agent, _):
+            bringing = bring(bed, 10)
+            await wait_for(agent, SendCheckpoint)
+            await say(agent, whole(10))
+            assert read(await bringing) == b"content"
+            assert "Cannot delete old checkpoints" in caplog.text
 
     run(test)
 
