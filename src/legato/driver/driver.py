@@ -127,6 +127,7 @@ class Driver:
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
         self._engine_calls: dict[int, asyncio.Task[None]] = {}
+        self._devices: dict[int, asyncio.Future[str]] = {}  # of workers that are not started yet
         self._outcome: Outcome | None = None
         self._broken: asyncio.Future[None] | None = None
         self._woken = asyncio.Event()
@@ -311,9 +312,10 @@ class Driver:
             self._records.drop()
             raise
         finally:
-            for task in [*tasks, *self._engine_calls.values()]:
+            tasks += self._engine_calls.values()
+            for task in [*tasks, *self._devices.values()]:
                 task.cancel()
-            await asyncio.gather(*tasks, *self._engine_calls.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, *self._devices.values(), return_exceptions=True)
             self._broken.cancel()
             await self._arrivals.close()
             with contextlib.suppress(asyncio.CancelledError):
@@ -453,8 +455,12 @@ class Driver:
                 case events.Record():
                     self._record_event(instruction)
                 case events.StartWorker(worker=worker, slot=slot):
+                    self._devices[worker] = asyncio.ensure_future(self._engine.device_of(slot))
                     self._call_engine(worker, partial(self._start_worker, worker, slot))
                 case events.StopWorker(worker=worker, force=force):
+                    if worker in self._devices:
+                        # Its machine may not have come yet.
+                        self._devices[worker].cancel()
                     self._call_engine(worker, partial(self._engine.stop, worker, force=force))
                 case events.End():
                     saved_step = self._membership.job.saved_step
@@ -599,7 +605,12 @@ class Driver:
 
     async def _start_worker(self, number: int, slot: str) -> None:
         try:
-            device = await self._engine.device_of(slot)
+            await asyncio.wait([self._devices[number]])
+            found = self._devices.pop(number)
+            if found.cancelled():
+                self._feed_safely(Exited(number, EXIT_UNSTARTED, "it was stopped before it was started"))
+                return
+            device = found.result()
             await self._engine.start(
                 Launch(
                     worker=number,

@@ -119,7 +119,10 @@ class Engine(Protocol):
         ...
 
     async def device_of(self, slot: str) -> str:
-        """Return torch's name of a slot's first device in its worker, which sees only its own: ``cpu``, ``cuda:0``."""
+        """Return torch's name of a slot's first device in its worker, which sees only its own: ``cpu``, ``cuda:0``.
+
+        This may wait for the slot's machine; the driver cancels it if it stops the worker meanwhile.
+        """
         ...
 
     async def start(self, launch: Launch) -> None:

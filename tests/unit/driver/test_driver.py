@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
-from legato.core.slots import make_slot
+from legato.core.slots import index_of, make_slot
 from legato.core.spec import JobSpec
 from legato.driver import client
 from legato.driver.driver import Driver
@@ -258,6 +258,28 @@ def test_a_start_that_the_engine_refuses_is_not_tried_again_at_once(tmp_path: Pa
             await stage.until_training(2)
             assert sorted(stage.machine.running) == [0, 2], "it was tried again once"
             await stage.finish()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_stop_does_not_wait_for_a_machine_on_which_a_worker_is_to_start(tmp_path: Path, now: bool) -> None:
+    class Late(FakeEngine):
+        async def device_of(self, slot: str) -> str:
+            if index_of(slot) == 1:
+                await asyncio.Event().wait()
+            return await super().device_of(slot)
+
+    async def play() -> None:
+        async with raise_stage(tmp_path, engine=Late, min_workers=1) as stage:
+            await stage.orchestra.until(lambda: 1 in stage.driver._devices and len(stage.orchestra.players) == 1)
+            stage.driver.stop("the user stops it", now=now)
+            await stage.orchestra.until(lambda: not stage.driver._devices)
+            for player in stage.orchestra.players.values():
+                player.exit(0)
+            async with asyncio.timeout(10):
+                assert (await stage.running).outcome == "stopped"
+            assert 1 not in stage.machine.launches
 
     asyncio.run(play())
 
