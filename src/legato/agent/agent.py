@@ -22,9 +22,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from legato.agent.checkpoints import CheckpointRelay
+from legato.agent.checkpoints import CheckpointRelay, shares_checkpoints
 from legato.agent.logs import LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_state
+from legato.agent.results import ResultFiles
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
@@ -37,6 +38,7 @@ from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.environment import pass_on
+from legato.engines.file_pieces import CONTENT
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
 from legato.engines.job_users import (
@@ -56,6 +58,9 @@ _log = logging.getLogger(__name__)
 
 JOB_ENDED: Final = "The job has ended."
 """The reason for which an agent ends after its job."""
+
+RESULTS_KEPT: Final = "The job has ended. Files of its program that the driver does not have are kept."
+"""The reason for which an agent ends without deleting its directory."""
 
 _RETRY_S: Final = 0.3
 _AFTER_FAULT_S: Final = 1.0
@@ -108,6 +113,10 @@ class Agent:
         self._checkpoints = CheckpointRelay(self._files.checkpoints, self._say)
         self._shares_checkpoints = True
         self._file_work = WorkQueue()
+        self._results = ResultFiles(directory, self._files.program_file, self._say)
+        self._closing: asyncio.Task[None] | None = None
+        self._ends_workers = False
+        self._opens_next: tuple[messages.OpenJob, AgentOrder, tuple[str, ...]] | None = None
         self._lease_s: float | None = None
         self._answered_at = clock()
         self._url = ""
@@ -164,6 +173,7 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._checkpoints.begin_again()
+            self._results.stop()
             if self._engine is not None and self._keeps_workers:
                 await self._engine.detach()
             elif self._engine is not None:
@@ -262,6 +272,7 @@ class Agent:
             address=order.address,
             term=self._state.term,
             switches_users=not list_missing_capabilities(),
+            sends_results=True,
         )
         await connection.send(messages.encode_agent_frame(hello))
         async with asyncio.timeout(_OPEN_LIMIT_S):
@@ -283,6 +294,7 @@ class Agent:
         self._logs.begin_again()
         self._file_work.drop()
         self._checkpoints.begin_again()
+        self._results.connect_again()
         parts = [
             asyncio.create_task(self._send_forever(connection, self._outgoing)),
             asyncio.create_task(self._beat_forever(first.beat_every_s)),
@@ -389,16 +401,34 @@ class Agent:
                 self._checkpoints.hasten(name)
             case messages.FileTaken():
                 self._checkpoints.note_taken(message)
-            case messages.FilePiece():
-                await self._file_work.put(partial(self._checkpoints.take, message), message.data)
+                self._results.note_taken(message)
+            case messages.FilePiece(name=name):
+                receiver = self._results.fetcher if CONTENT.fullmatch(name) else self._checkpoints
+                await self._file_work.put(partial(receiver.take, message), message.data)
+            case messages.OfferFiles():
+                self._results.fetcher.note_offer(message)
+            case messages.FetchFile():
+                self._results.send(message)
+            case messages.FileGone():
+                self._results.fetcher.note_gone(message)
+            case messages.FilesTaken():
+                self._results.note_end(message)
             case messages.NoCheckpoint(error=error):
                 await self._file_work.put(partial(self._checkpoints.answer, error or None))
-            case messages.CloseJob():
-                await self._close()
+            case messages.CloseJob(takes_results=takes_results):
+                self._begin_to_close(takes_results=takes_results)
             case messages.AgentRefused(reason=reason):
                 await self._give_up(f"The driver does not use this agent: {reason}.")
 
     def _open(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
+        if self._ends_workers:
+            self._opens_next = job, order, devices
+            return
+        if self._closing is not None:
+            # The driver that closed the job has died, and another one leads it: it opens the job, and closes it.
+            self._closing.cancel()
+            self._closing, self._is_closing = None, False
+            self._results.stop()
         if self._opening is not None and (not self._opening.done() or self._engine is not None):
             # Open already. A driver that is new asks again, and is answered when the store is known.
             if self._rendezvous:
@@ -417,10 +447,13 @@ class Agent:
                 await asyncio.to_thread(check_reach, user, [str(directory), *([job.data] if job.data else [])])
             python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python, user))
             earlier = await asyncio.to_thread(self._logs.list_logs)
+            told = None
+            if (root := self._work or self._code) is not None:
+                told = await self._results.prepare(root, user, has_earlier=job.has_earlier)
         except (LegatoError, OSError) as error:
             self._say(messages.OpenRefused(reason=str(error).rstrip(".")))
             return
-        self._shares_checkpoints = await asyncio.to_thread(_shares_checkpoints, job, user)
+        self._shares_checkpoints = await asyncio.to_thread(shares_checkpoints, job, user)
         engine = LocalEngine(
             self._directory,
             devices,
@@ -445,6 +478,8 @@ class Agent:
             self._reporting = self._begin(self._report_forever(engine))
             self._caps.max_bytes = job.log_max_bytes
             self._rendezvous = await engine.rendezvous()
+            if told is not None:
+                self._warn(told)
         except (LegatoError, OSError) as error:
             self._engine = None
             await engine.close()
@@ -522,6 +557,7 @@ class Agent:
             workers=self._engine.known_workers,
             shares_checkpoints=self._shares_checkpoints,
             devices=self._engine.devices,
+            work=self._results.work,
         )
         self._say(opened)
 
@@ -720,9 +756,33 @@ class Agent:
                 self._over = f"No driver has come back for {away_s:.0f} s."
                 return
 
-    async def _close(self) -> None:
-        self._is_closing = True
+    def _begin_to_close(self, *, takes_results: bool) -> None:
+        """End the workers, send what the driver does not have, and end; the driver is heard meanwhile."""
+        if self._closing is not None:
+            self._results.offer_again()  # to a driver that had lost the connection
+            return
+        self._is_closing = self._ends_workers = True
         self._acknowledged.set()
+        self._closing = asyncio.create_task(self._close(takes_results=takes_results))
+        self._tasks.append(self._closing)
+
+    async def _close(self, *, takes_results: bool) -> None:
+        try:
+            await self._end_workers()
+        except (LegatoError, OSError):
+            _log.exception("The agent cannot end its workers in order")
+        self._ends_workers = False
+        if self._opens_next is not None:
+            self._closing, self._is_closing, then, self._opens_next = None, False, self._opens_next, None
+            self._open(*then)
+            return
+        is_complete = not takes_results or self._results.root is None or await self._results.hand_over()
+        self._logs.give_up()
+        self._say(messages.Closed())
+        await self._send_rest()
+        self._over = JOB_ENDED if is_complete else RESULTS_KEPT
+
+    async def _end_workers(self) -> None:
         await self._end_opening()
         if self._engine is not None:
             await self._engine.close()
@@ -731,10 +791,6 @@ class Agent:
             self._engine = None
         with contextlib.suppress(OSError):
             await self._logs.flush(None, _LAST_FLUSH_LIMIT_S)
-        self._logs.give_up()
-        self._say(messages.Closed())
-        await self._send_rest()
-        self._over = JOB_ENDED
 
     async def _end_opening(self) -> None:
         """End an opening of the engine that is not done; an engine that is not open yet ends with it."""
@@ -763,14 +819,6 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
     found = find_devices()
     return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
-
-
-def _shares_checkpoints(job: messages.OpenJob, user: JobUser | None) -> bool:
-    """Return whether this machine sees the driver's directory of checkpoints, and its workers may write there."""
-    if not job.mark:
-        return True
-    folder = Path(job.checkpoints)
-    return Path(folder, job.mark).is_file() and (user is None or folder.stat().st_uid == user.uid)
 
 
 def _read_attempt(files: JobDirectory) -> str:

@@ -164,3 +164,11 @@ class CheckpointRelay:
         with contextlib.suppress(OSError):
             return list(self.folder.glob(f"{WANTED}*"))
         return []
+
+
+def shares_checkpoints(job: messages.OpenJob, user: JobUser | None) -> bool:
+    """Return whether this machine sees the driver's directory of checkpoints, and its workers may write there."""
+    if not job.mark:
+        return True
+    folder = Path(job.checkpoints)
+    return Path(folder, job.mark).is_file() and (user is None or folder.stat().st_uid == user.uid)

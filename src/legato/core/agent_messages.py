@@ -20,11 +20,16 @@ MAX_LOG_BYTES: Final = 2**16
 """Of a log in one message."""
 
 MAX_PIECE_BYTES: Final = 2**18
-"""Of a checkpoint in one message."""
+"""Of a file in one message."""
+
+MAX_OFFERED: Final = 500
+"""Files in one message of an offer."""
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 LogData = Annotated[bytes, msgspec.Meta(max_length=MAX_LOG_BYTES)]
 PieceData = Annotated[bytes, msgspec.Meta(max_length=MAX_PIECE_BYTES)]
+Told = Annotated[str, msgspec.Meta(max_length=2000)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class AgentEnvelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -46,6 +51,7 @@ class AgentHello(AgentEnvelope, frozen=True):
         term: the highest term of a driver that the agent has seen.
         switches_users: it can run workers as another system user; False: also an agent of an earlier release, which
             would run them as its own.
+        sends_results: it sends the files that the program wrote, and fetches earlier ones, if the driver takes them.
     """
 
     node: str
@@ -55,6 +61,7 @@ class AgentHello(AgentEnvelope, frozen=True):
     protocol: int = AGENT_PROTOCOL
     term: int = 0
     switches_users: bool = False
+    sends_results: bool = False
 
 
 class Outranked(AgentEnvelope, frozen=True):
@@ -71,12 +78,15 @@ class Opened(AgentEnvelope, frozen=True):
         workers: those that run, or whose end the driver has not acknowledged.
         shares_checkpoints: the machine sees the driver's directory of checkpoints.
         devices: the device of each slot that workers can be started in; (): those of `AgentHello`.
+        work: the folder in which workers run, if it is a copy that only this machine has, and its files travel; "":
+            they do not.
     """
 
     rendezvous: str
     workers: tuple[int, ...]
     shares_checkpoints: bool = True
     devices: tuple[str, ...] = ()
+    work: Told = ""
 
 
 class OpenRefused(AgentEnvelope, frozen=True):
@@ -148,6 +158,10 @@ class CheckpointGone(AgentEnvelope, frozen=True):
     name: str
 
 
+class WantFiles(AgentEnvelope, frozen=True):
+    """The agent asks for the files that the program wrote in earlier attempts. The answer is `OfferFiles`."""
+
+
 class Closed(AgentEnvelope, frozen=True):
     """The answer to `CloseJob`: no process of the job is left on this machine, and all logs were sent."""
 
@@ -166,11 +180,75 @@ class Beat(AgentEnvelope, frozen=True):
     sent_s: float
 
 
-class FilePiece(AgentEnvelope, frozen=True):
-    """Bytes of a checkpoint.
+class OfferedFile(msgspec.Struct, frozen=True):
+    """A file of the program's working directory.
 
     Args:
-        name: of its file.
+        path: from the working directory on.
+        num_bytes: its size.
+        sha256: of its content.
+        base: SHA-256 of the content with which the machine began; "": it began without this file.
+    """
+
+    path: Told
+    num_bytes: Position
+    sha256: Digest
+    base: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A file that is not offered, or did not come, and why: a clause without its period."""
+
+    path: Told
+    reason: Told
+
+
+class OfferFiles(AgentEnvelope, frozen=True):
+    """A part of the list of files that the other side can fetch: what the program wrote in its working directory.
+
+    An agent offers them after `CloseJob`, and a driver after `WantFiles`.
+
+    Args:
+        files: in the order in which they are fetched.
+        left_out: some of the files that cannot be fetched.
+        num_left_out: the number of all of these.
+        is_first: what came of an earlier list is void.
+        is_last: the list is complete.
+    """
+
+    files: Annotated[tuple[OfferedFile, ...], msgspec.Meta(max_length=MAX_OFFERED)] = ()
+    left_out: Annotated[tuple[LeftOut, ...], msgspec.Meta(max_length=MAX_OFFERED)] = ()
+    num_left_out: Position = 0
+    is_first: bool = False
+    is_last: bool = False
+
+
+class FetchFile(AgentEnvelope, frozen=True):
+    """Send an offered file from ``offset`` on, and nothing of another one. The answer is `FilePiece` or `FileGone`.
+
+    Args:
+        name: its SHA-256, which is also its name in `FilePiece`.
+        offset: of the first byte that the receiver does not have.
+        is_urgent: False: workers train meanwhile.
+    """
+
+    name: Digest
+    offset: Position
+    is_urgent: bool = True
+
+
+class FileGone(AgentEnvelope, frozen=True):
+    """An offered file cannot be sent; ``reason`` is a clause without its period."""
+
+    name: Digest
+    reason: Told
+
+
+class FilePiece(AgentEnvelope, frozen=True):
+    """Bytes of a checkpoint, or of an offered file.
+
+    Args:
+        name: of the checkpoint's file, or SHA-256 of the offered file.
         offset: at which the bytes begin.
         data: the bytes. Empty: an empty file, or one of which the receiver has all.
         num_bytes: of the whole file.
@@ -185,7 +263,7 @@ class FilePiece(AgentEnvelope, frozen=True):
 
 
 class FileTaken(AgentEnvelope, frozen=True):
-    """The receiver has the first ``num_bytes`` bytes of a checkpoint on its disk."""
+    """The receiver has the first ``num_bytes`` bytes of a file on its disk; ``name`` as in `FilePiece`."""
 
     name: str
     num_bytes: Position
@@ -227,6 +305,7 @@ class OpenJob(AgentEnvelope, frozen=True):
         data: the directory of the job's data, which each machine must have; "": none.
         package: the folder of the driver's Legato: a program in it is run from the agent's own.
         user: name of the system user of the workers on each machine; "": that of the agent.
+        has_earlier: the program may have written files in earlier attempts: ask for them by `WantFiles`.
         start: ``fork`` or ``fresh``.
         entry: ``module:function`` that a worker runs.
         preload: what the warm parent imports before it forks.
@@ -257,6 +336,7 @@ class OpenJob(AgentEnvelope, frozen=True):
     data: str = ""
     package: str = ""
     user: str = ""
+    has_earlier: bool = False
 
 
 class Program(AgentEnvelope, frozen=True):
@@ -339,7 +419,19 @@ class Examine(AgentEnvelope, frozen=True):
 
 
 class CloseJob(AgentEnvelope, frozen=True):
-    """The job has ended: kill its workers, send the rest of their logs, answer `Closed`, and end."""
+    """The job has ended: kill its workers, send the rest of their logs, answer `Closed`, and end.
+
+    Args:
+        takes_results: before that, offer the files that the program wrote, and wait for `FilesTaken`.
+    """
+
+    takes_results: bool = False
+
+
+class FilesTaken(AgentEnvelope, frozen=True):
+    """The driver fetches no more files. With ``num_missing`` above 0, the agent keeps its copies."""
+
+    num_missing: Position = 0
 
 
 AgentMessage = (
@@ -353,6 +445,10 @@ AgentMessage = (
     | LogBytes
     | WantCheckpoint
     | CheckpointGone
+    | WantFiles
+    | OfferFiles
+    | FetchFile
+    | FileGone
     | Closed
     | Beat
     | FilePiece
@@ -372,6 +468,10 @@ AgentRequest = (
     | NoCheckpoint
     | Examine
     | CloseJob
+    | OfferFiles
+    | FetchFile
+    | FileGone
+    | FilesTaken
     | Beat
     | FilePiece
     | FileTaken

@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 _MAX_WAITING: Final = 1000  # messages to one worker; with more the connection counts as lost
 _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
 _BEARER: Final = "Bearer "
-_PATHS: Final = ("/worker", "/client")
+_WORKERS: Final = "/worker"
+_PATHS: Final = (_WORKERS, "/client")
 
 
 class _WorkerConnection:
@@ -81,12 +82,18 @@ class Connections:
         door.mount(_PATHS, self._admit, self._serve)
         return door.url("/worker")
 
-    def close(self) -> None:
-        """Accept no further connections, and close the present ones."""
+    def close_workers(self) -> None:
+        """Accept no further connections of workers, and close the present ones."""
         if self._door is not None:
-            self._door.unmount(_PATHS)
+            self._door.unmount((_WORKERS,))
         for line in self._lines.values():
             line.cut()
+
+    def close(self) -> None:
+        """Accept no further connections, and close the present ones."""
+        self.close_workers()
+        if self._door is not None:
+            self._door.unmount(_PATHS)
         # Clients that watch the job may keep their connections open without end, so they are not waited for.
         for client in self._clients:
             client.transport.abort()

@@ -117,6 +117,7 @@ class Driver:
         self._attempt = attempt
         self._term = term
         self._has_begun = self._is_superseded = False
+        self._first_slot = ""  # of rank 0
         self._door = door if door is not None else Door(port=port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
@@ -195,19 +196,23 @@ class Driver:
             admits_old_workers=not self._has_worker_tokens,
         )
         try:
-            await self._plugin.open(self._membership.job)
-            url = self._connections.open(self._door)
-            driver_file = DriverFile(url, self._token, os.getpid(), self._door.certificate)
-            await asyncio.to_thread(self._directory.write_driver_file, driver_file)
-            self._has_begun = True
-            outcome = await self._work()
+            try:
+                await self._plugin.open(self._membership.job)
+                url = self._connections.open(self._door)
+                driver_file = DriverFile(url, self._token, os.getpid(), self._door.certificate)
+                await asyncio.to_thread(self._directory.write_driver_file, driver_file)
+                self._has_begun = True
+                outcome = await self._work()
+            finally:
+                self._connections.close_workers()
+                await self._plugin.close()
+            # Closing the engine ends the agents, which another driver may lead by now.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._check_term)
+            # Clients are answered meanwhile: files may come from other machines for a long time.
+            await self._engine.close(self._note)
         finally:
             self._connections.close()
-            await self._plugin.close()
-        # Closing the engine ends the agents, which another driver may lead by now.
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(self._check_term)
-        await self._engine.close()
         for told in self._engine.remarks:
             self._warn(told)
         await self._records.flush()
@@ -224,6 +229,10 @@ class Driver:
 
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
+        if self._outcome is not None:
+            if now:
+                self._engine.abandon_results()
+            return
         self._feed(events.StopAsked(now, reason))
         if now:
             self._arrivals.give_up()
@@ -341,6 +350,10 @@ class Driver:
             return
         self._enqueue(self._membership.handle(event, self._clock()))
         self._plugin.note(self._membership.job)
+        members = self._membership.job.members()
+        if members and members[0].slot not in ("", self._first_slot):
+            self._first_slot = members[0].slot
+            self._engine.note_rank_0(self._first_slot)
         self._woken.set()
 
     def _feed_safely(self, event: events.Event) -> None:
@@ -400,6 +413,8 @@ class Driver:
 
     async def _answer(self, request: wire.ClientRequest) -> wire.Reply:
         error = None
+        if self._outcome is not None:
+            return self._answer_at_end(request)
         try:
             if isinstance(request, wire.ScaleRequest):
                 self.scale(request.num_workers, request.reason)
@@ -411,6 +426,17 @@ class Driver:
         except UsageError as refusal:
             error = str(refusal)
         status = self.status()
+        return wire.Reply(error=error, status=number_status(status) if self._numbers_slots else status)
+
+    def _answer_at_end(self, request: wire.ClientRequest) -> wire.Reply:
+        """Answer while files come from other machines: the job has not ended yet, and needs no slots any more."""
+        error = None
+        if isinstance(request, wire.ScaleRequest):
+            error = f"Cannot scale job '{self._spec.name}': it is ending."
+        elif isinstance(request, wire.StopRequest):
+            self.stop(request.reason, now=request.now)
+        status = build_status(self._membership.job, self._meter, self._events, None, self._clock())
+        status["slots"]["wanted"] = []
         return wire.Reply(error=error, status=number_status(status) if self._numbers_slots else status)
 
     async def _watch_engine(self) -> None:

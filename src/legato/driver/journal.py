@@ -161,6 +161,7 @@ class JobDirectory:
         self.checkpoints = path / "checkpoints"
         self.guest = path / "guest"
         self.work = path / "work"
+        self.results = path / "results"
         self._lock: int | None = None
 
     @classmethod
@@ -360,12 +361,12 @@ class JobDirectory:
             replace_file(self.program_file, msgspec.json.encode(program))
 
     def set_aside_records(self) -> None:
-        """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.
+        """Keep records, checkpoints and results of the last run under this name as ``*.old``: the new run has none.
 
         This matters most for checkpoints: if this run loses all its workers, it must not continue from another run's.
         """
         records = (self.events_file, self.metrics_file, self.ledger_file, self.losses_file)
-        for kept in (*records, self.checkpoints, self.guest):
+        for kept in (*records, self.checkpoints, self.results, self.guest):
             if kept.exists():
                 old = kept.with_name(kept.name + ".old")
                 if old.is_dir():

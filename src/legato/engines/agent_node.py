@@ -17,8 +17,9 @@ from legato.core.job_user import JobUser
 from legato.core.slots import make_slot, split_slot
 from legato.engines.agent_logs import LogIntake
 from legato.engines.agents_record import NodeRecord
-from legato.engines.file_pieces import PieceSender, find_newest
+from legato.engines.file_pieces import CONTENT, PieceSender, find_newest
 from legato.engines.incoming import Incoming
+from legato.engines.result_intake import ResultIntake
 from legato.engines.side_work import TaskSet, WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -84,7 +85,9 @@ class AgentNode:
         self.forced: dict[int, bool] = {}
         self.shares_checkpoints = True
         self.incoming: Incoming  # set by the engine
-        self.sender = PieceSender(self._say_piece)
+        self.results: ResultIntake  # too
+        self.sends_results = False
+        self.sender = PieceSender(self.say)
         self.sending: asyncio.Task[None] | None = None
         self.closed = asyncio.Event()
 
@@ -98,6 +101,7 @@ class AgentNode:
         Returns:
             Whether the record has changed.
         """
+        self.sends_results = hello.sends_results
         known = self.record.identity, self.record.devices
         self.record.identity = hello.identity
         if not self.record.workers:
@@ -152,8 +156,9 @@ class AgentNode:
         await self._log_work.put(partial(self._take_log, piece, now), piece.data)
 
     async def put_piece(self, piece: messages.FilePiece) -> None:
-        """Write a piece of a checkpoint soon, and confirm it then."""
-        await self._file_work.put(partial(self.incoming.take, piece), piece.data)
+        """Write a piece of a checkpoint, or of a file of the program, soon, and confirm it then."""
+        receiver = self.results.fetcher if CONTENT.fullmatch(piece.name) else self.incoming
+        await self._file_work.put(partial(receiver.take, piece), piece.data)
 
     async def put_end(self) -> None:
         """Note that the agent has ended the job, after the logs are written that it sent before."""
@@ -218,8 +223,9 @@ class AgentNode:
         for worker, force in self.forced.items():
             self.send(messages.StopOne(worker=worker, force=force))
 
-    def _say_piece(self, piece: messages.FilePiece) -> bool:
-        self.send(piece)
+    def say(self, message: messages.AgentRequest) -> bool:
+        """Send a message; returns False without a connection."""
+        self.send(message)
         return self.connection is not None
 
     def cut(self) -> None:
@@ -229,31 +235,10 @@ class AgentNode:
             self.sending = None
         self._log_work.drop()
         self._file_work.drop()
+        self.results.stop()
         if self.connection is not None:
             self.connection.transport.abort()
             self.connection = None
-
-
-class Receipt:
-    """Tells an agent that the driver has handled an event.
-
-    Args:
-        node: the agent's machine.
-        connection: on which the event has come last. On a later one the agent may count its events from 1 again, so the
-            number would acknowledge another event; the agent repeats this one there.
-        number: of the event; 0: it is not from the agent.
-    """
-
-    def __init__(self, node: AgentNode, connection: ServerConnection | None, number: int) -> None:
-        self._node = node
-        self.connection = connection
-        self.number = number
-        self.is_handled = False
-
-    def send(self) -> None:
-        """Send the acknowledgement, if the connection is still there."""
-        if self.number and self.connection is self._node.connection:
-            self._node.send(messages.Acknowledge(number=self.number))
 
 
 def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
@@ -273,6 +258,14 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
             f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root"
         )
     return None
+
+
+def explain_absence(waited_s: float, port: int) -> str:
+    """Return why a machine cannot be used whose agent has not connected to a port of the driver for some time."""
+    return (
+        f"its agent has not connected within {waited_s:g} s. Let the machine reach port {port} of the driver's machine "
+        "(the setting driver_ports limits the ports); agent.log in the agent's folder of the job says what it tried"
+    )
 
 
 async def send_forever(connection: ServerConnection, waiting: asyncio.Queue[messages.AgentRequest]) -> None:

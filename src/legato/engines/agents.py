@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,23 +33,25 @@ from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
 from legato.core.warm import UNKNOWN_EXIT_CODE
+from legato.engines.agent_events import EventQueue, Receipt
 from legato.engines.agent_logs import LogIntake, LogWriter
 from legato.engines.agent_node import (
     AgentNode,
     NodeSpec,
-    Receipt,
     Starter,
     as_bytes,
+    explain_absence,
     find_obstacle,
     read_attempt,
     send_forever,
 )
 from legato.engines.agent_questions import AgentQuestions
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
-from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved, ignore
 from legato.engines.file_pieces import PieceReceiver, check_file_name, mark_directory
 from legato.engines.gpus import torch_name
 from legato.engines.incoming import Incoming
+from legato.engines.result_intake import ResultFolder, ResultIntake, Results
 from legato.engines.side_work import TaskSet
 from legato.engines.term_watch import TermWatch
 from legato.system.door import Door
@@ -85,6 +87,8 @@ class AgentsEngine:
         user: the system user of the job's processes on this machine, who can write the checkpoints; the agents find
             the user of the same name on theirs. None: processes run as the user of their agent.
         keep: how many checkpoints from machines that do not share the directory are kept in it.
+        results: the folder for files that the program writes on machines that do not share its working directory.
+            None: ``results`` in the job's directory.
         starter: makes the agents exist; None: they are started by other means.
         grows: further machines may be used: a machine joins when the driver names a slot of it, and the engine then
             waits for its agent.
@@ -112,6 +116,7 @@ class AgentsEngine:
         checkpoints: Path | None = None,
         user: JobUser | None = None,
         keep: int = 3,
+        results: Path | None = None,
         starter: Starter | None = None,
         grows: bool = False,
         beat_every_s: float = 0.25,
@@ -146,9 +151,10 @@ class AgentsEngine:
         self._store: AgentNode | None = None
         self._said_store: str | None = None
         self._program: messages.Program | None = None
-        self._events: asyncio.Queue[tuple[EngineEvent, Receipt | None] | None] = asyncio.Queue()
-        self._reported: dict[tuple[type[EngineEvent], int], Receipt] = {}
+        self._events = EventQueue()
         self._changed = asyncio.Event()
+        self._folder = ResultFolder(results or directory / "results", directory / "incoming", user)
+        self._results = Results(self._changed)
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions = AgentQuestions()
         self._tasks = TaskSet(self._fail)
@@ -173,7 +179,7 @@ class AgentsEngine:
             worker: pid
             for node in self._nodes.values()
             for worker, pid in node.record.workers.items()
-            if (Exited, worker) not in self._reported
+            if not self._events.has(Exited, worker)
         }
 
     @property
@@ -204,7 +210,7 @@ class AgentsEngine:
         specs = {spec.name: spec for spec in self._specs}
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
-            if name in specs or record.workers or not self._grows:
+            if name in specs or record.workers or record.work or not self._grows:
                 self._nodes[name] = self._new_node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
         self._write_record()
         await asyncio.to_thread(self._mark_checkpoints)
@@ -222,10 +228,11 @@ class AgentsEngine:
 
     def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
         writer = LogWriter(self._log_path, record.shifts, self._write_record)
-        logs = LogIntake(spec.name, writer, lambda told: self._put(Noted(told)))
+        logs = LogIntake(spec.name, writer, lambda told: self._events.put(Noted(told)))
         node = AgentNode(spec, record, logs)
         files = self._receiver.of(spec.name)
         node.incoming = Incoming(spec.name, files, self._keep_files, node.send_if_open, self._list_coming, self._clock)
+        node.results = ResultIntake(spec.name, self._folder, node.say, self._clock)
         return node
 
     def _begin_to_keep(self, node: AgentNode) -> None:
@@ -260,14 +267,10 @@ class AgentsEngine:
             node.is_lost, node.trouble, node.lease_ends = False, None, None
             node.send(self._job)
         while not node.is_open and not node.is_lost and self._error is None and not self._closing:
-            waited_s = self._clock() - began
+            waited_s = self._clock() - max(began, node.results.asked_at)
             if node.trouble is None and waited_s >= self._start_limit_s:
                 # A firewall, most likely. The job must give the slot back.
-                node.trouble = (
-                    f"its agent has not connected within {self._start_limit_s:g} s. Let the machine reach port "
-                    f"{self._door.port} of the driver's machine (the setting driver_ports limits the ports); agent.log "
-                    "in the agent's folder of the job says what it tried"
-                )
+                node.trouble = explain_absence(self._start_limit_s, self._door.port)
             if node.trouble is not None:
                 self._lose(node, node.trouble)
                 return
@@ -291,7 +294,8 @@ class AgentsEngine:
         while not all(node.is_known for node in self._nodes.values()):
             if not is_gathering and any(node.is_open for node in self._nodes.values()):
                 is_gathering, deadline = True, min(deadline, self._clock() + self._gather_limit_s)
-            if self._clock() >= deadline or self._error is not None:
+            asked_at = max(node.results.asked_at for node in self._nodes.values() if not node.is_known)
+            if self._clock() >= max(deadline, asked_at + self._gather_limit_s) or self._error is not None:
                 break
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
@@ -347,15 +351,15 @@ class AgentsEngine:
             told = f"the machine {node.spec.name} is lost"
             if node.trouble is not None and self._grows:
                 # No worker can ever train there, so the driver gives the slot back.
-                self._put(Exited(launch.worker, exits.EXIT_REFUSED, f"{told}: {node.trouble}"))
+                self._events.put(Exited(launch.worker, exits.EXIT_REFUSED, f"{told}: {node.trouble}"))
             else:
-                self._put(Exited(launch.worker, exits.EXIT_UNSTARTED, told))
+                self._events.put(Exited(launch.worker, exits.EXIT_UNSTARTED, told))
             return
-        if (Started, launch.worker) in self._reported or launch.worker in node.record.workers:
+        if self._events.has(Started, launch.worker) or launch.worker in node.record.workers:
             return
         environment = dict(launch.environment)
         attempt = read_attempt(environment.get(_DRIVER_FILE))
-        if not self._reported and not any(each.launches for each in self._nodes.values()):
+        if self._events.is_fresh and not any(each.launches for each in self._nodes.values()):
             # The driver may have set aside the directory of an earlier run, with the mark in it.
             await asyncio.to_thread(self._mark_checkpoints)
         if self._program is None and PROGRAM_VARIABLE in environment:
@@ -386,7 +390,7 @@ class AgentsEngine:
     async def stop(self, worker: int, *, force: bool) -> None:
         """Send SIGTERM to a worker, or SIGKILL to it and its children, once its agent is connected."""
         node = self._node_with(worker)
-        if node is None or (Exited, worker) in self._reported:
+        if node is None or self._events.has(Exited, worker):
             return
         node.forced[worker] = force or node.forced.get(worker, False)
         if node.is_open:
@@ -443,48 +447,51 @@ class AgentsEngine:
         Raises:
             Superseded: another driver has taken over the agents.
         """
-        while (entry := await self._events.get()) is not None:
-            event, receipt = entry
+        async for event in self._events.receive():
             yield event
             if isinstance(event, Exited):
                 self._forget(event.worker)
-            if receipt is not None:
-                receipt.is_handled = True
-                receipt.send()
-        self._events.put_nowait(None)
         if self._error is not None:
             raise self._error
 
-    async def close(self) -> None:
-        """Have all agents kill the remaining workers and end. Lost machines do so when their lease is over."""
+    def note_rank_0(self, slot: str) -> None:
+        """Note the machine of rank 0."""
+        name = node_of(slot)
+        if name != self._record.rank_0 and name in self._nodes:
+            self._record.rank_0, self._nodes[name].record.had_rank_0 = name, True
+            self._write_record_soon()
+
+    def abandon_results(self) -> None:
+        """Bring no more files; the agents keep them."""
+        self._results.abandon()
+
+    async def close(self, note: Callable[[str], None] = ignore) -> None:
+        """Have all agents kill the remaining workers and end. Lost machines do so when their lease is over.
+
+        Before they end, the files that the program wrote on machines with disks of their own are brought.
+        """
         if self._closing or not self._opened:
             return
         self._closing = True
         there = [node for node in self._nodes.values() if node.connection is not None]
+        told: list[str] = []
         if self._error is None:
             for node in there:
-                node.send(messages.CloseJob())
+                node.send(node.results.close_request(node.record))
+            told = await self._results.bring_all(list(self._nodes.values()), self._record.rank_0, note)
+            there = [node for node in there if node.connection is not None]
             waits = [asyncio.create_task(node.closed.wait()) for node in there]
             if waits:
                 await asyncio.wait(waits, timeout=_CLOSE_LIMIT_S)
             for wait in waits:
                 wait.cancel()
         await self._disconnect()
-        self.remarks = tuple(self._take_remarks())
+        self.remarks = (*self._events.take_remarks(), *told)
         if self._error is None:
             self._path.unlink(missing_ok=True)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
                 self._receiver.clear()
-
-    def _take_remarks(self) -> Iterator[str]:
-        """Take the remarks out of the events that no driver has received."""
-        for _ in range(self._events.qsize()):
-            entry = self._events.get_nowait()
-            if entry is not None and isinstance(entry[0], Noted):
-                yield entry[0].told
-            else:
-                self._events.put_nowait(entry)
 
     async def detach(self) -> None:
         """Disconnect from the agents without ending them: the next driver of the job uses them."""
@@ -496,7 +503,7 @@ class AgentsEngine:
         for node in self._nodes.values():
             node.cut()
         await self._tasks.cancel()
-        self._events.put_nowait(None)
+        self._events.end()
 
     # ------------------------------------------------------------ machines
 
@@ -545,7 +552,7 @@ class AgentsEngine:
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
-        self._put(NodeLost(node.spec.name, reason, silent_s))
+        self._events.put(NodeLost(node.spec.name, reason, silent_s))
         self._changed.set()
 
     def _refuse(self, node: AgentNode, reason: str) -> None:
@@ -555,7 +562,7 @@ class AgentsEngine:
                 node.delay_return(self._clock())
                 self._lose(node, reason)
             else:
-                self._put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
+                self._events.put(Noted(f"the machine {node.spec.name} cannot be used: {reason.rstrip('.')}"))
         self._changed.set()
 
     def _count_lease(self, node: AgentNode) -> None:
@@ -577,7 +584,7 @@ class AgentsEngine:
         """Report another address of the store than the last one that the driver knows."""
         if self._store is not None and self._said_store not in (None, self._store.rendezvous):
             self._said_store = self._store.rendezvous
-            self._put(StoreMoved(self._said_store))
+            self._events.put(StoreMoved(self._said_store))
 
     # ------------------------------------------------------------ one connection
 
@@ -629,7 +636,7 @@ class AgentsEngine:
 
         It knows nothing of these workers, so its word does not end them: the other agent's, or its lease, does.
         """
-        may_run = any((Exited, worker) not in self._reported for worker in node.record.workers)
+        may_run = any(not self._events.has(Exited, worker) for worker in node.record.workers)
         if not may_run or node.record.identity in ("", hello.identity):
             return False
         node.trouble = "another agent has connected for it, and waits until workers of the previous one have ended"
@@ -647,9 +654,13 @@ class AgentsEngine:
             self._write_record_soon()
         welcome = messages.AgentWelcome(term=self._terms.term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
-        node.send(self._job)
-        if self._program is not None:
-            node.send(self._program)
+        if self._closing:
+            node.results.continue_closing(node.record)
+        else:
+            node.send(self._job)
+            if self._program is not None:
+                node.send(self._program)
+        self._changed.set()
         sender = asyncio.create_task(send_forever(connection, node.waiting))
         try:
             async for frame in connection:
@@ -697,7 +708,7 @@ class AgentsEngine:
                 self._report(Exited(worker, code, message.reason), node, message.number)
             case messages.Remark(text=text, number=number):
                 receipt = Receipt(node, node.connection, number)
-                self._events.put_nowait((Noted(f"{node.spec.name}: {text}"), receipt))
+                self._events.put(Noted(f"{node.spec.name}: {text}"), receipt)
             case messages.Vitals():
                 self._questions.note_answer(node, message)
             case messages.LogBytes():
@@ -706,8 +717,11 @@ class AgentsEngine:
                 await node.put_piece(message)
             case messages.FileTaken():
                 node.sender.note_taken(message)
+                node.results.offer.note_taken(message)
+            case messages.WantFiles() | messages.OfferFiles() | messages.FetchFile() | messages.FileGone():
+                node.results.hear(message)
             case messages.WantCheckpoint():
-                node.begin_to_send(message, self._checkpoints, self._user, lambda told: self._put(Noted(told)))
+                node.begin_to_send(message, self._checkpoints, self._user, lambda told: self._events.put(Noted(told)))
             case messages.CheckpointGone(name=name):
                 node.incoming.note_gone(name)
             case messages.Closed():
@@ -725,10 +739,13 @@ class AgentsEngine:
         if not was_open:
             node.opened_at = self._clock()
         node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
+        if node.record.work != opened.work:
+            node.record.work = opened.work
+            self._write_record_soon()
         node.is_lost, node.lease_ends = False, None
         if not was_open:
             # Also the first time: for the last driver, the machine may have been lost.
-            self._put(NodeBack(node.spec.name, node.slots))
+            self._events.put(NodeBack(node.spec.name, node.slots))
         if not was_open or moved:
             if self._store is None:
                 self._choose_store()
@@ -742,15 +759,8 @@ class AgentsEngine:
         self._changed.set()
 
     def _report(self, event: Started | Exited, node: AgentNode, number: int) -> None:
-        receipt = self._reported.get((type(event), event.worker))
-        if receipt is not None:
-            # A copy. Its first one may still wait to be handled.
-            receipt.connection, receipt.number = node.connection, number
-            if receipt.is_handled:
-                receipt.send()
+        if not self._events.report(event, node, number):
             return
-        receipt = self._reported[type(event), event.worker] = Receipt(node, node.connection, number)
-        self._events.put_nowait((event, receipt))
         node.launches.pop(event.worker, None)
         if isinstance(event, Exited):
             node.forced.pop(event.worker, None)
@@ -761,16 +771,13 @@ class AgentsEngine:
             del node.record.workers[worker]
             self._write_record_soon()
 
-    def _put(self, event: EngineEvent) -> None:
-        self._events.put_nowait((event, None))
-
     def _fail(self, error: LegatoError) -> None:
         """Report an error to the driver; callable from any thread, because the record is written in some."""
         if not isinstance(self._error, Superseded):
             self._error = error
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._changed.set)
-        self._loop.call_soon_threadsafe(self._events.put_nowait, None)
+        self._loop.call_soon_threadsafe(self._events.end)
 
     # ------------------------------------------------------------ the record
 

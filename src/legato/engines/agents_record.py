@@ -21,12 +21,16 @@ class NodeRecord(msgspec.Struct):
         identity: of the agent that was used last, and that alone knows of these workers; "": unknown, because an
             earlier release wrote the record.
         shifts: worker → see `legato.engines.agent_logs`; of all workers that were started there.
+        work: the folder in which workers run, if only the machine has it and its files travel; "": they do not.
+        had_rank_0: rank 0 has run there.
     """
 
     devices: tuple[str, ...] = ()
     workers: dict[int, int] = {}
     identity: str = ""
     shifts: dict[int, int] = {}
+    work: str = ""
+    had_rank_0: bool = False
 
 
 class AgentsRecord(msgspec.Struct):
@@ -38,6 +42,7 @@ class AgentsRecord(msgspec.Struct):
         mark: part of the name of a file in the directory of checkpoints.
         port: on which the job's driver listens; 0: unknown.
         certificate: of the job's driver (PEM). "": unknown.
+        rank_0: the machine of rank 0. "": unknown.
     """
 
     secret: str
@@ -45,6 +50,7 @@ class AgentsRecord(msgspec.Struct):
     mark: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
     port: int = 0
     certificate: str = ""
+    rank_0: str = ""
 
 
 def read_record(path: Path) -> AgentsRecord | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Protocol
 
 import msgspec
 
 from legato.system.processes import Vital
+
+
+def ignore(_told: str) -> None:
+    """Take a sentence that is not needed."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +175,18 @@ class Engine(Protocol):
         """Yield the events of workers, each once, including those from a time without a driver."""
         ...
 
-    async def close(self) -> None:
-        """Kill the remaining workers, and end all that `open` has started, because the job has ended."""
+    def note_rank_0(self, slot: str) -> None:
+        """Note the slot of the worker that is rank 0 from now on: of files that several machines have, its are kept."""
+        ...
+
+    async def close(self, note: Callable[[str], None] = ignore) -> None:
+        """Kill the remaining workers, and end all that `open` has started, because the job has ended.
+
+        Args:
+            note: called with sentences, without their periods, about files that come from other machines meanwhile.
+        """
+        ...
+
+    def abandon_results(self) -> None:
+        """Bring no more files from other machines during `close`, because the job must end now."""
         ...

@@ -12,7 +12,7 @@ from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
 from legato.core.slots import index_of
-from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved, ignore
 from legato.system.processes import Vital
 
 _FIRST_PID: Final = 2**22 + 1
@@ -181,7 +181,13 @@ class FakeEngine:
         if self._error is not None:
             raise self._error
 
-    async def close(self) -> None:
+    def note_rank_0(self, _slot: str) -> None:
+        """Do nothing: all files of the program are on this machine."""
+
+    def abandon_results(self) -> None:
+        """Do nothing: no files come from other machines."""
+
+    async def close(self, _note: Callable[[str], None] = ignore) -> None:
         """End all workers, unless another engine was opened."""
         for worker in self.machine.running if self._error is None else {}:
             self.machine.end(worker, -9)

@@ -1,8 +1,8 @@
-"""Sends checkpoints between a driver and an agent in pieces. A transfer that breaks goes on where it ended.
+"""Sends files between a driver and an agent in pieces. A transfer that breaks goes on where it ended.
 
-Both sides use it: the agent sends what its workers saved, and the driver sends what a worker resumes from. The last
-piece has the SHA-256 of the file, so that bytes which have changed on the way, or which belong to another file of the
-same name, are noticed.
+Both sides use it for checkpoints: the agent sends what its workers saved, and the driver sends what a worker resumes
+from. `legato.engines.offers` uses it for files that the program wrote. The last piece has the SHA-256 of the file, so
+that bytes which have changed on the way, or which belong to another file of the same name, are noticed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ MAX_TRIES: Final = 3
 
 LINK: Final = ".sending-"
 """A second name of a file that is being sent, which its writer does not delete meanwhile."""
+
+CONTENT: Final = re.compile(r"[0-9a-f]{64}")
+"""The names of files that are named by the SHA-256 of their content."""
 
 _NAME: Final = re.compile(r"step-[0-9]{1,18}\.legato")
 _PART: Final = ".part"
@@ -142,10 +145,28 @@ class PieceSender:
         Raises:
             OSError: the file cannot be read, or is no plain file of the user.
         """
-        self.name, self.is_urgent = path.name.removeprefix(LINK), is_urgent
         descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | _OF_A_JOB)
         try:
             _check_owner(descriptor, path, user)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return await self.send_opened(descriptor, path.name.removeprefix(LINK), offset, is_urgent=is_urgent)
+
+    async def send_opened(self, descriptor: int, name: str, offset: int, *, is_urgent: bool) -> bool:
+        """Send an open file from ``offset`` on, and close it; returns False if the connection was lost.
+
+        Args:
+            descriptor: of the file.
+            name: under which it is sent.
+            offset: of the first byte that the other side does not have.
+            is_urgent: for the attribute.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        self.name, self.is_urgent = name, is_urgent
+        try:
             size = os.fstat(descriptor).st_size
             self._taken = at = offset if offset <= size else 0
             digest = await asyncio.to_thread(_hash, descriptor, at)
@@ -185,20 +206,24 @@ class PieceReceiver:
     Args:
         folder: of the files; made if it does not exist.
         user: the system user who can write into the folder, and gets the files. None: the user of this process.
+        names: the form of the files' names.
         source: name of the machine from which the files come. Incomplete files have it in their names, because several
             machines may send a file of the same name.
     """
 
-    def __init__(self, folder: Path, user: JobUser | None = None, source: str = "") -> None:
+    def __init__(
+        self, folder: Path, user: JobUser | None = None, names: re.Pattern[str] = _NAME, source: str = ""
+    ) -> None:
         self._folder = folder
         self._part = f".{source}{_PART}" if source else _PART
         self.user = user
+        self._names = names
         self._digests: dict[str, tuple[hashlib._Hash, int]] = {}  # of the parts, and of how many bytes
         self._taking = threading.Lock()  # two machines may send the same file
 
     def of(self, source: str) -> PieceReceiver:
         """Return a receiver for the files of one machine into the same folder."""
-        return PieceReceiver(self._folder, self.user, source)
+        return PieceReceiver(self._folder, self.user, self._names, source)
 
     def num_bytes_of(self, name: str) -> int:
         """Return from which byte on a file must be sent: its length if it seems to be complete."""
@@ -330,7 +355,9 @@ class PieceReceiver:
             self._digests.pop(name, None)
 
     def _part_of(self, name: str) -> Path:
-        return self._folder / f".{check_file_name(name)}{self._part}"
+        if not self._names.fullmatch(name):
+            raise CheckpointError(f"'{name[:100]}' is not the name of a file that can come.")
+        return self._folder / f".{name}{self._part}"
 
 
 def _check_owner(descriptor: int, path: Path, user: JobUser | None) -> None:

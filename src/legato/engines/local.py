@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -44,7 +44,7 @@ from legato.core.warm import (
     mark_of,
     take_frames,
 )
-from legato.engines.base import EngineEvent, Exited, Launch, Noted, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, Noted, Started, StoreMoved, ignore
 from legato.engines.cgroups import (
     JobGroup,
     LimitHits,
@@ -356,7 +356,13 @@ class LocalEngine:
         if self._error is not None:
             raise self._error
 
-    async def close(self) -> None:
+    def note_rank_0(self, _slot: str) -> None:
+        """Do nothing: all files of the program are on this machine."""
+
+    def abandon_results(self) -> None:
+        """Do nothing: no files come from other machines."""
+
+    async def close(self, _note: Callable[[str], None] = ignore) -> None:
         """Kill the remaining workers, end the store and the warm parent, and remove their files."""
         # If this engine was not opened, or another engine was opened since, another driver owns the processes.
         if self._closing or not self._opened:

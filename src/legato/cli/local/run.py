@@ -116,6 +116,7 @@ def _make_agents_engine(
         limits=job.limits,
         python=job.python,
         cpu_capability=job.cpu_capability,
+        has_earlier=job.resume,
     )
     engine = AgentsEngine(
         directory.path,
@@ -125,6 +126,7 @@ def _make_agents_engine(
         log_path=directory.log_path,
         checkpoints=Path(job.checkpoint_dir) if job.checkpoint_dir else directory.checkpoints,
         keep=job.keep,
+        results=directory.results,
         starter=SshStarter(hosts, job.name, door, job.python),
         # Before the workers of the machine count as silent one by one.
         silence_limit_s=min(4.0, 0.8 * job.heartbeat_limit_s),

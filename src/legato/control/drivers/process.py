@@ -283,6 +283,7 @@ def make_agents_engine(
         copies_program=False,
         data=spec.environment.get(DATA_VARIABLE, ""),
         package=str(_PACKAGE),
+        has_earlier=spec.resume,
     )
     engine = AgentsEngine(
         directory.path,
@@ -293,6 +294,7 @@ def make_agents_engine(
         checkpoints=Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints,
         user=found.user,
         keep=spec.keep,
+        results=directory.work,
         starter=OwnAgent(
             found.order.job,
             found.node,

@@ -1,0 +1,337 @@
+"""Brings the files that the program wrote on other machines into the job's folder, and gives machines earlier ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from legato.core.agent_messages import (
+    AgentRequest,
+    CloseJob,
+    FetchFile,
+    FileGone,
+    FilesTaken,
+    LeftOut,
+    OfferedFile,
+    OfferFiles,
+    WantFiles,
+)
+from legato.core.clock import Clock
+from legato.core.errors import LegatoError
+from legato.core.job_user import JobUser
+from legato.engines.agents_record import NodeRecord
+from legato.engines.offers import FileFetcher, FileOffer, StalledTransfer, explain
+from legato.engines.result_files import (
+    MAX_EARLIER_BYTES,
+    Choice,
+    Stamp,
+    Standing,
+    choose,
+    find_sha256,
+    list_files,
+    place,
+    select,
+)
+
+if TYPE_CHECKING:
+    from legato.engines.agent_node import AgentNode
+
+_NUM_NAMED: Final = 5
+_AWAY_LIMIT_S: Final = 30.0
+"""The end of a job waits so long for a lost machine on which rank 0 has run."""
+
+
+class ResultFolder(msgspec.Struct, frozen=True):
+    """Where the driver keeps the files that the program writes.
+
+    Args:
+        path: of the folder; made when the first file comes.
+        stage: a folder on the same disk, for files that are coming; the job cannot change it.
+        user: the system user who gets the files. None: the user of this process.
+    """
+
+    path: Path
+    stage: Path
+    user: JobUser | None = None
+
+
+class ResultIntake:
+    """The files of one machine.
+
+    Args:
+        node: name of the machine.
+        folder: where they go.
+        say: sends a message to the machine's agent, if it is connected.
+        clock: monotonic seconds.
+
+    Attributes:
+        fetcher: receives the files.
+        offer: of files of earlier attempts.
+        asked_at: when the machine last asked for one of these.
+    """
+
+    def __init__(
+        self, node: str, folder: ResultFolder, say: Callable[[AgentRequest], bool], clock: Clock = time.monotonic
+    ) -> None:
+        self._node = node
+        self._folder = folder
+        self._say = say
+        self._clock = clock
+        self.offer = FileOffer(self._say_any)
+        self.fetcher = self._new_fetcher()
+        self._offering: asyncio.Task[None] | None = None
+        self._taken: FilesTaken | None = None
+        self.asked_at = -math.inf
+
+    def _new_fetcher(self) -> FileFetcher:
+        return FileFetcher(self._folder.stage, self._say_any, clock=self._clock)
+
+    def _say_any(self, message: object) -> bool:
+        return self._say(message)  # type: ignore[arg-type]  # both sides use the same messages
+
+    def hear(self, message: WantFiles | OfferFiles | FetchFile | FileGone) -> None:
+        """Handle what the machine's agent says about files."""
+        match message:
+            case WantFiles():
+                self.asked_at = self._clock()
+                self._offer_soon()
+            case FetchFile():
+                self.asked_at = self._clock()
+                self.offer.send(message)
+            case OfferFiles():
+                self.fetcher.note_offer(message)
+            case FileGone():
+                self.fetcher.note_gone(message)
+
+    # ------------------------------------------------------------ to the machine
+
+    def _offer_soon(self) -> None:
+        """Offer the files of earlier attempts, small ones first."""
+        self.stop()
+        self._offering = asyncio.create_task(self._offer_earlier())
+
+    async def _offer_earlier(self) -> None:
+        def describe(path: str, stamp: Stamp) -> OfferedFile:
+            return OfferedFile(path, stamp.num_bytes, stamp.sha256)
+
+        path, user = self._folder.path, self._folder.user
+        listing = await asyncio.to_thread(list_files, path, user)
+        chosen = await asyncio.to_thread(select, listing, listing.found, MAX_EARLIER_BYTES)
+        await self.offer.offer(path, user, listing, chosen, describe)
+
+    def stop(self) -> None:
+        """Send nothing more, for example because the connection is lost."""
+        self.offer.stop()
+        if self._offering is not None:
+            self._offering.cancel()
+
+    # ------------------------------------------------------------ from the machine
+
+    def close_request(self, record: NodeRecord) -> CloseJob:
+        """Return the request to close the job on the machine, which then offers its files if workers have run there."""
+        return CloseJob(takes_results=bool(record.work and record.shifts))
+
+    def continue_closing(self, record: NodeRecord) -> None:
+        """Close the job on the machine, also on a new connection."""
+        self._say(self.close_request(record))
+        if self._taken is not None:
+            self._say(self._taken)
+        self.fetcher.ask_again()
+
+    def give_up(self) -> None:
+        """Let the agent end, and keep its files."""
+        self._taken = FilesTaken(num_missing=1)
+        self._say(self._taken)
+
+    async def bring(self, standing: Standing, work: str, note: Callable[[str], None], *, is_urgent: bool) -> list[str]:
+        """Bring the files, after the agent was asked to close, and tell it the number of those that did not come.
+
+        Args:
+            standing: of the machine.
+            work: where the files are on the machine, for messages.
+            note: called with a sentence about what comes.
+            is_urgent: False: workers train meanwhile.
+
+        Returns:
+            Warnings, as sentences without their periods.
+        """
+        brought: list[str] = []
+        moved: list[str] = []
+        refused: list[str] = []
+        failed: list[LeftOut] = []
+        num_failed = 0
+        try:
+            wanted = await self._choose(await self.fetcher.fetch_list(), standing, refused, failed)
+            failed += self.fetcher.left_out
+            num_failed = len(failed) - len(self.fetcher.left_out) + self.fetcher.num_left_out
+            if wanted:
+                total = sum(file.num_bytes for file, _ in wanted)
+                note(f"bringing {_count(len(wanted))} ({total} bytes) that the program wrote on {self._node}")
+            choices = {file.path: choice for file, choice in wanted}
+            async with contextlib.aclosing(
+                self.fetcher.fetch_all([file for file, _ in wanted], is_urgent=is_urgent)
+            ) as coming:
+                async for file, staged, why_not in coming:
+                    choice = choices[file.path]
+                    reason = why_not if staged is None else await self._keep(file, staged, choice, brought, moved)
+                    if reason:
+                        failed.append(LeftOut(file.path, reason))
+                        num_failed += 1
+        except LegatoError as error:
+            told = "the machine's agent" if isinstance(error, StalledTransfer) else "the machine"
+            failed.append(LeftOut("all files", f"{told} does not send a usable list: {explain(error)}"))
+            num_failed += 1
+        self._taken = FilesTaken(num_missing=num_failed)
+        self._say(self._taken)
+        await asyncio.to_thread(self.fetcher.clear)
+        self.fetcher = self._new_fetcher()
+        if brought:
+            note(
+                f"{_count(len(brought))} that the program wrote on {self._node} are in {self._folder.path}: "
+                f"{_name(brought)}"
+            )
+        return self._warn(moved, refused, failed, num_failed, work)
+
+    async def _choose(
+        self, offered: Sequence[OfferedFile], standing: Standing, refused: list[str], failed: list[LeftOut]
+    ) -> list[tuple[OfferedFile, Choice]]:
+        found: list[tuple[OfferedFile, Choice]] = []
+        for file in offered:
+            try:
+                here = await asyncio.to_thread(find_sha256, self._folder.path, file.path, file)
+            except (LegatoError, OSError) as error:
+                failed.append(LeftOut(file.path, explain(error)))
+                continue
+            choice = choose(file, here, standing)
+            if choice is Choice.REFUSE:
+                refused.append(file.path)
+            elif choice is not Choice.SAME:
+                found.append((file, choice))
+        return found
+
+    async def _keep(self, file: OfferedFile, staged: Path, choice: Choice, brought: list[str], moved: list[str]) -> str:
+        """Move a file that has come to its place; returns why that failed."""
+        keep = f"before-{self._node}" if choice is Choice.DISPLACE else ""
+        own = f"from-{self._node}" if choice is Choice.ASIDE else ""
+        folder = self._folder
+        try:
+            at = await asyncio.to_thread(place, folder.path, file.path, staged, folder.user, keep=keep, own=own)
+        except (LegatoError, OSError) as error:
+            return explain(error)
+        brought.append(file.path)
+        if at != file.path:
+            moved.append(at)
+        return ""
+
+    def _warn(
+        self, moved: list[str], refused: list[str], failed: list[LeftOut], num_failed: int, work: str
+    ) -> list[str]:
+        told = []
+        if moved:
+            told.append(
+                f"the job had other versions of {_count(len(moved))} that the program wrote on {self._node}. Both are "
+                f"kept; compare them: {_name(moved)}"
+            )
+        if refused:
+            told.append(
+                f"{_count(len(refused))} of {self._node} did not come, because the job has other versions from the "
+                f"machine of rank 0: {_name(refused)}. Let each rank write files of its own name"
+            )
+        if num_failed:
+            named = "; ".join(f"{each.path}: {each.reason}" for each in failed[:_NUM_NAMED])
+            more = f"; and {num_failed - _NUM_NAMED} more" if num_failed > _NUM_NAMED else ""
+            told.append(
+                f"{_count(num_failed)} that the program wrote on {self._node} did not come ({named}{more}). They stay "
+                f"on {self._node} in {work}: copy them from there"
+            )
+        return told
+
+
+def _count(number: int) -> str:
+    return f"{number} file" if number == 1 else f"{number} files"
+
+
+def _name(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NUM_NAMED} more" if len(paths) > _NUM_NAMED else ""
+    return ", ".join(paths[:_NUM_NAMED]) + more
+
+
+class Results:
+    """Brings the files of all machines of a job when the job ends: those of rank 0's machine first.
+
+    Args:
+        changed: set when a machine connects.
+    """
+
+    def __init__(self, changed: asyncio.Event) -> None:
+        self._changed = changed
+        self._bringing: asyncio.Task[None] | None = None
+
+    def abandon(self) -> None:
+        """Bring no more files."""
+        if self._bringing is not None:
+            self._bringing.cancel()
+
+    async def bring_all(self, nodes: Sequence[AgentNode], rank_0: str, note: Callable[[str], None]) -> list[str]:
+        """Bring the files of all machines that were asked to close; returns warnings, without their periods.
+
+        Args:
+            nodes: the machines.
+            rank_0: name of the one with rank 0. "": unknown.
+            note: called with sentences about what comes.
+        """
+        left = [(find_standing(node, rank_0), node) for node in nodes if node.record.work and node.record.shifts]
+        left.sort(key=lambda each: list(Standing).index(each[0]))
+        told: list[str] = []
+        self._bringing = asyncio.create_task(self._bring_each(left, note, told))
+        try:
+            await asyncio.wait([self._bringing])
+        finally:
+            self._bringing.cancel()
+        if not self._bringing.cancelled():
+            self._bringing.result()
+        for _, node in left:
+            node.results.give_up()
+            told.append(_explain_left(node, "the job was told to end now"))
+        return told
+
+    async def _bring_each(
+        self, left: list[tuple[Standing, AgentNode]], note: Callable[[str], None], told: list[str]
+    ) -> None:
+        while left:
+            standing, node = left[0]
+            if node.connection is None and standing is not Standing.OTHER:
+                await self._await_return(node)
+            if node.connection is None:
+                told.append(_explain_left(node, "the machine is lost"))
+            else:
+                told += await node.results.bring(standing, node.record.work, note, is_urgent=True)
+            del left[0]
+
+    async def _await_return(self, node: AgentNode) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_AWAY_LIMIT_S):
+                while node.connection is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+def find_standing(node: AgentNode, rank_0: str) -> Standing:
+    """Return what a machine is for the job."""
+    if node.spec.name == rank_0:
+        return Standing.FIRST
+    return Standing.EARLIER if node.record.had_rank_0 else Standing.OTHER
+
+
+def _explain_left(node: AgentNode, why: str) -> str:
+    return (
+        f"files that the program wrote on {node.spec.name} did not come, because {why}. They stay on "
+        f"{node.spec.name} in {node.record.work}: copy them from there"
+    )
