@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.hosts.bed import DISK, Hosts
 from tests.hosts.ssh import Ssh
+from tests.integration.serving import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(ROOT / "examples" / "digits_elastic.py")
@@ -38,7 +39,9 @@ for epoch in run.epochs(2):
 """
 
 
-def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0, limit_s: float = 100.0) -> str:
+def legato(
+    home: Path, ssh: Path | None, *arguments: str, code: int = 0, limit_s: float = 100.0, cwd: Path = ROOT
+) -> str:
     """Run ``legato run --plain``, and return everything that it wrote."""
     before = [] if ssh is None else [str(ssh)]
     environment = {
@@ -49,7 +52,7 @@ def legato(home: Path, ssh: Path | None, *arguments: str, code: int = 0, limit_s
     }
     command = [sys.executable, "-m", "legato.cli", "run", "--plain", *arguments]
     with subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             told, _ = process.communicate(timeout=limit_s)
@@ -119,6 +122,32 @@ def test_two_hosts_of_private_disks_are_reached_by_a_real_ssh(hosts: Hosts, ssh:
     assert digest_of(told) == digest_of(alone)
     assert "starts in slot h1/0" in told and "starts in slot h2/1" in told
     assert (hosts.disk(2) / "agents" / "h2").is_dir(), f"the agent used {DISK}"
+
+
+@pytest.mark.soak
+def test_files_that_the_program_writes_on_hosts_come_to_the_job_and_a_resumed_job_finds_them(
+    hosts: Hosts, ssh: Ssh, tmp_path: Path
+) -> None:
+    project = tmp_path / "mine" / "project"
+    project.mkdir(parents=True)
+    (project / "writes.py").write_bytes((ROOT / "tests/integration/programs/writes.py").read_bytes())
+    for host in (1, 2):
+        hosts.run_on(host, "mount", "-t", "tmpfs", "none", str(project.parent))
+    told = legato(tmp_path / "home", ssh.programs, "--hosts", "h1:1,h2:1", "--name", "w", "writes.py", "2", cwd=project)
+    results = tmp_path / "home" / "jobs" / "w" / "results"
+    assert f"wrote on h1 into {results}" in told, told
+    assert {path.name for path in results.iterdir()} == {
+        *("metrics.csv", "config.json", "out", "same.txt", "of-0.txt", "of-1.txt")
+    }
+    assert [path.name for path in project.iterdir()] == ["writes.py"]
+    before = (results / "metrics.csv").read_text()
+    words = ("--resume", "--hosts", "h2:1", "--name", "w", "writes.py", "4")
+    told = legato(tmp_path / "home", ssh.programs, *words, cwd=project)
+    assert (results / "metrics.csv").read_text().startswith(before), told
+    assert (results / "metrics.csv").read_text().count("\n") == 4, told
+    assert "other versions" not in told
+    agents = hosts.disk(2) / "agents" / "h2"
+    wait_until(lambda: not list(agents.iterdir()), "files of the job are left on the host")
 
 
 @pytest.mark.soak

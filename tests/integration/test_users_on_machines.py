@@ -141,6 +141,50 @@ def test_checkpoints_of_a_user_come_from_a_machine_and_go_there_again(tmp_path: 
         assert not [event for event in events if "does not count as saved" in event["reason"]]
 
 
+PLANTS = """
+import os
+os.symlink("/etc/shadow", "shadow")
+os.symlink("/etc", "etc")
+os.mkfifo("pipe")
+os.makedirs("out/deep")
+Path("out/deep/mine").write_text("mine")
+"""
+
+
+@pytest.mark.soak
+def test_files_of_a_users_program_come_from_a_machine_and_go_there_again(tmp_path: Path) -> None:
+    source = (ROOT / "tests/integration/programs/writes.py").read_text()
+    with platforms(**SUBMITTER) as platform, machine_of(platform, "b") as machine:
+        platform.folder.joinpath("b").mkdir()
+        join(platform.admin, platform.server, machine)
+        slow = platform.folder / "slow"
+        slow.touch()
+        job = platform.submit("ann", source, "40", str(slow), PLANTS, **FAR)
+        work = platform.home / "jobs" / job / "work"
+        written = f"agents/b/{job}-*/work/metrics.csv"
+        wait_until(lambda: bool(list(machine.home.glob(written))), "nothing is written")
+        platform.admin.post(f"jobs/{job}/pause", {}, 200)
+        platform.admin.wait(f"jobs/{job}", lambda found: found["stage"] == "paused")
+        before = (work / "metrics.csv").read_text()
+        platform.admin.post(f"jobs/{job}/resume", {}, 200)
+        wait_until(
+            lambda: any(path.read_text() > before for path in machine.home.glob(written)), "the program does not go on"
+        )
+        assert {path.stat().st_uid for path in machine.home.glob(written)} == {DAEMON.pw_uid}
+        slow.unlink()
+        platform.end(job)
+        assert (work / "metrics.csv").read_text().startswith(before)
+        found = {str(path.relative_to(work)): path.lstat() for path in work.rglob("*")}
+        assert set(found) == {
+            *("train.py", "metrics.csv", "same.txt", "config.json", "out", "out/model.pt", "out/deep", "out/deep/mine"),
+            *(name for name in found if name.startswith("of-")),
+        }
+        assert {about.st_uid for about in found.values()} == {DAEMON.pw_uid}
+        assert {about.st_mode & 0o077 for path, about in found.items() if path.startswith(("out", "m"))} == {0}
+        told = (work.parent / "events.jsonl").read_text()
+        assert "3 files that the program wrote on b did not come" in told and "shadow: it is a link" in told, told
+
+
 def test_a_machine_whose_agent_cannot_switch_users_says_what_to_do() -> None:
     as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     with (

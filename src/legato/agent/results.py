@@ -169,7 +169,8 @@ class ResultFiles:
             base = before[path].sha256 if path in before else ""
             if stamp.sha256 == base or (path, stamp.sha256) in sources:
                 return None
-            return OfferedFile(path, stamp.num_bytes, stamp.sha256, base)
+            # A driver that has died may have got a version in between.
+            return OfferedFile(path, stamp.num_bytes, stamp.sha256, self._offer.sent.get(path, base))
 
         changed = [path for path, stamp in listing.found.items() if not stamp.is_same(before.get(path))]
         chosen = select(listing, changed, MAX_BYTES)

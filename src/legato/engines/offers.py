@@ -53,9 +53,13 @@ class FileOffer:
 
     Args:
         say: sends a message; returns False without a connection.
+
+    Attributes:
+        sent: path → SHA-256 of the version that the other side has got last.
     """
 
     def __init__(self, say: Callable[[AgentEnvelope], bool]) -> None:
+        self.sent: dict[str, str] = {}
         self._say = say
         self._root = Path()
         self._user: JobUser | None = None
@@ -136,7 +140,8 @@ class FileOffer:
             if os.fstat(descriptor).st_size != offered.num_bytes:
                 os.close(descriptor)
                 raise LegatoError("it changes while it is sent, so a process of the program may still run")
-            await self._sender.send_opened(descriptor, request.name, request.offset, is_urgent=request.is_urgent)
+            if await self._sender.send_opened(descriptor, request.name, request.offset, is_urgent=request.is_urgent):
+                self.sent[offered.path] = offered.sha256
         except (LegatoError, OSError) as error:
             self._say(FileGone(name=request.name, reason=explain(error)))
 
@@ -312,9 +317,11 @@ class FileFetcher:
         self._progress.set()
 
     async def _await(self, is_done: Callable[[], bool]) -> None:
-        while not is_done():
+        while True:
             if self._error is not None:
                 raise self._error
+            if is_done():
+                return
             self._progress.clear()
             try:
                 async with asyncio.timeout(self._stall_limit_s):

@@ -86,7 +86,7 @@ def split(path: str) -> tuple[str, ...]:
     """
     parts = tuple(path.split("/"))
     reason = None
-    if not path.isprintable() or any(0xD800 <= ord(letter) < 0xE000 for letter in path):
+    if not path.isprintable():
         reason = "its name has characters that cannot be shown"
     elif any(part in ("", ".", "..") for part in parts):
         reason = "it is not below the working directory"
@@ -113,7 +113,8 @@ def list_files(root: Path, user: JobUser | None = None) -> Listing:
     for folder, folders, names, at in os.fwalk(root, follow_symlinks=False):
         inside = os.path.relpath(folder, root)
         above = () if inside == "." else tuple(inside.split("/"))
-        folders[:] = sorted(name for name in folders if name != _CACHES)
+        links = {name for name in folders if _is_link(name, at)}
+        folders[:] = sorted(name for name in folders if name != _CACHES and name not in links)
         if len(above) + 1 >= MAX_DEPTH:
             for name in folders:
                 listing.leave_out("/".join((*above, name)), f"it is in more than {MAX_DEPTH - 1} folders")
@@ -122,10 +123,16 @@ def list_files(root: Path, user: JobUser | None = None) -> Listing:
         if num_entries > _MAX_ENTRIES:
             listing.leave_out("/".join(above) or ".", f"there are more than {_MAX_ENTRIES} files and folders")
             break
-        for name in sorted(names):
+        for name in sorted({*names, *links}):
             with contextlib.suppress(FileNotFoundError):
                 _list_one(listing, "/".join((*above, name)), os.stat(name, dir_fd=at, follow_symlinks=False), user)
     return listing
+
+
+def _is_link(name: str, folder: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
 
 
 def _list_one(listing: Listing, path: str, about: os.stat_result, user: JobUser | None) -> None:
@@ -253,9 +260,10 @@ def find_sha256(root: Path, path: str, offered: OfferedFile) -> str:
     """Return the SHA-256 of the job's file at a path; "": there is none; "?": it differs from all that is offered.
 
     Raises:
-        LegatoError: something that is not a plain file has this name.
+        LegatoError: no file of this path may travel, or something that is not a plain file has it.
         OSError: it cannot be read.
     """
+    split(path)
     try:
         descriptor = open_file(root, path)
     except (FileNotFoundError, NotADirectoryError):

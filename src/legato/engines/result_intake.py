@@ -173,7 +173,7 @@ class ResultIntake:
             num_failed = len(failed) - len(self.fetcher.left_out) + self.fetcher.num_left_out
             if wanted:
                 total = sum(file.num_bytes for file, _ in wanted)
-                note(f"bringing {_count(len(wanted))} ({total} bytes) that the program wrote on {self._node}")
+                note(f"bringing {_count(len(wanted))} ({total / 2**20:.1f} MiB) that the program wrote on {self._node}")
             choices = {file.path: choice for file, choice in wanted}
             async with contextlib.aclosing(
                 self.fetcher.fetch_all([file for file, _ in wanted], is_urgent=is_urgent)
@@ -194,7 +194,7 @@ class ResultIntake:
         self.fetcher = self._new_fetcher()
         if brought:
             note(
-                f"{_count(len(brought))} that the program wrote on {self._node} are in {self._folder.path}: "
+                f"brought {_count(len(brought))} that the program wrote on {self._node} into {self._folder.path}: "
                 f"{_name(brought)}"
             )
         return self._warn(moved, refused, failed, num_failed, work)
