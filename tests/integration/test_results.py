@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.serving import ROOT, Asker, Server, wait_until
-from tests.integration.test_pool_agents import Machine, driver_of, join, pool
+from tests.integration.test_pool_agents import Machine, driver_of, join, num_workers, pool
 
 from legato.client.packing import pack
 
@@ -146,6 +146,35 @@ def test_files_come_also_if_the_driver_dies_meanwhile_and_a_job_that_failed_has_
     assert not any("other versions" in told for told in events), events
     assert not stage.exists()
     wait_until(lambda: not b.pids(), "processes are left over")
+
+
+@pytest.mark.soak
+def test_a_machine_that_a_job_has_left_keeps_no_process_and_no_file_of_it(far: Far, tmp_path: Path) -> None:
+    server, ask, join_far = far
+    slow = tmp_path / "slow"
+    slow.touch()
+    b = join_far("b")
+    work = Work(ask, server, tmp_path, "100000", str(slow), max_workers=2)
+    written = f"agents/*/{work.id}-*/work/metrics.csv"
+    wait_until(lambda: any(_lines(path) >= 2 for path in b.home.glob(written)), "nothing is written")
+    c = join_far("c")
+    ask.wait(f"jobs/{work.id}", lambda found: num_workers(found) == 2)
+    before = ask.get(f"jobs/{work.id}")["progress"]["step"]
+    assert ask.http.post("nodes/b/drain", json={"reason": "a new disk"}).status_code == 204
+    wait_until(lambda: not b.pids(), "the agent or the warm parent is left", limit_s=120)
+    wait_until(lambda: not list(b.home.glob(f"agents/b/{work.id}-*")), "files are left")
+    assert work.read("metrics.csv").startswith("0,0\n"), "the files of the first rank 0 are here already"
+    assert any("the job leaves its machine" in told for told in work.events()), "it had the store"
+
+    assert ask.http.post("nodes/b/resume").status_code == 204
+    ask.wait(f"jobs/{work.id}", lambda found: num_workers(found) == 2, limit_s=90)
+    assert b.pids(), "another agent has started"
+    assert ask.get(f"jobs/{work.id}")["progress"]["step"] > before
+    assert not any("died" in told or "lost" in told for told in work.events())
+    assert ask.http.post(f"jobs/{work.id}/stop").status_code == 200
+    work.end("stopped")
+    assert {"metrics.csv", "metrics.csv.before-c"} <= work.names()
+    wait_until(lambda: not (b.pids() | c.pids()), "processes are left over")
 
 
 def _lines(path: Path) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "agent.lock"
 LOG_FILE: Final = "agent.log"
+_GONE: Final = ".gone-"
 _MIN_FREE_BYTES: Final = 64 * 2**20
 _NUM_POLLS: Final = 500
 _POLL_S: Final = 0.01
@@ -127,8 +129,11 @@ def main(directory: Path) -> int:
         reason = _serve(directory)
         _log.info("The agent ends: %s", reason)
         if reason == JOB_ENDED and read_agent_order(directory).is_temporary:
-            # The driver has all of its logs and checkpoints.
-            delete_tree(directory)
+            # The driver has all of its logs, checkpoints and results. Another agent of the job may begin at any time.
+            gone = directory.with_name(f"{_GONE}{secrets.token_hex(8)}")
+            with contextlib.suppress(OSError):
+                directory.rename(gone)
+            delete_tree(gone)
     except LegatoError:
         _log.exception("The agent of %s failed", directory)
         return 1

@@ -118,6 +118,7 @@ class Driver:
         self._term = term
         self._has_begun = self._is_superseded = False
         self._first_slot = ""  # of rank 0
+        self._wanted: frozenset[str] = frozenset()
         self._door = door if door is not None else Door(port=port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
@@ -354,6 +355,9 @@ class Driver:
         if members and members[0].slot not in ("", self._first_slot):
             self._first_slot = members[0].slot
             self._engine.note_rank_0(self._first_slot)
+        if self._wanted != self._membership.job.wanted:
+            self._wanted = frozenset(self._membership.job.wanted)
+            self._engine.note_slots(self._wanted)
         self._woken.set()
 
     def _feed_safely(self, event: events.Event) -> None:

@@ -39,7 +39,7 @@ from legato.driver.job import JobFacts, Worker
 from legato.driver.message_handlers import handle_message
 from legato.driver.nodes import await_end, fence_lost, lose_node, must_keep, note_loose_end, take_back_node
 from legato.driver.slots import assign, scale
-from legato.engines.base import EngineEvent, Exited, NodeBack, NodeLost, Noted, Started, StoreMoved
+from legato.engines.base import STORE_LOST, EngineEvent, Exited, NodeBack, NodeLost, Noted, Started, StoreMoved
 from legato.system.processes import Vital
 
 # A worker that starts in the same slot later does not replace these.
@@ -228,13 +228,13 @@ class Membership:
                 lose_node(job, node, reason, silent_s)
             case NodeBack(node=node, slots=slots):
                 take_back_node(job, node, slots)
-            case Noted(told=told):
-                job.record("note", told, level="warning")
+            case Noted(told=told, is_warning=is_warning):
+                job.record("note", told, level="warning" if is_warning else "info")
             case Started(worker=number, pid=pid):
                 if number in job.workers:
                     job.workers[number].pid = pid
-            case StoreMoved(rendezvous=rendezvous):
-                self._follow_store(rendezvous)
+            case StoreMoved(rendezvous=rendezvous, reason=reason):
+                self._follow_store(rendezvous, reason)
 
     def _lose_connection(self, number: int) -> None:
         worker = self.job.workers.get(number)
@@ -283,13 +283,13 @@ class Membership:
             job.broken_since = job.now
             job.record("broken", deadlock, level="warning")
 
-    def _follow_store(self, rendezvous: str) -> None:
+    def _follow_store(self, rendezvous: str, reason: str) -> None:
         job = self.job
         if rendezvous == job.rendezvous:
             return
         job.rendezvous = rendezvous
-        told = f"the store is at {rendezvous} now, because its process died or its node is out of reach"
-        job.record("note", told, level="warning")
+        told = f"the store is at {rendezvous} now, because {reason}"
+        job.record("note", told, level="warning" if reason == STORE_LOST else "info")
         view = job.current
         if view is not None and job.recovering is not None and job.unprepared(view):
             job.torn = f"the store was lost while view {view.number} was being connected"

@@ -69,6 +69,9 @@ class AgentNode:
         self.waiting: asyncio.Queue[messages.AgentRequest] = asyncio.Queue()
         self.is_open = False
         self.is_lost = False
+        self.is_leaving = self.had_files = False
+        self.left = asyncio.Event()
+        """The job has left the machine: this object is not used any more."""
         self.trouble: str | None = None
         self.lost_at = 0.0
         self.rendezvous = ""
@@ -89,6 +92,7 @@ class AgentNode:
         self.sends_results = False
         self.sender = PieceSender(self.say)
         self.sending: asyncio.Task[None] | None = None
+        self.tasks: list[asyncio.Task[None]] = []
         self.closed = asyncio.Event()
 
     def note_heard(self, now: float) -> None:
@@ -108,11 +112,30 @@ class AgentNode:
             self.record.devices = hello.devices[: self.spec.num_slots]
         return known != (self.record.identity, self.record.devices)
 
+    def is_taken(self, hello: messages.AgentHello, has_ended: Callable[[int], bool]) -> bool:
+        """Whether an agent must wait because another one, with the same name, may still run workers.
+
+        It knows nothing of these workers, so its word does not end them: the other agent's, or its lease, does.
+
+        Args:
+            hello: of the agent.
+            has_ended: whether a worker has certainly ended.
+        """
+        if self.record.identity in ("", hello.identity) or all(map(has_ended, self.record.workers)):
+            return False
+        self.trouble = "another agent has connected for it, and waits until workers of the previous one have ended"
+        return True
+
     def delay_return(self, now: float) -> None:
         """Use a machine that fails again and again less and less often, and do not repeat what it failed at."""
         self.num_failures = 1 if now - self.opened_at >= _SOUND_S else self.num_failures + 1
         self.used_from = now + min(_FIRST_DELAY_S * 2 ** min(self.num_failures - 1, 10), _MAX_DELAY_S)
         self.launches.clear()  # when the agent is back, it says which of these workers it has
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the program may have written files that only this machine has."""
+        return bool(self.record.work and self.record.shifts) and not self.results.is_done
 
     @property
     def is_known(self) -> bool:
@@ -140,8 +163,15 @@ class AgentNode:
 
     def begin(self, tasks: TaskSet) -> None:
         """Begin to write what the agent sends, beside its connection."""
-        tasks.begin(self._log_work.run(), f"legato-logs-{self.spec.name}")
-        tasks.begin(self._file_work.run(), f"legato-files-{self.spec.name}")
+        self.tasks += [
+            tasks.begin(self._log_work.run(), f"legato-logs-{self.spec.name}"),
+            tasks.begin(self._file_work.run(), f"legato-files-{self.spec.name}"),
+        ]
+
+    def end(self) -> None:
+        """End what is done for this machine, because the job has left it."""
+        for task in self.tasks:
+            task.cancel()
 
     async def keep_agent(self, starter: Starter, secret: str, refuse: Callable[[str], None]) -> None:
         """Let an agent exist on the machine, as `Starter.keep` does. An error is a reason to refuse the machine."""

@@ -12,8 +12,6 @@ import contextlib
 import hmac
 import http
 import logging
-import secrets
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
@@ -46,12 +44,13 @@ from legato.engines.agent_node import (
     send_forever,
 )
 from legato.engines.agent_questions import AgentQuestions
-from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
-from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved, ignore
+from legato.engines.agents_record import AgentsRecord, NodeRecord, RecordFile
+from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Noted, Started, StoreMoved
+from legato.engines.departures import CLOSE_LIMIT_S, Departures
 from legato.engines.file_pieces import PieceReceiver, check_file_name, mark_directory
 from legato.engines.gpus import torch_name
 from legato.engines.incoming import Incoming
-from legato.engines.result_intake import ResultFolder, ResultIntake, Results
+from legato.engines.result_intake import ResultFolder, ResultIntake
 from legato.engines.side_work import TaskSet
 from legato.engines.term_watch import TermWatch
 from legato.system.door import Door
@@ -68,7 +67,6 @@ _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _AGAIN_S: Final = 5.0
-_CLOSE_LIMIT_S: Final = 30.0
 _BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
@@ -128,7 +126,7 @@ class AgentsEngine:
         read_term: Callable[[], int] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._path = directory / RECORD
+        self._file = RecordFile(directory / RECORD, self._may_write)
         self._door = door
         self._specs = tuple(nodes)
         self._job = job if user is None else msgspec.structs.replace(job, user=user.name)
@@ -146,7 +144,6 @@ class AgentsEngine:
         self._adopt_limit_s = adopt_limit_s
         self._terms = TermWatch(read_term, self._fail, lambda: isinstance(self._error, Superseded), clock)
         self._clock = clock or time.monotonic
-        self._record = AgentsRecord(secrets.token_urlsafe(32))
         self._nodes: dict[str, AgentNode] = {}
         self._store: AgentNode | None = None
         self._said_store: str | None = None
@@ -154,7 +151,7 @@ class AgentsEngine:
         self._events = EventQueue()
         self._changed = asyncio.Event()
         self._folder = ResultFolder(results or directory / "results", directory / "incoming", user)
-        self._results = Results(self._changed)
+        self._departures = Departures(self._changed, self._forget_node, self._events.put)
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
         self._questions = AgentQuestions()
         self._tasks = TaskSet(self._fail)
@@ -163,9 +160,11 @@ class AgentsEngine:
         self._opened_at = 0.0
         self._closing = False
         self.remarks: tuple[str, ...] = ()
-        self._writing = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_written = True
+
+    @property
+    def _record(self) -> AgentsRecord:
+        return self._file.record
 
     @property
     def is_open(self) -> bool:
@@ -205,14 +204,14 @@ class AgentsEngine:
         """
         self._terms.term = term
         self._loop = asyncio.get_running_loop()
-        self._record = read_record(self._path) or self._record
+        self._file.read()
         self._record.port, self._record.certificate = self._door.port, self._door.certificate
         specs = {spec.name: spec for spec in self._specs}
         for name in dict.fromkeys([*specs, *self._record.nodes]):
             record = self._record.nodes.setdefault(name, NodeRecord())
             if name in specs or record.workers or record.work or not self._grows:
                 self._nodes[name] = self._new_node(specs.get(name, NodeSpec(name, len(record.devices) or None)), record)
-        self._write_record()
+        self._file.write()
         await asyncio.to_thread(self._mark_checkpoints)
         now = self._clock()
         for node in self._nodes.values():
@@ -227,7 +226,7 @@ class AgentsEngine:
         await self._gather()
 
     def _new_node(self, spec: NodeSpec, record: NodeRecord) -> AgentNode:
-        writer = LogWriter(self._log_path, record.shifts, self._write_record)
+        writer = LogWriter(self._log_path, record.shifts, self._file.write)
         logs = LogIntake(spec.name, writer, lambda told: self._events.put(Noted(told)))
         node = AgentNode(spec, record, logs)
         files = self._receiver.of(spec.name)
@@ -239,7 +238,7 @@ class AgentsEngine:
         node.begin(self._tasks)
         if self._starter is not None:
             keeping = node.keep_agent(self._starter, self._record.secret, partial(self._refuse, node))
-            self._tasks.begin(keeping, f"legato-agent-{node.spec.name}")
+            node.tasks.append(self._tasks.begin(keeping, f"legato-agent-{node.spec.name}"))
 
     async def _find_node(self, slot: str) -> AgentNode:
         """Return the machine of a slot, after its agent has connected or failed to. It may be a further machine.
@@ -248,7 +247,9 @@ class AgentsEngine:
             UsageError: there is no such slot.
         """
         name = node_of(slot)
-        node = self._nodes.get(name)
+        if (node := self._nodes.get(name)) is not None and node.is_leaving:
+            await node.left.wait()
+            node = self._nodes.get(name)
         if node is None and self._grows:
             node = self._nodes[name] = self._new_node(NodeSpec(name), self._record.nodes.setdefault(name, NodeRecord()))
             node.note_heard(self._clock())
@@ -371,7 +372,7 @@ class AgentsEngine:
         node.record.workers[launch.worker] = 0
         node.record.shifts[launch.worker] = 0
         try:
-            self._write_record()
+            self._file.write()
         except OSError:
             del node.record.workers[launch.worker]
             raise
@@ -459,13 +460,17 @@ class AgentsEngine:
         name = node_of(slot)
         if name != self._record.rank_0 and name in self._nodes:
             self._record.rank_0, self._nodes[name].record.had_rank_0 = name, True
-            self._write_record_soon()
+            self._file.write_soon()
+
+    def note_slots(self, slots: Collection[str]) -> None:
+        """Note all slots that the job is to use."""
+        self._departures.note_slots(slots)
 
     def abandon_results(self) -> None:
         """Bring no more files; the agents keep them."""
-        self._results.abandon()
+        self._departures.abandon()
 
-    async def close(self, note: Callable[[str], None] = ignore) -> None:
+    async def close(self, note: Callable[[str], None] = lambda _told: None) -> None:
         """Have all agents kill the remaining workers and end. Lost machines do so when their lease is over.
 
         Before they end, the files that the program wrote on machines with disks of their own are brought.
@@ -473,22 +478,20 @@ class AgentsEngine:
         if self._closing or not self._opened:
             return
         self._closing = True
-        there = [node for node in self._nodes.values() if node.connection is not None]
         told: list[str] = []
         if self._error is None:
-            for node in there:
+            await self._departures.stop()
+            for node in self._nodes.values():
                 node.send(node.results.close_request(node.record))
-            told = await self._results.bring_all(list(self._nodes.values()), self._record.rank_0, note)
-            there = [node for node in there if node.connection is not None]
-            waits = [asyncio.create_task(node.closed.wait()) for node in there]
-            if waits:
-                await asyncio.wait(waits, timeout=_CLOSE_LIMIT_S)
-            for wait in waits:
-                wait.cancel()
+            told = await self._departures.bring_all(list(self._nodes.values()), self._record.rank_0, note)
+            there = [node for node in self._nodes.values() if node.connection is not None]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await asyncio.gather(*(node.closed.wait() for node in there))
         await self._disconnect()
         self.remarks = (*self._events.take_remarks(), *told)
         if self._error is None:
-            self._path.unlink(missing_ok=True)
+            self._file.remove()
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
                 self._receiver.clear()
@@ -502,6 +505,7 @@ class AgentsEngine:
         self._door.unmount((PATH,))
         for node in self._nodes.values():
             node.cut()
+        await self._departures.stop()
         await self._tasks.cancel()
         self._events.end()
 
@@ -515,14 +519,19 @@ class AgentsEngine:
         while True:
             await asyncio.sleep(self._beat_every_s)
             self._look()
+            if self._grows and not self._closing:
+                for node in self._departures.find_idle(self._nodes.values(), self._store, self._clock()):
+                    self._departures.begin_to_leave(node, self._record.rank_0, is_urgent=not self.last_running)
+                    if self._store is node:
+                        self._choose_store("the job leaves its machine")
 
     async def _tend_forever(self) -> None:
         while True:
             await asyncio.sleep(self._beat_every_s)
             for node in tuple(self._nodes.values()):
                 await node.tend(self._clock())
-            if not self._is_written and self._opened:
-                self._write_record_soon()
+            if not self._file.is_written and self._opened:
+                self._file.write_soon()
 
     def _look(self) -> None:
         now = self._clock()
@@ -539,6 +548,14 @@ class AgentsEngine:
         for node in self._nodes.values():
             if node.lease_ends is not None and now > node.lease_ends:
                 self._end_lease(node)
+
+    def _forget_node(self, node: AgentNode) -> None:
+        """Forget a machine that the job has left, until the driver names a slot of it again."""
+        node.cut()
+        node.end()
+        self._job = msgspec.structs.replace(self._job, has_earlier=self._job.has_earlier or node.had_files)
+        del self._nodes[node.spec.name], self._record.nodes[node.spec.name]
+        self._file.write_soon()
 
     def _lose(self, node: AgentNode, reason: str, *, silent_s: float = 0.0) -> None:
         """Use a machine no more until its agent is back; its workers count as running until its lease is over."""
@@ -575,16 +592,16 @@ class AgentsEngine:
             told = f"the machine {node.spec.name} was lost, and the lease of its agent is over"
             self._report(Exited(worker, UNKNOWN_EXIT_CODE, told), node, 0)
 
-    def _choose_store(self) -> None:
-        ready = [node for node in self._nodes.values() if node.is_open and node.rendezvous]
+    def _choose_store(self, *reason: str) -> None:
+        ready = [node for node in self._nodes.values() if node.is_open and node.rendezvous and not node.is_leaving]
         self._store = ready[0] if ready else None
-        self._say_store()
+        self._say_store(*reason)
 
-    def _say_store(self) -> None:
+    def _say_store(self, *reason: str) -> None:
         """Report another address of the store than the last one that the driver knows."""
         if self._store is not None and self._said_store not in (None, self._store.rendezvous):
             self._said_store = self._store.rendezvous
-            self._events.put(StoreMoved(self._said_store))
+            self._events.put(StoreMoved(self._said_store, *reason))
 
     # ------------------------------------------------------------ one connection
 
@@ -609,7 +626,8 @@ class AgentsEngine:
             if self._clock() < node.used_from:
                 await connection.close(1013, "this machine has just failed: try again later")
                 return
-            if self._is_early(node, hello):
+            if node.is_taken(hello, lambda worker: self._events.has(Exited, worker)):
+                self._changed.set()
                 await connection.close(1013, "another agent of this machine may still run workers: try again later")
                 return
             await self._serve_node(node, hello, connection)
@@ -631,18 +649,6 @@ class AgentsEngine:
             return f"another agent with the name '{hello.node}' is connected; give each machine its own name"
         return None
 
-    def _is_early(self, node: AgentNode, hello: messages.AgentHello) -> bool:
-        """Whether an agent must wait because another one, with the same name, may still run workers.
-
-        It knows nothing of these workers, so its word does not end them: the other agent's, or its lease, does.
-        """
-        may_run = any(not self._events.has(Exited, worker) for worker in node.record.workers)
-        if not may_run or node.record.identity in ("", hello.identity):
-            return False
-        node.trouble = "another agent has connected for it, and waits until workers of the previous one have ended"
-        self._changed.set()
-        return True
-
     async def _serve_node(self, node: AgentNode, hello: messages.AgentHello, connection: ServerConnection) -> None:
         if hello.term > self._terms.term:
             self._fail(Superseded(_TAKEN_OVER))
@@ -651,10 +657,10 @@ class AgentsEngine:
         node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
         self._note_heard(node)
         if node.note_hello(hello):
-            self._write_record_soon()
+            self._file.write_soon()
         welcome = messages.AgentWelcome(term=self._terms.term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
-        if self._closing:
+        if self._closing or node.is_leaving:
             node.results.continue_closing(node.record)
         else:
             node.send(self._job)
@@ -702,7 +708,7 @@ class AgentsEngine:
                 node.send(messages.Acknowledge(number=number))
             case messages.WorkerEvent(worker=worker, exit_code=None):
                 node.record.workers[worker] = message.pid
-                self._write_record_soon()
+                self._file.write_soon()
                 self._report(Started(worker, message.pid), node, message.number)
             case messages.WorkerEvent(worker=worker, exit_code=int(code)):
                 self._report(Exited(worker, code, message.reason), node, message.number)
@@ -735,13 +741,13 @@ class AgentsEngine:
         was_open, node.is_open, node.trouble = node.is_open, True, None
         if opened.devices and opened.devices[: node.spec.num_slots] != node.record.devices:
             node.record.devices = opened.devices[: node.spec.num_slots]
-            self._write_record()
+            self._file.write()
         if not was_open:
             node.opened_at = self._clock()
         node.rendezvous, node.shares_checkpoints = opened.rendezvous, opened.shares_checkpoints
         if node.record.work != opened.work:
             node.record.work = opened.work
-            self._write_record_soon()
+            self._file.write_soon()
         node.is_lost, node.lease_ends = False, None
         if not was_open:
             # Also the first time: for the last driver, the machine may have been lost.
@@ -769,7 +775,7 @@ class AgentsEngine:
         node = self._node_with(worker)
         if node is not None:
             del node.record.workers[worker]
-            self._write_record_soon()
+            self._file.write_soon()
 
     def _fail(self, error: LegatoError) -> None:
         """Report an error to the driver; callable from any thread, because the record is written in some."""
@@ -779,21 +785,7 @@ class AgentsEngine:
         self._loop.call_soon_threadsafe(self._changed.set)
         self._loop.call_soon_threadsafe(self._events.end)
 
-    # ------------------------------------------------------------ the record
-
-    def _write_record(self) -> None:
-        """Write what the next driver must know. Raises OSError."""
-        with self._writing:
-            self._is_written = False
-            if self._error is None:
-                self._terms.look()
-            if not isinstance(self._error, Superseded):
-                write_record(self._path, self._record)
-            self._is_written = True
-
-    def _write_record_soon(self) -> None:
-        """Write what the next driver should know; on a full disk, later. It can do without that."""
-        try:
-            self._write_record()
-        except OSError as error:
-            _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
+    def _may_write(self) -> bool:
+        if self._error is None:
+            self._terms.look()
+        return not isinstance(self._error, Superseded)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +13,8 @@ import msgspec
 from legato.core.errors import LegatoError
 from legato.engines.parent import write_private
 from legato.system.decoding import decode
+
+_log = logging.getLogger(__name__)
 
 
 class NodeRecord(msgspec.Struct):
@@ -69,3 +74,46 @@ def read_record(path: Path) -> AgentsRecord | None:
 def write_record(path: Path, record: AgentsRecord) -> None:
     """Replace the record, also on disk: workers on other machines survive a power loss of this one."""
     write_private(path, msgspec.json.encode(record), is_durable=True)
+
+
+class RecordFile:
+    """The record and its file. Any thread may write it.
+
+    Args:
+        path: of the file.
+        may_write: returns False if another driver writes the file now; called before each write.
+
+    Attributes:
+        record: the record.
+        is_written: the file has all of it.
+    """
+
+    def __init__(self, path: Path, may_write: Callable[[], bool]) -> None:
+        self._path = path
+        self._may_write = may_write
+        self._writing = threading.Lock()
+        self.record = AgentsRecord(secrets.token_urlsafe(32))
+        self.is_written = True
+
+    def read(self) -> None:
+        """Take the record of an earlier driver, if there is one."""
+        self.record = read_record(self._path) or self.record
+
+    def write(self) -> None:
+        """Write what the next driver must know. Raises OSError."""
+        with self._writing:
+            self.is_written = False
+            if self._may_write():
+                write_record(self._path, self.record)
+            self.is_written = True
+
+    def write_soon(self) -> None:
+        """Write what the next driver should know; on a full disk, later. It can do without that."""
+        try:
+            self.write()
+        except OSError as error:
+            _log.warning("Cannot write %s, which is tried again: %s", self._path, error)
+
+    def remove(self) -> None:
+        """Remove the file, because the job has ended."""
+        self._path.unlink(missing_ok=True)

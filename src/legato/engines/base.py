@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from legato.system.processes import Vital
+
+STORE_LOST: Final = "its process died or its node is out of reach"
 
 
 def ignore(_told: str) -> None:
@@ -54,15 +56,17 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoreMoved(msgspec.Struct, frozen=True, tag=True):
-    """The store has died or is out of reach, and another, empty one listens at ``rendezvous`` (``host:port``)."""
+    """Another, empty store listens at ``rendezvous`` (``host:port``); ``reason``: a clause without its period."""
 
     rendezvous: str
+    reason: str = STORE_LOST
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
     """A message for the job's user; ``told`` is a sentence without its period."""
 
     told: str
+    is_warning: bool = True
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True):
@@ -177,6 +181,10 @@ class Engine(Protocol):
 
     def note_rank_0(self, slot: str) -> None:
         """Note the slot of the worker that is rank 0 from now on: of files that several machines have, its are kept."""
+        ...
+
+    def note_slots(self, slots: Collection[str]) -> None:
+        """Note all slots that the job is to use: machines without any end what they keep for the job after a while."""
         ...
 
     async def close(self, note: Callable[[str], None] = ignore) -> None:

@@ -184,6 +184,9 @@ class FakeEngine:
     def note_rank_0(self, _slot: str) -> None:
         """Do nothing: all files of the program are on this machine."""
 
+    def note_slots(self, _slots: Collection[str]) -> None:
+        """Do nothing: the job leaves this machine at its end only."""
+
     def abandon_results(self) -> None:
         """Do nothing: no files come from other machines."""
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -40,12 +40,9 @@ from legato.engines.result_files import (
     select,
 )
 
-if TYPE_CHECKING:
-    from legato.engines.agent_node import AgentNode
-
 _NUM_NAMED: Final = 5
-_AWAY_LIMIT_S: Final = 30.0
-"""The end of a job waits so long for a lost machine on which rank 0 has run."""
+_NOTED_BYTES: Final = 2**25
+"""A transfer of so many bytes is announced, because the user may wait for it."""
 
 
 class ResultFolder(msgspec.Struct, frozen=True):
@@ -134,6 +131,11 @@ class ResultIntake:
 
     # ------------------------------------------------------------ from the machine
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the agent knows that no more of its files are fetched."""
+        return self._taken is not None
+
     def close_request(self, record: NodeRecord) -> CloseJob:
         """Return the request to close the job on the machine, which then offers its files if workers have run there."""
         return CloseJob(takes_results=bool(record.work and record.shifts))
@@ -171,9 +173,8 @@ class ResultIntake:
             wanted = await self._choose(await self.fetcher.fetch_list(), standing, refused, failed)
             failed += self.fetcher.left_out
             num_failed = len(failed) - len(self.fetcher.left_out) + self.fetcher.num_left_out
-            if wanted:
-                total = sum(file.num_bytes for file, _ in wanted)
-                note(f"bringing {_count(len(wanted))} ({total / 2**20:.1f} MiB) that the program wrote on {self._node}")
+            if (total := sum(file.num_bytes for file, _ in wanted)) >= _NOTED_BYTES:
+                note(f"bringing {_count(len(wanted))} ({total / 2**20:.0f} MiB) that the program wrote on {self._node}")
             choices = {file.path: choice for file, choice in wanted}
             async with contextlib.aclosing(
                 self.fetcher.fetch_all([file for file, _ in wanted], is_urgent=is_urgent)
@@ -261,77 +262,3 @@ def _count(number: int) -> str:
 def _name(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - _NUM_NAMED} more" if len(paths) > _NUM_NAMED else ""
     return ", ".join(paths[:_NUM_NAMED]) + more
-
-
-class Results:
-    """Brings the files of all machines of a job when the job ends: those of rank 0's machine first.
-
-    Args:
-        changed: set when a machine connects.
-    """
-
-    def __init__(self, changed: asyncio.Event) -> None:
-        self._changed = changed
-        self._bringing: asyncio.Task[None] | None = None
-
-    def abandon(self) -> None:
-        """Bring no more files."""
-        if self._bringing is not None:
-            self._bringing.cancel()
-
-    async def bring_all(self, nodes: Sequence[AgentNode], rank_0: str, note: Callable[[str], None]) -> list[str]:
-        """Bring the files of all machines that were asked to close; returns warnings, without their periods.
-
-        Args:
-            nodes: the machines.
-            rank_0: name of the one with rank 0. "": unknown.
-            note: called with sentences about what comes.
-        """
-        left = [(find_standing(node, rank_0), node) for node in nodes if node.record.work and node.record.shifts]
-        left.sort(key=lambda each: list(Standing).index(each[0]))
-        told: list[str] = []
-        self._bringing = asyncio.create_task(self._bring_each(left, note, told))
-        try:
-            await asyncio.wait([self._bringing])
-        finally:
-            self._bringing.cancel()
-        if not self._bringing.cancelled():
-            self._bringing.result()
-        for _, node in left:
-            node.results.give_up()
-            told.append(_explain_left(node, "the job was told to end now"))
-        return told
-
-    async def _bring_each(
-        self, left: list[tuple[Standing, AgentNode]], note: Callable[[str], None], told: list[str]
-    ) -> None:
-        while left:
-            standing, node = left[0]
-            if node.connection is None and standing is not Standing.OTHER:
-                await self._await_return(node)
-            if node.connection is None:
-                told.append(_explain_left(node, "the machine is lost"))
-            else:
-                told += await node.results.bring(standing, node.record.work, note, is_urgent=True)
-            del left[0]
-
-    async def _await_return(self, node: AgentNode) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_AWAY_LIMIT_S):
-                while node.connection is None:
-                    self._changed.clear()
-                    await self._changed.wait()
-
-
-def find_standing(node: AgentNode, rank_0: str) -> Standing:
-    """Return what a machine is for the job."""
-    if node.spec.name == rank_0:
-        return Standing.FIRST
-    return Standing.EARLIER if node.record.had_rank_0 else Standing.OTHER
-
-
-def _explain_left(node: AgentNode, why: str) -> str:
-    return (
-        f"files that the program wrote on {node.spec.name} did not come, because {why}. They stay on "
-        f"{node.spec.name} in {node.record.work}: copy them from there"
-    )

@@ -28,11 +28,12 @@ class TaskSet:
         self._fail = fail
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, work: Coroutine[None, None, None], name: str) -> None:
-        """Begin a task."""
+    def begin(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Begin a task, and return it; it may be cancelled."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._note_end)
+        return task
 
     async def cancel(self) -> None:
         """End all tasks, and wait for their ends."""

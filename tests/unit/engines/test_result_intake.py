@@ -14,10 +14,10 @@ from websockets.exceptions import ConnectionClosed
 
 from legato.agent.results import ResultFiles
 from legato.core import agent_messages as messages
-from legato.engines import offers, result_intake
+from legato.engines import departures, offers, result_intake
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
-from legato.engines.base import Launch
+from legato.engines.base import Launch, StoreMoved
 from legato.system.door import Door
 
 LIMIT_S = 30.0
@@ -26,7 +26,7 @@ LIMIT_S = 30.0
 class Leader:
     """A driver's engine and door on the job's directory, for machines a and b."""
 
-    def __init__(self, path: Path, *, has_earlier: bool = False) -> None:
+    def __init__(self, path: Path, *, has_earlier: bool = False, grows: bool = False) -> None:
         self.path, self.work = path, path / "work"
         path.mkdir(exist_ok=True)
         self.door = Door(paths=(PATH,))
@@ -40,6 +40,7 @@ class Leader:
             results=self.work,
             beat_every_s=0.01,
             gather_limit_s=0.01,
+            grows=grows,
         )
         self.notes: list[str] = []
         self.opening: asyncio.Task[None] | None = None
@@ -248,7 +249,7 @@ def test_a_connection_that_is_lost_before_the_list_or_in_a_file_costs_nothing(tm
 def test_files_that_do_not_come_are_named_with_their_place_and_stay_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_intake, "_AWAY_LIMIT_S", 0.05)
+    monkeypatch.setattr(departures, "_AWAY_LIMIT_S", 0.05)
 
     async def test(leader: Leader, a: Agent, b: Agent) -> None:
         (b.root / "link").symlink_to("/etc/passwd")
@@ -270,11 +271,10 @@ def test_a_job_that_must_end_now_waits_for_no_files(tmp_path: Path) -> None:
         (a.root / "model.pt").write_text("x")
         a.change = lambda message: None if isinstance(message, messages.FilePiece) else message
         closing = asyncio.create_task(leader.close())
-        await _until(lambda: bool(leader.notes))
+        await _until(lambda: leader.engine._nodes["a"].results.fetcher.has_list)
         leader.engine.abandon_results()
         assert [told.partition(". They")[0] for told in await closing] == [
-            f"files that the program wrote on {node} did not come, because the job was told to end now"
-            for node in ("a", "b")
+            f"files that the program wrote on {node} did not come, because the job must end now" for node in ("a", "b")
         ]
         assert (a.is_complete, b.is_complete) == (False, False), "the agents keep them"
 
@@ -349,6 +349,86 @@ def test_a_machine_begins_without_earlier_files_that_do_not_come_and_says_so(
             (a.root / "large").write_text("new")
             await leader.close()
             assert leader.contents() == {"small": "x", "large": "new", "large.before-a": "x" * 11}
+            await a.end()
+
+    asyncio.run(limited())
+
+
+def test_a_job_leaves_a_machine_that_it_does_not_use_takes_its_files_along_and_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "IDLE_LIMIT_S", 0.05)
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_S), Leader(tmp_path / "job", grows=True) as leader:
+            a, b = Agent(tmp_path, "a"), Agent(tmp_path, "b")
+            events: list[object] = []
+
+            async def receive() -> None:
+                events.extend([event async for event in leader.engine.events()])
+
+            receiving = asyncio.create_task(receive())
+            for agent in (a, b):
+                await agent.results.prepare(agent.root, None, has_earlier=False)
+                await agent.join(leader)
+            assert leader.opening is not None
+            await leader.opening
+            assert await leader.engine.rendezvous() == "a:1"
+            leader.engine.note_slots(["a/0", "b/0"])
+            await leader.start(0, "a")
+            leader.engine.note_rank_0("a/0")
+            (a.root / "metrics.csv").write_text("1")
+            leader.engine.note_rank_0("b/0")
+            await leader.start(1, "b")
+            leader.engine.note_slots(["b/0"])
+            a.say(messages.WorkerEvent(number=1, worker=0, exit_code=0))
+            await _until(lambda: a.closing is not None and a.closing.done())
+            await _until(lambda: "a" not in leader.engine._nodes)
+            assert a.is_complete, "its agent has ended, and its files are here"
+            assert leader.contents() == {"metrics.csv": "1"}
+            await a.end()
+
+            # The driver names its slot again: another agent there gets the files.
+            starting = asyncio.create_task(leader.start(2, "a"))
+            await _until(lambda: "a" in leader.engine._nodes)
+            back = Agent(tmp_path / "again", "a")
+            await back.join(leader)
+            await back.prepare()
+            await starting
+            assert (back.root / "metrics.csv").read_text() == "1"
+            assert leader.engine._job.has_earlier
+            await leader.engine.detach()
+            await receiving
+            assert StoreMoved("b:1", "the job leaves its machine") in events
+            await back.end()
+            await b.end()
+
+    asyncio.run(limited())
+
+
+def test_the_only_machine_of_a_job_and_one_with_a_wanted_slot_are_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "IDLE_LIMIT_S", 0.0)
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_S), Leader(tmp_path / "job", grows=True) as leader:
+            a = Agent(tmp_path, "a")
+            await a.join(leader)
+            assert leader.opening is not None
+            await leader.opening
+            await leader.engine.rendezvous()
+            find, nodes = leader.engine._departures.find_idle, leader.engine._nodes.values()
+            a_node = leader.engine._nodes["a"]
+            assert find(nodes, None, 1.0) == [], "the driver has not said yet which slots it wants"
+            leader.engine.note_slots(["a/0"])
+            assert find(nodes, None, 1.0) == []
+            leader.engine.note_slots([])
+            a_node.record.workers[0] = 1
+            assert find(nodes, None, 1.0) == [], "a worker runs there"
+            a_node.record.workers.clear()
+            assert find(nodes, a_node, 1.0) == [], "no other machine can have the store"
+            assert find(nodes, None, 1.0) == [a_node]
             await a.end()
 
     asyncio.run(limited())
