@@ -6,6 +6,7 @@ workers are on different nodes and meet by the network.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from tests.integration.harness import (
+    NAME,
+    PROGRAMS,
     Act,
     Do,
     Reference,
@@ -38,6 +41,7 @@ from tests.integration.harness import (
     stop,
     with_members,
 )
+from tests.integration.test_driver import hold_back, num_lines, wait_for
 
 from legato.agent import process
 from legato.agent.orders import AgentOrder, read_agent_order
@@ -46,6 +50,8 @@ from legato.core.agent_messages import OpenJob
 from legato.core.slots import node_of
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver, Observer
+from legato.driver.journal import Outcome
+from legato.driver.record import Event
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
 from legato.system.door import Door
@@ -105,6 +111,18 @@ class Machines(Stage):
             if words[1] == "FLOCK" and int(words[5].split(":")[2]) == lock.st_ino:
                 return int(words[4])
         raise AssertionError(f"no agent of {node} runs")
+
+
+class _Look(Observer):
+    """Notes which checkpoints the driver has when a worker has started."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        self._checkpoints = checkpoints
+        self.seen: list[list[str]] = []
+
+    def on_event(self, event: Event) -> None:
+        if event.kind == "joining":
+            self.seen.append([path.name for path in self._checkpoints.glob("step-*.legato")])
 
 
 class _Starter:
@@ -288,6 +306,55 @@ def test_checkpoints_of_private_disks_come_to_the_driver_and_go_back(machines: M
     assert len(kept) == 2 and all(name.startswith("step-") for name in kept), "the newest are kept, and no part of one"
     saved = {event["reason"].rpartition(" at ")[2] for event in result.of_kind("saved")}
     assert all(path.startswith(str(machines.directory.checkpoints)) for path in saved), saved
+
+
+@pytest.mark.soak
+def test_a_driver_goes_on_from_what_workers_saved_on_their_disks_without_one(
+    machines: Machines, reference: Reference
+) -> None:
+    want = reference.of("vision.py")
+    machines.has_private_disks = True
+    spec = JobSpec(
+        name=NAME,
+        program=(str(PROGRAMS / "vision.py"),),
+        directory=str(machines.home.parent),
+        max_workers=2,
+        num_workers=2,
+        heartbeat_interval_s=0.1,
+        away_limit_s=1.0,
+    )
+    hold_back(machines, 0.1)
+    ledger = machines.directory.ledger_file
+
+    async def drive_for_a_while() -> None:
+        engine, driver = machines.make_driver(spec, spec, "fork", _Look(machines.directory.checkpoints))
+        task = asyncio.create_task(driver.run())
+        await asyncio.to_thread(wait_for, lambda: task.done() or num_lines(ledger) >= 3, "three steps")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await engine.detach()
+
+    async def drive_to_the_end() -> Outcome:
+        _, driver = machines.make_driver(None, spec, "fork", look)
+        return await driver.run()
+
+    asyncio.run(drive_for_a_while())
+    assert not list(machines.directory.checkpoints.glob("step-*"))
+
+    def all_exited() -> bool:
+        records = [json.loads((machines.disk(node) / "engine.json").read_text()) for node in NODES]
+        return all(worker["exit_code"] is not None for record in records for worker in record["workers"].values())
+
+    wait_for(all_exited, "the workers end by themselves")
+    assert len([path for node in NODES for path in machines.disk(node).glob("checkpoints/step-*.legato")]) == 1
+    hold_back(machines, 0.0)
+    look = _Look(machines.directory.checkpoints)
+    result = machines.collect(asyncio.run(drive_to_the_end()))
+    assert look.seen and all(look.seen), "workers start when their checkpoint is here"
+    told = [event["reason"] for event in result.of_kind("note")]
+    assert any(text.startswith("Resumed from") for text in told), result.story()
+    result.check(want, has_all_losses=False)
 
 
 def test_a_job_stops_when_its_last_checkpoint_has_come(machines: Machines, reference: Reference) -> None:

@@ -38,7 +38,7 @@ from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.environment import pass_on
-from legato.engines.file_pieces import CONTENT
+from legato.engines.file_pieces import CONTENT, find_newest
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
 from legato.engines.job_users import (
@@ -376,7 +376,7 @@ class Agent:
             case messages.Beat(sent_s=sent_s):
                 self._answered_at = max(self._answered_at, min(sent_s, self._clock()))
             case messages.OpenJob():
-                self._open(message, order, devices)
+                await self._open(message, order, devices)
             case messages.Program(content=content):
                 self._program = content
             case messages.StartOne():
@@ -420,7 +420,7 @@ class Agent:
             case messages.AgentRefused(reason=reason):
                 await self._give_up(f"The driver does not use this agent: {reason}.")
 
-    def _open(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
+    async def _open(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         if self._ends_workers:
             self._opens_next = job, order, devices
             return
@@ -432,7 +432,7 @@ class Agent:
         if self._opening is not None and (not self._opening.done() or self._engine is not None):
             # Open already. A driver that is new asks again, and is answered when the store is known.
             if self._rendezvous:
-                self._say_opened()
+                await self._say_opened()
             if self._unacknowledged is not None:
                 self._say(self._unacknowledged)
             return
@@ -493,7 +493,7 @@ class Agent:
                 opening.cancel()
                 await engine.close()
             raise
-        self._say_opened()
+        await self._say_opened()
 
     def _share_with(self, name: str) -> JobUser:
         """Return the system user of the workers on this machine, and give it the folders that they write.
@@ -550,13 +550,15 @@ class Agent:
         self._code.mkdir(parents=True, exist_ok=True)
         return self._code
 
-    def _say_opened(self) -> None:
+    async def _say_opened(self) -> None:
         assert self._engine is not None
+        newest = None if self._shares_checkpoints else await asyncio.to_thread(find_newest, self._files.checkpoints)
         opened = messages.Opened(
             rendezvous=self._rendezvous,
             workers=self._engine.known_workers,
             shares_checkpoints=self._shares_checkpoints,
             devices=self._engine.devices,
+            newest="" if newest is None else newest.name,
             work=self._results.work,
         )
         self._say(opened)
@@ -692,7 +694,7 @@ class Agent:
             match event:
                 case StoreMoved(rendezvous=rendezvous):
                     self._rendezvous = rendezvous
-                    self._say_opened()
+                    await self._say_opened()
                 case Noted(told=text):
                     await self._remark(text)
                 case Started(worker=worker, pid=pid):
@@ -774,7 +776,7 @@ class Agent:
         self._ends_workers = False
         if self._opens_next is not None:
             self._closing, self._is_closing, then, self._opens_next = None, False, self._opens_next, None
-            self._open(*then)
+            await self._open(*then)
             return
         is_complete = not takes_results or self._results.root is None or await self._results.hand_over()
         self._logs.give_up()

@@ -78,6 +78,8 @@ class Opened(AgentEnvelope, frozen=True):
         workers: those that run, or whose end the driver has not acknowledged.
         shares_checkpoints: the machine sees the driver's directory of checkpoints.
         devices: the device of each slot that workers can be started in; (): those of `AgentHello`.
+        newest: the name of the machine's newest checkpoint, which workers may have saved without a driver; "": none, or
+            the machine shares the directory of checkpoints.
         work: the folder in which workers run, if it is a copy that only this machine has, and its files travel; "":
             they do not.
     """
@@ -86,6 +88,7 @@ class Opened(AgentEnvelope, frozen=True):
     workers: tuple[int, ...]
     shares_checkpoints: bool = True
     devices: tuple[str, ...] = ()
+    newest: Told = ""
     work: Told = ""
 
 

@@ -50,6 +50,7 @@ from legato.engines.departures import CLOSE_LIMIT_S, Departures
 from legato.engines.file_pieces import PieceReceiver, check_file_name, mark_directory
 from legato.engines.gpus import torch_name
 from legato.engines.incoming import Incoming
+from legato.engines.recovery import Recovery
 from legato.engines.result_intake import ResultFolder, ResultIntake
 from legato.engines.side_work import TaskSet
 from legato.engines.term_watch import TermWatch
@@ -153,6 +154,7 @@ class AgentsEngine:
         self._folder = ResultFolder(results or directory / "results", directory / "incoming", user)
         self._departures = Departures(self._changed, self._forget_node, self._events.put)
         self._receiver = PieceReceiver(checkpoints if checkpoints is not None else directory, user)
+        self._recovery = Recovery(checkpoints, lambda told: self._events.put(Noted(told)))
         self._questions = AgentQuestions()
         self._tasks = TaskSet(self._fail)
         self._error: LegatoError | None = None
@@ -433,10 +435,13 @@ class AgentsEngine:
             raise LegatoError(self._explain_missing(node))
         return await asyncio.shield(node.incoming.add(name))
 
+    async def recover(self) -> None:
+        """Wait for checkpoints that machines have and that are newer than those here."""
+        await self._recovery.wait(is_urgent=not self.last_running)
+
     def hasten(self, worker: int) -> None:
         """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
-        node = self._node_with(worker)
-        if node is not None:
+        if (node := self._node_with(worker)) is not None:
             node.incoming.hasten()
 
     def _explain_missing(self, node: AgentNode) -> str:
@@ -457,9 +462,7 @@ class AgentsEngine:
 
     def note_rank_0(self, slot: str) -> None:
         """Note the machine of rank 0."""
-        name = node_of(slot)
-        if name != self._record.rank_0 and name in self._nodes:
-            self._record.rank_0, self._nodes[name].record.had_rank_0 = name, True
+        if self._record.note_rank_0(node_of(slot)):
             self._file.write_soon()
 
     def note_slots(self, slots: Collection[str]) -> None:
@@ -471,10 +474,7 @@ class AgentsEngine:
         self._departures.abandon()
 
     async def close(self, note: Callable[[str], None] = lambda _told: None) -> None:
-        """Have all agents kill the remaining workers and end. Lost machines do so when their lease is over.
-
-        Before they end, the files that the program wrote on machines with disks of their own are brought.
-        """
+        """Have all agents kill the remaining workers, send the program's files, and end; lost ones do after a lease."""
         if self._closing or not self._opened:
             return
         self._closing = True
@@ -520,10 +520,9 @@ class AgentsEngine:
             await asyncio.sleep(self._beat_every_s)
             self._look()
             if self._grows and not self._closing:
-                for node in self._departures.find_idle(self._nodes.values(), self._store, self._clock()):
-                    self._departures.begin_to_leave(node, self._record.rank_0, is_urgent=not self.last_running)
-                    if self._store is node:
-                        self._choose_store("the job leaves its machine")
+                self._departures.leave_idle(self._nodes, self._store, self._record.rank_0, self._clock())
+            if self._store is not None and self._store.is_leaving:
+                self._choose_store("the job leaves its machine")
 
     async def _tend_forever(self) -> None:
         while True:
@@ -697,6 +696,8 @@ class AgentsEngine:
                 if self._terms.may_renew():
                     node.send(message)
             case messages.Opened():
+                if message.newest and not message.shares_checkpoints:
+                    await self._recovery.look(node, message.newest)
                 self._note_opened(node, message)
             case messages.OpenRefused(reason=reason):
                 self._refuse(node, reason)
@@ -772,8 +773,7 @@ class AgentsEngine:
             node.forced.pop(event.worker, None)
 
     def _forget(self, worker: int) -> None:
-        node = self._node_with(worker)
-        if node is not None:
+        if (node := self._node_with(worker)) is not None:
             del node.record.workers[worker]
             self._file.write_soon()
 

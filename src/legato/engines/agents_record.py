@@ -57,6 +57,13 @@ class AgentsRecord(msgspec.Struct):
     certificate: str = ""
     rank_0: str = ""
 
+    def note_rank_0(self, node: str) -> bool:
+        """Note the machine of rank 0; returns whether it is another one than before."""
+        if node == self.rank_0 or node not in self.nodes:
+            return False
+        self.rank_0, self.nodes[node].had_rank_0 = node, True
+        return True
+
 
 def read_record(path: Path) -> AgentsRecord | None:
     """Return the record; None if there is none. Raises LegatoError if it cannot be read."""

@@ -171,6 +171,13 @@ class Engine(Protocol):
         """
         ...
 
+    async def recover(self) -> None:
+        """Wait for checkpoints that workers have saved while no driver led them, so that the next workers resume there.
+
+        The wait is limited; a remark says what has not come.
+        """
+        ...
+
     def hasten(self, worker: int) -> None:
         """Bring the checkpoints of a worker as fast as the network allows; before, training goes first."""
         ...

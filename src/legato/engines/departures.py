@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from legato.core.slots import node_of
@@ -66,20 +66,15 @@ class Departures:
         others = [node for node in nodes if node.is_open and node not in idle]
         return [node for node in idle if node is not store or others]
 
-    def begin_to_leave(self, node: AgentNode, rank_0: str, *, is_urgent: bool) -> None:
-        """End the job's agent on a machine while the job goes on.
-
-        Args:
-            node: the machine.
-            rank_0: name of the one with rank 0.
-            is_urgent: False: workers train meanwhile.
-        """
-        node.is_leaving, node.had_files = True, node.has_files
-        leaving = asyncio.create_task(
-            self._leave(node, find_standing(node, rank_0), is_urgent=is_urgent), name=f"legato-leave-{node.spec.name}"
-        )
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+    def leave_idle(self, nodes: Mapping[str, AgentNode], store: AgentNode | None, rank_0: str, now: float) -> None:
+        """End the job's agents on machines that it does not use, while the job goes on; arguments as in `find_idle`."""
+        is_urgent = not any(node.record.workers for node in nodes.values())
+        for node in self.find_idle(nodes.values(), store, now):
+            node.is_leaving, node.had_files = True, node.has_files
+            leaving = self._leave(node, find_standing(node, rank_0), is_urgent=is_urgent)
+            task = asyncio.create_task(leaving, name=f"legato-leave-{node.spec.name}")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     async def _leave(self, node: AgentNode, standing: Standing, *, is_urgent: bool) -> None:
         try:

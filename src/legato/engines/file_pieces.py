@@ -67,7 +67,7 @@ def find_newest(folder: Path) -> Path | None:
     """Return the newest checkpoint of a folder by its name; None if there is none."""
     with contextlib.suppress(OSError):
         found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-        return max(found, key=lambda path: _step_of(path.name), default=None)
+        return max(found, key=lambda path: step_of(path.name), default=None)
     return None
 
 
@@ -238,7 +238,7 @@ class PieceReceiver:
             parts = [path.name[1 : -len(_PART)] for path in self._folder.glob(f".step-*{_PART}")]
             begun = [name for name in parts if _NAME.fullmatch(name)]
             if begun:
-                return max(begun, key=_step_of)
+                return max(begun, key=step_of)
         newest = find_newest(self._folder)
         return "" if newest is None else newest.name
 
@@ -340,7 +340,7 @@ class PieceReceiver:
         """Delete all but the newest ``keep`` files, and all incomplete ones but those that are ``coming``."""
         found = sorted(
             (path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)),
-            key=lambda path: _step_of(path.name),
+            key=lambda path: step_of(path.name),
         )
         for path in found[: max(len(found) - keep, 0)]:
             path.unlink(missing_ok=True)
@@ -367,7 +367,8 @@ def _check_owner(descriptor: int, path: Path, user: JobUser | None) -> None:
         raise OSError(f"{path} is no plain file of the job's user")
 
 
-def _step_of(name: str) -> int:
+def step_of(name: str) -> int:
+    """Return the step of a checkpoint's file."""
     return int(name.removeprefix("step-").removesuffix(".legato"))
 
 

@@ -94,6 +94,7 @@ class Agent:
         self.lost = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
         self.connection: ClientConnection | None = None
+        self.newest = ""
 
     def say(self, message: messages.AgentMessage) -> bool:
         if isinstance(message, messages.FilePiece):
@@ -112,7 +113,8 @@ class Agent:
         headers = {"Authorization": f"Bearer {leader.engine.secret}"}
         self.connection = await connect(leader.door.url(PATH), additional_headers=headers, proxy=None)
         hello = messages.AgentHello(node="a", identity="a", devices=("cpu",), address="127.0.0.1")
-        for message in (hello, messages.Opened(rendezvous="a:1", workers=(WORKER,), shares_checkpoints=False)):
+        opened = messages.Opened(rendezvous="a:1", workers=(WORKER,), shares_checkpoints=False, newest=self.newest)
+        for message in (hello, opened):
             await self.connection.send(messages.encode_agent_frame(message))
         self.tasks = [asyncio.create_task(part) for part in (self.talk(), self.listen(), self.relay.watch_forever())]
         assert leader.opening is not None
@@ -387,5 +389,44 @@ def test_a_resume_fetches_what_the_machine_does_not_have(tmp_path: Path) -> None
             await want(agent.folder)
             assert (agent.folder / name_of(10)).read_bytes() == content
             await agent.leave()
+
+    run(test)
+
+
+def test_a_start_waits_for_a_checkpoint_that_workers_saved_without_a_driver(tmp_path: Path) -> None:
+    async def test() -> None:
+        agent = Agent(tmp_path / "agent")
+        content = agent.save(9, 3 * WINDOW)
+        async with Leader(tmp_path / "job") as leader:
+            leader.checkpoints.mkdir(exist_ok=True)
+            (leader.checkpoints / name_of(5)).write_bytes(b"older")
+            agent.newest = name_of(9)
+            await agent.join(leader)
+            waits = [asyncio.create_task(leader.engine.recover()) for _ in range(2)]
+            for done in asyncio.as_completed(waits):
+                await done
+                assert read(leader.checkpoints / name_of(9)) == content, "it is here before any worker starts"
+            await leader.engine.recover()
+            await agent.leave()
+
+    run(test)
+
+
+@pytest.mark.parametrize("newest", [name_of(5), name_of(4), "../step-9.legato", "step-00000099.legato"])
+def test_a_start_does_not_wait_for_an_old_checkpoint_or_one_that_cannot_come(tmp_path: Path, newest: str) -> None:
+    async def test() -> None:
+        agent = Agent(tmp_path / "agent")
+        async with Leader(tmp_path / "job") as leader:
+            leader.checkpoints.mkdir(exist_ok=True)
+            (leader.checkpoints / name_of(5)).write_bytes(b"known")
+            agent.newest = newest
+            await agent.join(leader)
+            await leader.engine.recover()
+            assert [path.name for path in leader.checkpoints.glob("step-*")] == [name_of(5)]
+            await agent.leave()
+            remarks = list(leader.engine._events.take_remarks())
+        is_missing = newest == name_of(99)
+        assert bool(remarks) == is_missing
+        assert all("which a has: the machine a does not have it any more" in told for told in remarks)
 
     run(test)
