@@ -138,6 +138,11 @@ class AgentNode:
         return bool(self.record.work and self.record.shifts) and not self.results.is_done
 
     @property
+    def deletes_files(self) -> bool:
+        """Whether the agent deletes the program's files with the job: it is of an earlier release."""
+        return not (self.sends_results or self.shares_checkpoints) and bool(self.record.shifts)
+
+    @property
     def is_known(self) -> bool:
         """Whether it is clear if the machine can be used."""
         return self.is_open or self.trouble is not None

@@ -114,7 +114,7 @@ class Departures:
         """
         left = [(find_standing(node, rank_0), node) for node in nodes if node.has_files]
         left.sort(key=lambda each: list(Standing).index(each[0]))
-        told: list[str] = []
+        told = [_explain_old(node) for node in nodes if node.deletes_files]
         self._bringing = asyncio.create_task(self._bring_each(left, note, told))
         try:
             await asyncio.wait([self._bringing])
@@ -132,7 +132,9 @@ class Departures:
     ) -> None:
         while left:
             standing, node = left[0]
-            if node.connection is None and standing is not Standing.OTHER:
+            # A machine whose lease is over has been away for minutes.
+            may_return = not node.is_lost or node.lease_ends is not None
+            if node.connection is None and may_return and standing is not Standing.OTHER:
                 await self._await_return(node)
             if node.connection is None:
                 told.append(_explain_left(node, "the machine is lost"))
@@ -153,6 +155,13 @@ def find_standing(node: AgentNode, rank_0: str) -> Standing:
     if node.spec.name == rank_0:
         return Standing.FIRST
     return Standing.EARLIER if node.record.had_rank_0 else Standing.OTHER
+
+
+def _explain_old(node: AgentNode) -> str:
+    return (
+        f"files that the program wrote on {node.spec.name} are deleted, because its agent is of an earlier release, "
+        "which does not send them. Install this release there"
+    )
 
 
 def _explain_left(node: AgentNode, why: str) -> str:

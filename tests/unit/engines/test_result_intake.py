@@ -434,6 +434,19 @@ def test_the_only_machine_of_a_job_and_one_with_a_wanted_slot_are_not_left(
     asyncio.run(limited())
 
 
+def test_an_agent_of_an_earlier_release_sends_nothing_and_is_named(tmp_path: Path) -> None:
+    async def test(leader: Leader, _a: Agent, b: Agent) -> None:
+        node = leader.engine._nodes["b"]
+        node.sends_results, node.shares_checkpoints, node.record.work = False, False, ""
+        (told,) = await leader.close()
+        assert told.startswith(
+            "files that the program wrote on b are deleted, because its agent is of an earlier release"
+        )
+        assert b.is_complete, "it was not asked for files"
+
+    run(tmp_path, test)
+
+
 def test_a_driver_that_offers_nothing_does_not_keep_workers_from_starting(tmp_path: Path) -> None:
     async def limited() -> None:
         async with asyncio.timeout(LIMIT_S):
