@@ -8,7 +8,7 @@ import itertools
 import json
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.driver.record import Event
 from legato.driver.tokens import make_peer_secret
+from legato.engines.base import ignore
 from legato.engines.fake import FakeEngine, FakeMachine
 from legato.system.hosts import name_this_machine
 
@@ -295,6 +296,65 @@ def test_stop_by_request(tmp_path: Path) -> None:
             with pytest.raises(JobNotFound, match="it is not running"):
                 await asyncio.to_thread(client.request, "job-1", wire.StatusRequest(), tmp_path)
             assert client.last_status("job-1", tmp_path)["state"] == "stopped"  # type: ignore[index]
+
+    asyncio.run(play())
+
+
+class SlowToClose(FakeEngine):
+    """An engine that brings files when the job ends, until it must stop that."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        super().__init__(machine)
+        self.is_closing = asyncio.Event()
+        self.is_abandoned = asyncio.Event()
+        self.first_slots: list[str] = []
+        self.slots: list[set[str]] = []
+
+    def note_rank_0(self, slot: str) -> None:
+        self.first_slots.append(slot)
+
+    def note_slots(self, slots: Collection[str]) -> None:
+        self.slots.append(set(slots))
+
+    async def close(self, note: Callable[[str], None] = ignore) -> None:
+        if not self.is_closing.is_set():
+            self.is_closing.set()
+            note("bringing 3 files")
+            await self.is_abandoned.wait()
+        await super().close()
+
+    def abandon_results(self) -> None:
+        self.is_abandoned.set()
+
+
+def test_a_job_has_not_ended_while_its_files_come_but_needs_no_slots_and_can_be_ended_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "FakeEngine", SlowToClose)
+
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            engine = stage.driver._engine
+            assert isinstance(engine, SlowToClose)
+            wanted = stage.driver.status()["slots"]["wanted"]
+            assert engine.slots[-1] == set(wanted) and engine.first_slots == [wanted[0]]
+            ending = asyncio.create_task(stage.finish())
+            await engine.is_closing.wait()
+
+            async def ask(request: wire.ClientRequest) -> dict[str, Any]:
+                reply = await asyncio.to_thread(client.request, "job-1", request, tmp_path)
+                return reply.status
+
+            status = await ask(wire.StatusRequest())
+            assert (status["outcome"], status["slots"]["wanted"], status["slots"]["in_use"]) == (None, [], [])
+            journal = stage.directory.read_journal()
+            assert journal is not None and journal.outcome is None
+            assert "bringing 3 files" in [event.reason for event in stage.events]
+            await ask(wire.StopRequest())
+            assert not engine.is_abandoned.is_set(), "an ordinary stop waits for the files"
+            await ask(wire.StopRequest(now=True))
+            assert (await ending).outcome == "succeeded"
 
     asyncio.run(play())
 
