@@ -215,6 +215,8 @@ class OfferFiles(AgentEnvelope, frozen=True):
         files: in the order in which they are fetched.
         left_out: some of the files that cannot be fetched.
         num_left_out: the number of all of these.
+        odd: some of the paths at which there is no plain file, such as links; they never travel.
+        num_odd: the number of all of these.
         is_first: what came of an earlier list is void.
         is_last: the list is complete.
     """
@@ -222,6 +224,8 @@ class OfferFiles(AgentEnvelope, frozen=True):
     files: Annotated[tuple[OfferedFile, ...], msgspec.Meta(max_length=MAX_OFFERED)] = ()
     left_out: Annotated[tuple[LeftOut, ...], msgspec.Meta(max_length=MAX_OFFERED)] = ()
     num_left_out: Position = 0
+    odd: Annotated[tuple[Told, ...], msgspec.Meta(max_length=MAX_OFFERED)] = ()
+    num_odd: Position = 0
     is_first: bool = False
     is_last: bool = False
 

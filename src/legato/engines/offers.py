@@ -111,6 +111,8 @@ class FileOffer:
                 files=tuple(part),
                 left_out=tuple(listing.left_out),
                 num_left_out=listing.num_left_out,
+                odd=tuple(listing.odd),
+                num_odd=listing.num_odd,
                 is_first=is_first,
                 is_last=True,
             )
@@ -158,6 +160,8 @@ class FileFetcher:
     Attributes:
         left_out: the first files that the other side could not offer, with the reasons.
         num_left_out: of all these files.
+        odd: the first paths at which the other side has no plain file.
+        num_odd: of all these.
     """
 
     def __init__(
@@ -186,6 +190,8 @@ class FileFetcher:
         self._progress = asyncio.Event()
         self.left_out: tuple[LeftOut, ...] = ()
         self.num_left_out = 0
+        self.odd: tuple[str, ...] = ()
+        self.num_odd = 0
 
     @property
     def has_list(self) -> bool:
@@ -205,6 +211,7 @@ class FileFetcher:
         if len(self._files) > MAX_FILES or self._total > MAX_BYTES or self._num_parts > _MAX_PARTS:
             self._fail(f"more than {MAX_FILES} files or {MAX_BYTES} bytes are offered")
         self.left_out, self.num_left_out = offer.left_out, offer.num_left_out
+        self.odd, self.num_odd = offer.odd, offer.num_odd
         self._is_whole = offer.is_last
         self._progress.set()
 

@@ -61,18 +61,27 @@ class Listing(msgspec.Struct):
         found: path → stamp, without SHA-256.
         left_out: the first files that cannot travel, with the reasons.
         num_left_out: of all these files.
+        odd: the first paths at which there is no plain file, such as links.
+        num_odd: of all these.
     """
 
     found: dict[str, Stamp] = {}
     left_out: list[LeftOut] = []
     num_left_out: int = 0
+    odd: list[str] = []
+    num_odd: int = 0
 
     def leave_out(self, path: str, reason: str) -> None:
         """Note a file that does not travel."""
         self.num_left_out += 1
         if len(self.left_out) < _MAX_NAMED:
-            shown = path if path.isprintable() else ascii(path)
-            self.left_out.append(LeftOut(shown[:_MAX_PATH_BYTES], reason))
+            self.left_out.append(LeftOut(_show(path), reason))
+
+    def note_odd(self, path: str) -> None:
+        """Note something that is not a plain file."""
+        self.num_odd += 1
+        if len(self.odd) < _MAX_NAMED:
+            self.odd.append(_show(path))
 
 
 def split(path: str) -> tuple[str, ...]:
@@ -136,6 +145,9 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def _list_one(listing: Listing, path: str, about: os.stat_result, user: JobUser | None) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        listing.note_odd(path)
+        return
     try:
         split(path)
         _check(about, user)
@@ -145,10 +157,14 @@ def _list_one(listing: Listing, path: str, about: os.stat_result, user: JobUser 
         listing.found[path] = Stamp(about.st_size, about.st_ctime_ns)
 
 
+def _show(path: str) -> str:
+    return (path if path.isprintable() else ascii(path))[:_MAX_PATH_BYTES]
+
+
 def _check(about: os.stat_result, user: JobUser | None) -> None:
     """Check that a file may travel. This process may read files of other users. Raises LegatoError."""
     if not stat.S_ISREG(about.st_mode):
-        raise LegatoError("it is not a plain file" if not stat.S_ISLNK(about.st_mode) else "it is a link")
+        raise LegatoError("it is not a plain file")
     if user is not None and about.st_uid != user.uid:
         raise LegatoError("it belongs to another system user")
     if user is not None and about.st_nlink != 1:

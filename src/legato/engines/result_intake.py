@@ -189,6 +189,7 @@ class ResultIntake:
             told = "the machine's agent" if isinstance(error, StalledTransfer) else "the machine"
             failed.append(LeftOut("all files", f"{told} does not send a usable list: {explain(error)}"))
             num_failed += 1
+        odd, num_odd = self.fetcher.odd, self.fetcher.num_odd
         self._taken = FilesTaken(num_missing=num_failed)
         self._say(self._taken)
         await asyncio.to_thread(self.fetcher.clear)
@@ -198,7 +199,13 @@ class ResultIntake:
                 f"brought {_count(len(brought))} that the program wrote on {self._node} into {self._folder.path}: "
                 f"{_name(brought)}"
             )
-        return self._warn(moved, refused, failed, num_failed, work)
+        told = self._warn(moved, refused, failed, num_failed, work)
+        if num_odd:
+            told.append(
+                f"only plain files come: the program made {num_odd} links or other special files on {self._node}, such "
+                f"as {_name(odd)}"
+            )
+        return told
 
     async def _choose(
         self, offered: Sequence[OfferedFile], standing: Standing, refused: list[str], failed: list[LeftOut]

@@ -253,14 +253,17 @@ def test_files_that_do_not_come_are_named_with_their_place_and_stay_there(
 
     async def test(leader: Leader, a: Agent, b: Agent) -> None:
         (b.root / "link").symlink_to("/etc/passwd")
+        (b.root / "two\nlines").write_text("x")
         (b.root / "fine.txt").write_text("fine")
         a.lose()
         await _until(lambda: leader.engine._nodes["a"].connection is None)
         remarks = await leader.close()
         assert leader.contents() == {"fine.txt": "fine"}
-        of_a, of_b = remarks
+        of_a, of_b, of_links = remarks
         assert f"wrote on a did not come, because the machine is lost. They stay on a in {a.root}" in of_a
-        assert f"(link: it is a link). They stay on b in {b.root}: copy them from there" in of_b
+        reason = "its name has characters that cannot be shown"
+        assert f"('two\\nlines': {reason}). They stay on b in {b.root}: copy them from there" in of_b
+        assert of_links.endswith("the program made 1 links or other special files on b, such as link")
         assert b.is_complete is False
 
     run(tmp_path, test)
