@@ -27,7 +27,7 @@ from legato.core.clock import Clock
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
 from legato.engines.agents_record import NodeRecord
-from legato.engines.offers import FileFetcher, FileOffer, StalledTransfer, explain
+from legato.engines.offers import FileFetcher, FileOffer, explain
 from legato.engines.result_files import (
     MAX_EARLIER_BYTES,
     Choice,
@@ -186,8 +186,7 @@ class ResultIntake:
                         failed.append(LeftOut(file.path, reason))
                         num_failed += 1
         except LegatoError as error:
-            told = "the machine's agent" if isinstance(error, StalledTransfer) else "the machine"
-            failed.append(LeftOut("all files", f"{told} does not send a usable list: {explain(error)}"))
+            failed.append(LeftOut("all of them", f"its agent sends no list of them that can be used: {explain(error)}"))
             num_failed += 1
         odd, num_odd = self.fetcher.odd, self.fetcher.num_odd
         self._taken = FilesTaken(num_missing=num_failed)
