@@ -151,10 +151,10 @@ class Departures:
 
 
 def find_standing(node: AgentNode, rank_0: str) -> Standing:
-    """Return what a machine is for the job."""
+    """Return what a machine is for the job. Without ranks, as in a plain program, no file is more right than others."""
     if node.spec.name == rank_0:
         return Standing.FIRST
-    return Standing.EARLIER if node.record.had_rank_0 else Standing.OTHER
+    return Standing.EARLIER if node.record.had_rank_0 or not rank_0 else Standing.OTHER
 
 
 def _explain_old(node: AgentNode) -> str:

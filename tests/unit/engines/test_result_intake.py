@@ -210,6 +210,17 @@ def test_a_machine_on_which_rank_0_was_before_keeps_its_version_beside_the_last_
     run(tmp_path, test)
 
 
+def test_all_versions_of_a_program_without_ranks_are_kept(tmp_path: Path) -> None:
+    async def test(leader: Leader, a: Agent, b: Agent) -> None:
+        leader.engine._record.rank_0 = ""
+        (a.root / "out.txt").write_text("of a")
+        (b.root / "out.txt").write_text("of b")
+        await leader.close()
+        assert leader.contents() == {"out.txt": "of a", "out.txt.from-b": "of b"}
+
+    run(tmp_path, test)
+
+
 def test_a_version_that_someone_made_here_meanwhile_is_kept(tmp_path: Path) -> None:
     async def test(leader: Leader, a: Agent, _b: Agent) -> None:
         (a.root / "metrics.csv").write_text("of the machine")
