@@ -33,6 +33,8 @@ from legato.core.agent_messages import (
     Closed,
     CloseJob,
     FilePiece,
+    FilesTaken,
+    OfferFiles,
     Opened,
     OpenJob,
     OpenRefused,
@@ -612,3 +614,54 @@ def test_a_job_that_ends_while_its_engine_opens_leaves_no_process(
     asyncio.run(run())
     assert (engines[0].end, engines[0].num_processes) == ("closed", 0)
     assert ends_when_closed in ([], ["closed"]), "before the agent says that no process is left"
+
+
+class QuietEngine(Engine):
+    """An engine whose worker has ended."""
+
+    known_workers = ()
+
+    async def events(self) -> AsyncIterator[EngineEvent]:
+        await self.stopped.wait()
+        return
+        yield
+
+    async def close(self) -> None:
+        self.stopped.set()
+
+
+@pytest.mark.parametrize("num_missing", [0, 1])
+def test_an_agent_offers_what_workers_wrote_and_begins_again_for_the_next_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_missing: int
+) -> None:
+    monkeypatch.setattr(agent_module, "LocalEngine", QuietEngine)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text("the code")
+    job = OpenJob(environment={}, directory=str(tmp_path / "nowhere"))
+    num_connections = 0
+
+    async def close(connection: ServerConnection) -> list[str]:
+        await send(connection, CloseJob(takes_results=True))
+        return [file.path for file in (await wait_for(connection, OfferFiles)).files]
+
+    async def lead(connection: ServerConnection) -> None:
+        nonlocal num_connections
+        num_connections += 1
+        await welcome(connection)
+        await send(connection, job)
+        assert (await wait_for(connection, Opened)).work == str(work)
+        (work / "model.pt").write_text("weights")
+        assert await close(connection) == ["model.pt"]
+        if num_connections == 1:
+            return  # this driver dies
+        await send(connection, FilesTaken(num_missing=num_missing))
+        await wait_for(connection, Closed)
+
+    async def run() -> str:
+        async with driver_of(tmp_path, lead) as order:
+            write_agent_order(tmp_path, msgspec.structs.replace(order, work=str(work)))
+            return await asyncio.wait_for(Agent(tmp_path).run(), LIMIT_S)
+
+    assert asyncio.run(run()) == (agent_module.RESULTS_KEPT if num_missing else agent_module.JOB_ENDED)
+    assert num_connections == 2
