@@ -86,6 +86,12 @@ def test_hosts_give_the_result_of_one_machine_and_a_wrong_one_is_named(tmp_path:
     assert "4 workers" in told, "all of them train"
 
 
+def test_without_a_number_of_workers_each_slot_of_the_hosts_gets_one(tmp_path: Path, fake_ssh: Path) -> None:
+    told = legato(tmp_path, fake_ssh, "--hosts", "a:2,b", PROGRAM)
+    assert {slot for slot in ("a/0", "a/1", "b/0", "b/1") if f"starts in slot {slot}" in told} == {"a/0", "a/1", "b/0"}
+    assert "workers 3/3" in told, told
+
+
 def test_no_host_that_can_be_used_ends_the_run_with_each_reason(tmp_path: Path, fake_ssh: Path) -> None:
     told = legato(tmp_path, fake_ssh, "--hosts", "x:1,y:1", PROGRAM, code=2)
     assert "no machine can be used" in told
@@ -95,8 +101,8 @@ def test_no_host_that_can_be_used_ends_the_run_with_each_reason(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        (("--hosts", "a,b"), "Cannot tell how many workers"),
         (("--hosts", "a:1,b:1", "--workers", "3"), "its slots are enough for 2"),
+        (("--hosts", "a,b:1", "--workers", "1026"), "its slots are enough for 1025"),
         (("--hosts", "a:1", "--gpus-per-worker", "2"), "no host of --hosts a:1 has so many slots"),
         (("--hosts", "a:1", "--network", "eth0"), "Cannot read the network 'eth0'"),
         (

@@ -270,7 +270,7 @@ def run(
         typer.Option(
             "--workers",
             "-w",
-            help="Number of workers: a maximum such as 4, or a range 1..4. [default: one per GPU, or 1]",
+            help="Number of workers: a maximum such as 4, or a range 1..4. [default: one per slot: per GPU, or 1]",
         ),
     ] = None,
     initial_workers: InitialWorkers = None,
@@ -441,22 +441,17 @@ def _read_hosts(
     ssh.check_ssh()
     found = ssh.Hosts(ssh.parse_hosts(hosts), None if network is None else ssh.check_network(network))
     counts = [host.num_slots for host in found.hosts]
-    if None not in counts:
-        places = sum((count or 0) // each for count in counts)
-        if places == 0:
-            raise UsageError(f"Cannot give a worker {each} GPUs: no host of --hosts {hosts} has so many slots.")
-        if workers is None:
-            return found, str(places)
-        most = parse_workers(workers)[1]
-        if most > places:
-            raise UsageError(
-                f"Cannot run {most} workers on --hosts {hosts}: its slots are enough for {places}. Ask for {places} or "
-                "fewer, or give the hosts more slots, such as a:4."
-            )
-    elif workers is None:
+    # A machine says how many slots it has when its agent has connected.
+    places = sum((ssh.MAX_SLOTS if count is None else count) // each for count in counts)
+    if places == 0:
+        raise UsageError(f"Cannot give a worker {each} GPUs: no host of --hosts {hosts} has so many slots.")
+    if workers is None:
+        return found, str(places)
+    most = parse_workers(workers)[1]
+    if most > places:
         raise UsageError(
-            "Cannot tell how many workers to run, because --hosts names machines without their numbers of slots. Give "
-            "--workers, or the slots of each host, such as --hosts a:4,b:4."
+            f"Cannot run {most} workers on --hosts {hosts}: its slots are enough for {places}. Ask for {places} or "
+            "fewer, or give the hosts more slots, such as a:4."
         )
     return found, workers
 
