@@ -2604,6 +2604,7 @@ export interface components {
          *                 result is not exact. None: never.
          *             sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
          *                 to pass between nodes.
+         *             unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
          */
         Progress: {
             time: number;
@@ -2631,6 +2632,8 @@ export interface components {
             differed_step: number | null;
             /** @default null */
             sent_bytes: number | null;
+            /** @default null */
+            unconnected: string | null;
         };
         /**
          * Plan
@@ -3234,6 +3237,7 @@ export interface components {
          *             labels: jobs may ask for them.
          *             gpu_types: model → number of slots with it; without slots that have no known model.
          *             agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
+         *             address: at which workers on other machines reach it. None: unknown, or they cannot.
          */
         NodeState: {
             name: string;
@@ -3256,6 +3260,8 @@ export interface components {
             };
             /** @default null */
             agent: components["schemas"]["NodeAgent"] | null;
+            /** @default null */
+            address: string | null;
         };
         /**
          * NodeAgent

@@ -17,6 +17,7 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     shares_freely: false,
     differed_step: null,
     sent_bytes: null,
+    unconnected: null,
     ...more,
   };
 }

@@ -34,6 +34,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
             result is not exact. None: never.
         sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
             to pass between nodes.
+        unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
     """
 
     time: float
@@ -49,6 +50,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     shares_freely: bool = False
     differed_step: int | None = None
     sent_bytes: int | None = None
+    unconnected: str | None = None
 
     @property
     def reached(self) -> str | None:

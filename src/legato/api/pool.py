@@ -88,6 +88,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         labels: jobs may ask for them.
         gpu_types: model → number of slots with it; without slots that have no known model.
         agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
+        address: at which workers on other machines reach it. None: unknown, or they cannot.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     gpu_types: dict[str, int] = {}
     agent: NodeAgent | None = None
+    address: str | None = None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

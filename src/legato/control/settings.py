@@ -298,7 +298,7 @@ class Settings(BaseSettings):
     network: str | None = Field(
         default=None,
         description="network in which the machines of the pool reach this one, such as `10.0.0.0/24`. None: that of "
-        "`host`, or of the default route",
+        "`host`, or the one through which this machine reaches most of the others",
     )
     driver_ports: str | None = Field(
         default=None,

@@ -141,6 +141,7 @@ class JobFacts:
         proposed_at: when ``pending`` was proposed.
         unbuilt: the report of a worker that could not connect ``pending``; None: no such report.
         num_unbuilt: number of proposals in a row that a worker could not connect.
+        unconnected: the last such report since all workers were connected.
         open_views: the views in which a worker may complete a round; see `nodes`.
         lost_nodes: nodes whose agents cannot be reached → since when.
         kept_until: workers of lost nodes are kept until then, because they alone can have the state (infinite), or
@@ -196,6 +197,7 @@ class JobFacts:
     proposed_at: float = 0.0
     unbuilt: str | None = None
     num_unbuilt: int = 0
+    unconnected: str | None = None
     open_views: tuple[View, ...] = ()
     lost_nodes: dict[str, float] = field(default_factory=dict)
     kept_until: float | None = None
@@ -437,3 +439,4 @@ class JobFacts:
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
             self.num_unbuilt = 0
+            self.unconnected = None

@@ -258,7 +258,7 @@ def _handle_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> Non
     if job.current is not None and unbuilt.failed == job.current.number and worker.active:
         _note_broken(job, worker, told)
     elif job.pending is not None and unbuilt.failed == job.pending.number and job.unbuilt is None:
-        job.unbuilt = told
+        job.unbuilt = job.unconnected = told
         job.record("broken", told, worker, "warning")
 
 

@@ -103,6 +103,7 @@ def build_status(
             "available": list(job.available),
         },
         "refusals": dict(job.refusals),
+        "unconnected": job.unconnected if job.pending is not None else None,
         "num_micro_batches": job.num_micro_batches,
         "shares_freely": job.shares_freely,
         "min_workers": job.spec.min_workers,

@@ -88,6 +88,9 @@ class Explainer:
             sentences.append(
                 f"Each step has {total} micro-batches, enough for {total} workers; its maximum is {job.max_workers}."
             )
+        if job.progress is not None and job.progress.unconnected and job.stage not in ENDED:
+            told = job.progress.unconnected.rstrip(".")
+            sentences.append(f"Some of its slots are held by workers that cannot connect and do not train: {told}.")
         if job.progress is not None and job.progress.sent_bytes and job.stage not in ENDED:
             size = render_size(job.progress.sent_bytes)
             sentences.append(f"In each step, its busiest machine sends {size} of gradients to other machines.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +100,17 @@ def list_names(home: Path) -> dict[str, Path]:
     files = sorted(folder.iterdir()) if folder.is_dir() else ()
     # The names of files that are being written contain an underscore or are longer.
     return {file.read_text().strip(): file for file in files if len(file.name) == _KEY_LENGTH}
+
+
+def _find_source(address: str, host: str) -> str | None:
+    """Return the address from which this machine reaches another one; None: it has no route, or ``host`` is not it."""
+    try:
+        peer = ipaddress.ip_address(address)
+        if host and peer.version != ipaddress.ip_address(host).version:
+            return None
+        return find_address(str(ipaddress.ip_network(peer)), None, is_inside=False)
+    except (ValueError, UsageError):
+        return None
 
 
 class Declaration:
@@ -219,12 +232,21 @@ class DoorFinder:
     Args:
         settings: of the platform.
         declaration: which knows whether there are agents.
+        find_address: returns the address at which other machines reach this one.
         is_shared: servers of other machines may take attempts over.
     """
 
-    def __init__(self, settings: Settings, declaration: Declaration, *, is_shared: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        declaration: Declaration,
+        find_address: Callable[[], str],
+        *,
+        is_shared: bool = False,
+    ) -> None:
         self._settings = settings
         self._declaration = declaration
+        self._find_address = find_address
         self._is_shared = is_shared
 
     def __call__(self) -> DoorOrder | None:
@@ -239,13 +261,20 @@ class DoorFinder:
         return DoorOrder(
             host=self._settings.host,
             ports=self._settings.driver_port_range,
-            address=find_own_address(self._settings),
+            address=self._find_address(),
             is_shared=self._is_shared,
         )
 
 
-def find_own_address(settings: Settings) -> str:
+def find_own_address(settings: Settings, store: Store, node: str) -> str:
     """Return the address at which other machines of the pool reach this one.
+
+    Without the setting ``network`` it is the one from which this machine reaches most of them.
+
+    Args:
+        settings: of the platform.
+        store: which knows the other machines.
+        node: the name of this machine.
 
     Raises:
         UsageError: this machine has none.
@@ -255,6 +284,10 @@ def find_own_address(settings: Settings) -> str:
         return find_address(network, None)
     if host not in _ANY:
         return socket.gethostbyname(host) if host == "localhost" else host
+    agents = [agent for agent in store.agents.list() if agent.node != node and agent.left_at is None]
+    counted = Counter(filter(None, (_find_source(agent.address, host) for agent in agents)))
+    if counted:
+        return max(counted, key=lambda address: (not ipaddress.ip_address(address).is_loopback, counted[address]))
     for somewhere in _SOMEWHERE[host == "::" :]:  # then it listens on IPv6 only
         with contextlib.suppress(UsageError):
             return find_address(somewhere, None, is_inside=False)

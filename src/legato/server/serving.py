@@ -176,9 +176,8 @@ def _find_here(settings: Settings, store: Store, devices: Sequence[str], *, is_o
     machine = find_this_machine()
     node = name_shared_node(home, machine)
     if is_open and settings.run_jobs_as == "server":
-        own = OwnMachine(
-            store, home / JOBS, node, machine, devices, find_address=functools.partial(find_own_address, settings)
-        )
+        find_address = functools.partial(find_own_address, settings, store, node)
+        own = OwnMachine(store, home / JOBS, node, machine, devices, find_address=find_address)
         own.join()
         return _Here(node, devices, own)
     others = {name: file for name, file in list_names(home).items() if name != node}
@@ -363,7 +362,12 @@ async def _control_loop(settings: Settings, store: Store, here: _Here) -> AsyncI
         log_max_bytes=settings.log_max_bytes,
         limits=settings.limits,
         find_user=JobUsers(settings, store, time.time),
-        find_door=DoorFinder(settings, declaration, is_shared=here.own is not None),
+        find_door=DoorFinder(
+            settings,
+            declaration,
+            functools.partial(find_own_address, settings, store, node),
+            is_shared=here.own is not None,
+        ),
     )
     # A new name at each start, so that the store refuses late writes of an earlier process of this server.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"

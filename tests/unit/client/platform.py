@@ -82,6 +82,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "shares_freely": False,
             "differed_step": None,
             "sent_bytes": None,
+            "unconnected": None,
         },
         "num_slots": 2,
     }

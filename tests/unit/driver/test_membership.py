@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from legato.core.lifecycle import JobState
 from legato.core.slots import list_slots
 from legato.driver import events
 from legato.driver.job import JobFacts
+from legato.driver.status import Meter, build_status
 from legato.engines.base import Exited, Noted
 
 
@@ -326,6 +328,7 @@ def test_a_proposal_that_a_worker_cannot_connect_is_made_again_and_less_and_less
     world = make_training(num_workers=2)
     world.feed(events.ScaleAsked(3, "test"))
     proposed_at = []
+    assert job_of(world).unconnected is None
     while len(proposed_at) < 8:
         world.bodies[max(world.bodies)].unlucky = True
         if len(kinds(world, "proposed")) > 1 + len(proposed_at):
@@ -334,8 +337,12 @@ def test_a_proposal_that_a_worker_cannot_connect_is_made_again_and_less_and_less
     pauses = [later - earlier for earlier, later in itertools.pairwise(proposed_at)]
     assert pauses == [pytest.approx(pause, abs=2 * TICK_S) for pause in (1, 2, 4, 8, 16, 32, 60)]
     assert "worker 2 could not connect view" in kinds(world, "proposed")[-1].reason
+    job = job_of(world)
+    assert (job.unconnected or "").endswith("no such address"), "the user must see why a slot is held for nothing"
+    assert build_status(job, Meter(), deque(), None, world.now)["unconnected"] == job.unconnected
     world.calm(70)
     world.check_at_peace()
+    assert build_status(job, Meter(), deque(), None, world.now)["unconnected"] is None
 
 
 def test_views_use_the_store_that_lives() -> None:

@@ -16,7 +16,9 @@ from legato.agent.code_cache import digest_of
 from legato.agent.orders import AgentOrder
 from legato.control.records import AGENT_SILENT_S
 from legato.core.agent_messages import AGENT_PROTOCOL
-from legato.server.machine import Declaration, DoorFinder
+from legato.core.errors import UsageError
+from legato.server import machine
+from legato.server.machine import Declaration, DoorFinder, find_own_address
 from legato.server.routes import agents
 
 REPORT = {
@@ -394,14 +396,53 @@ def test_a_server_whose_jobs_run_as_numbers_uses_no_agents(platform: Platform, d
     assert report(platform, secret).status_code == 200
     declare(platform, declared)
     assert declared.has_agents
-    find_door = DoorFinder(platform.settings, declared)
-    platform.settings.__dict__["network"] = "127.0.0.0/8"
+    find_door = DoorFinder(platform.settings, declared, lambda: "10.0.0.1")
     for mode, finds in (("server", True), ("submitter", True), ("pool", False)):
         platform.settings.__dict__["run_jobs_as"] = mode
         assert (find_door() is not None) is finds, mode
     # A machine that joined before the mode was changed is not used any more either.
     for refused in (join(platform, make_token(platform)["secret"], "c", "two"), report(platform, secret)):
         check_problem(refused, 403, "forbidden", "run_jobs_as")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "want"),
+    [
+        ((), "203.0.113.7"),
+        (("10.0.0.2",), "10.0.0.1"),
+        (("10.0.0.2", "10.9.0.2", "10.9.0.3"), "10.9.0.1"),
+        (("127.0.0.1", "127.0.0.1", "10.0.0.2"), "10.0.0.1"),
+        (("127.0.0.1",), "127.0.0.1"),
+        (("fd00::2", "nonsense", "172.16.0.2"), "203.0.113.7"),
+    ],
+    ids=["no agent", "an agent", "more in one network", "here and elsewhere", "here", "none that can be reached"],
+)
+def test_the_servers_machine_has_the_address_from_which_it_reaches_most_others(
+    new_platform: NewPlatform, monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...], want: str
+) -> None:
+    """The route to nowhere may lead into another network than that of the pool."""
+    routes = {"10.0.0.": "10.0.0.1", "10.9.0.": "10.9.0.1", "127.": "127.0.0.1", "192.0.2.": "203.0.113.7"}
+
+    def find_address(network: str, _: None, *, is_inside: bool) -> str:
+        assert not is_inside
+        found = next((source for prefix, source in routes.items() if network.startswith(prefix)), None)
+        if found is None:
+            raise UsageError("no route")
+        return found
+
+    platform = new_platform(host="0.0.0.0")
+    monkeypatch.setattr(machine, "find_address", find_address)
+    for number, address in enumerate(addresses):
+        token = make_token(platform)["secret"]
+        secret = join(platform, token, f"b{number}", str(number)).json()["secret"]
+        assert report(platform, secret, address=address).status_code == 200
+    assert find_own_address(platform.settings, platform.store, "node") == want
+    platform.services.__dict__["node"] = "node"
+    declare(platform, Declaration(platform.store, "node", ("cpu",)))
+    assert [find_node(platform, name)["address"] for name in ("node", *(f"b{n}" for n in range(len(addresses))))] == [
+        want,
+        *addresses,
+    ]
 
 
 def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platform) -> None:

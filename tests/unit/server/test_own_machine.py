@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from legato.core.spec import JobSpec
 from legato.engines.agents import RECORD
 from legato.engines.agents_record import AgentsRecord, write_record
 from legato.server import own_machine, serving, startup_checks
-from legato.server.machine import Declaration, DoorFinder, name_node, name_shared_node
+from legato.server.machine import Declaration, DoorFinder, find_own_address, name_node, name_shared_node
 from legato.server.own_machine import OwnMachine
 from legato.server.startup_checks import hold_home
 from legato.system.hosts import Machine
@@ -194,8 +195,9 @@ def test_a_copied_disk_is_not_mistaken_for_a_machine_that_has_booted(
 def test_drivers_of_several_servers_listen_for_all_machines_from_the_first_attempt_on(platform: Platform) -> None:
     settings = Settings(home=str(platform.home), host="10.0.0.1")
     declaration = Declaration(platform.store, "a", ("cpu",))
-    assert DoorFinder(settings, declaration)() is None
-    door = DoorFinder(settings, declaration, is_shared=True)()
+    find_address = functools.partial(find_own_address, settings, platform.store, "a")
+    assert DoorFinder(settings, declaration, find_address)() is None
+    door = DoorFinder(settings, declaration, find_address, is_shared=True)()
     assert door == DoorOrder(host="10.0.0.1", address="10.0.0.1", is_shared=True)
 
 

@@ -65,6 +65,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "labels": {},
             "gpu_types": {},
             "agent": None,
+            "address": None,
         },
         {
             "name": "other",
@@ -76,6 +77,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "labels": {"site": "x"},
             "gpu_types": {"T4": 1},
             "agent": None,
+            "address": None,
         },
     ]
     slots = {slot["id"]: slot for slot in platform.get("slots")["items"]}

@@ -75,6 +75,15 @@ def test_bytes_between_machines_are_named(platform: Platform) -> None:
     assert "In each step, its busiest machine sends 3 MiB of gradients to other machines." in told
 
 
+def test_slots_of_workers_that_cannot_connect_are_explained(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    platform.write(job, progress=Progress(time=NOW, num_workers=1, unconnected="10.0.0.2 cannot reach 10.0.0.1."))
+    want = "Some of its slots are held by workers that cannot connect and do not train: 10.0.0.2 cannot reach 10.0.0.1."
+    assert want in platform.get(f"jobs/{job}/explain")["sentences"]
+
+
 def test_moves_name_the_job_that_got_the_slot(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)

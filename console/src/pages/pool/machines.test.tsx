@@ -18,6 +18,7 @@ const own: NodeState = {
   labels: {},
   gpu_types: {},
   agent: null,
+  address: null,
 };
 
 function withAgent(state: string, more: Partial<NodeState> = {}): NodeState {

@@ -172,6 +172,7 @@ def _describe_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | Non
             f"not exact since step {progress.differed_step}" if progress.differed_step is not None else "",
         ]
         yield "progress", " · ".join(filter(None, parts)) or None
+        yield "cannot connect", progress.unconnected if job.ended_at is None else None
     yield "exit code", None if job.exit_code is None else str(job.exit_code)
 
 

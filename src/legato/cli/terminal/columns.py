@@ -98,7 +98,7 @@ def node_columns(now: float) -> Sequence[Column[Node]]:
         Column("GPU TYPE", lambda node: ", ".join(node.gpu_types)),
         Column("LABELS", lambda node: render_labels(node.labels)),
         Column("STATE", lambda node: _describe_state(node, now)),
-        Column("ADDRESS", lambda node: "" if node.agent is None else node.agent.address, is_wide=True),
+        Column("ADDRESS", lambda node: node.address or (node.agent.address if node.agent else ""), is_wide=True),
         Column("VERSION", lambda node: "" if node.agent is None else node.agent.version, is_wide=True),
         Column(
             "MACHINE",

@@ -86,6 +86,8 @@ def render_reason(job: JobRecord) -> str:
     reason = (job.stage in _WAITING and job.decided_reason) or job.reason
     if job.progress is not None and job.progress.differed_step is not None and "not exact" not in reason:
         reason = f"not exact since step {job.progress.differed_step}; {reason}"
+    if job.progress is not None and job.progress.unconnected and job.stage in _WAITING:
+        reason = f"some workers cannot connect; {reason}"
     return clean(reason)
 
 

@@ -22,6 +22,7 @@ from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
+_MAX_REASON: Final = 1000
 _EXIT_REFUSED: Final = 2  # the exit code of a program that could not be started
 _NOT_STARTED: Final = "the scheduler took its slots back before it started; it resumes by itself when slots are free"
 _ELSEWHERE: Final = (
@@ -268,6 +269,7 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             shares_freely=division[1],
             differed_step=status.get("differed_step"),
             sent_bytes=max((status.get("sent_bytes") or {}).values(), default=None),
+            unconnected=(status.get("unconnected") or "")[:_MAX_REASON] or None,  # written by a worker
         )
     if not (closed or released or trains or progress):
         return None

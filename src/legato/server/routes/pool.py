@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -22,7 +23,9 @@ from legato.server.answers import Answer, Encoded, Listed, encode, responses
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueueBody
 from legato.server.history import By, draw_timeline, list_moves
+from legato.server.machine import find_own_address
 from legato.server.services import Here, Services
+from legato.system.tls import is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
 
@@ -67,9 +70,8 @@ def list_nodes(here: Here, asker: CurrentUser) -> Response:
         of_node.setdefault(slot.node, []).append(slot)
     stored = {node.name: node for node in here.store.pool.list_nodes()}
     agents = {agent.node: agent for agent in here.store.agents.list()}
-    now = here.now()
     found = [
-        _describe_node(name, of_node.get(name, []), stored.get(name), agents.get(name), now)
+        _describe_node(here, name, of_node.get(name, []), stored.get(name), agents.get(name))
         for name in sorted(of_node.keys() | agents.keys())
     ]
     return Answer(Listed(tuple(found)))
@@ -199,7 +201,7 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
 
 
 def _describe_node(
-    name: str, slots: Sequence[Slot], node: StoredNode | None, agent: StoredAgent | None, now: float
+    here: Services, name: str, slots: Sequence[Slot], node: StoredNode | None, agent: StoredAgent | None
 ) -> Node:
     return Node(
         name=name,
@@ -210,8 +212,17 @@ def _describe_node(
         traits={} if node is None else node.traits or {},
         labels={} if node is None else node.labels or {},
         gpu_types=dict(sorted(Counter(slot.gpu_type for slot in slots if slot.gpu_type).items())),
-        agent=None if agent is None else _describe_agent(agent, now),
+        agent=None if agent is None else _describe_agent(agent, here.now()),
+        address=_find_address(here, name, agent),
     )
+
+
+def _find_address(here: Services, name: str, agent: StoredAgent | None) -> str | None:
+    """Return the address of a machine. The server's own may have changed since it was stored."""
+    if name == here.node and not is_loopback(here.settings.host):
+        with contextlib.suppress(UsageError):
+            return find_own_address(here.settings, here.store, name)
+    return (agent.address or None) if agent is not None else None
 
 
 def _describe_agent(agent: StoredAgent, now: float) -> NodeAgent:

@@ -618,7 +618,7 @@ def _explain_unreachable(host: str, address: str, what: str) -> str:
         return told
     return (
         f"{told}. Let all machines of the job reach one another on all TCP ports above 1024, or name a network in "
-        "which they do with --network"
+        "which they do: by --network of 'legato run' or 'legato agent', and the setting network of a server"
     )
 
 

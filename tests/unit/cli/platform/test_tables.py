@@ -91,6 +91,12 @@ def test_ps(jobs: Platform, call: Call) -> None:
     assert "shown" not in call("ps", "--all", "--limit", "3")[1]
 
 
+def test_workers_that_cannot_connect_are_shown(jobs: Platform, call: Call) -> None:
+    jobs.jobs["j-0000000001"]["progress"] |= {"unconnected": "10.0.0.2 cannot reach 10.0.0.1"}
+    assert "  some workers cannot connect; 2 of up to 4 slots" in call("ps")[1]
+    assert "cannot connect  10.0.0.2 cannot reach 10.0.0.1" in call("show", "mnist")[1]
+
+
 def test_the_total_number_of_steps_is_shown_if_it_is_known(jobs: Platform, call: Call) -> None:
     jobs.jobs["j-0000000001"]["progress"] |= {"step": 42, "num_steps": 60}
     assert "  42 of 60 (70 %)  0.1234  " in call("ps")[1]
@@ -511,6 +517,7 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     platform.add_job(1)
     node = {"name": "node-0", "num_slots": 4, "num_usable": 3, "num_free": 1}
     nodes = [node | {"gpu_types": {"NVIDIA T4": 4}, "labels": {"site": "x"}, "traits": {"torch": "2.13.0"}}]
+    nodes[0]["address"] = "10.0.0.1"
     agent = {"version": "0.1.0", "joined_at": NOW - 900, "seen_at": NOW - 90, "drained_by": None, "drain_reason": None}
     bare = {"num_slots": 2, "num_usable": 0, "num_free": 0}
     silent = agent | {"state": "silent", "address": "10.0.0.2"}
@@ -531,7 +538,7 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     platform.canned["/usage"] = {"items": usage}
     assert strip(call("nodes", "-o", "wide")[1]) == [
         "NAME    GPUS  USABLE  FREE  GPU TYPE   LABELS  STATE                      ADDRESS   VERSION  MACHINE",
-        "node-0     4       3     1  NVIDIA T4  site=x  server                                        torch 2.13.0",
+        "node-0     4       3     1  NVIDIA T4  site=x  server                     10.0.0.1           torch 2.13.0",
         "node-1     2       0     0                     silent for 1m30s           10.0.0.2  0.1.0",
         "node-2     2       0     0                     drained by anna: new disk  10.0.0.3  0.1.0",
     ]

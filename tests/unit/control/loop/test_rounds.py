@@ -194,6 +194,14 @@ def test_a_job_whose_workers_differed_is_marked() -> None:
     assert change.progress is not None and change.progress.differed_step == 3
 
 
+@pytest.mark.parametrize(("said", "want"), [(None, None), ("", None), ("x" * 5000, "x" * 1000)])
+def test_a_job_says_why_its_workers_cannot_connect(said: str | None, want: str | None) -> None:
+    job = make_running(2, "said")
+    report = make_report(2, unconnected=said)
+    (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: report}, {job.id: Memory(1)}, 10.0)
+    assert change.progress is not None and change.progress.unconnected == want
+
+
 def test_the_policy_hears_when_a_job_was_resized_last() -> None:
     job, memories = make_running(2, "said"), {}
     heard = []
