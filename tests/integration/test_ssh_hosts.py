@@ -7,12 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.hosts.bed import DISK, Hosts
 from tests.hosts.ssh import Ssh
 from tests.integration.serving import wait_until
+
+from legato.driver.journal import JobDirectory
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(ROOT / "examples" / "digits_elastic.py")
@@ -36,6 +40,21 @@ for epoch in run.epochs(2):
         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
+"""
+
+
+SLOW = """
+import time, torch, legato
+
+run = legato.elastic(global_batch_size=8, micro_batch_size=4, seed=0)
+model = torch.nn.Linear(4, 2)
+model, optimizer = run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+data = torch.utils.data.TensorDataset(torch.zeros(8 * STEPS, 4), torch.zeros(8 * STEPS, dtype=torch.int64))
+for inputs, targets in run.batches(data):
+    time.sleep(0.02)
+    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 """
 
 
@@ -96,6 +115,13 @@ def test_no_host_that_can_be_used_ends_the_run_with_each_reason(tmp_path: Path, 
     told = legato(tmp_path, fake_ssh, "--hosts", "x:1,y:1", PROGRAM, code=2)
     assert "no machine can be used" in told
     assert "x: ssh: Could not resolve hostname x" in told and "y: ssh: Could not resolve hostname y" in told
+
+
+@pytest.mark.soak
+def test_too_few_hosts_for_the_minimum_end_the_run_with_the_reason_of_each(tmp_path: Path, fake_ssh: Path) -> None:
+    told = legato(tmp_path, fake_ssh, "--hosts", "a:1,x:1", "--workers", "2..2", PROGRAM, code=2)
+    assert "its only slots are a/0, fewer than its minimum of 2" in told
+    assert "the machine x cannot be used: ssh: Could not resolve hostname x" in told
 
 
 @pytest.mark.parametrize(
@@ -180,6 +206,22 @@ def test_hosts_that_cannot_reach_one_another_are_both_named_with_what_to_open(
     pairs = "worker 1 on node h2 could not connect view 1 to worker 0 on node h1"
     assert pairs in told or "worker 0 on node h1 could not connect view 1 to worker 1 on node h2" in told
     assert "on all TCP ports above 1024" in told and "--network" in told
+
+
+@pytest.mark.soak
+def test_a_host_whose_agent_is_killed_gets_another_agent_and_trains_on(hosts: Hosts, ssh: Ssh, tmp_path: Path) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text(SLOW.replace("STEPS", "400"))
+    job = JobDirectory(tmp_path / "jobs" / "slow")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(legato, tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", str(program))
+        while not running.done() and ((last := job.read_last_committed()) is None or last.step < 20):
+            time.sleep(0.1)
+        for pid in hosts.pids(2):
+            if b"legato.agent.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        told = running.result()
+    assert "2 workers" in told and "is given up" not in told and "no workers lost" in told, told
 
 
 @pytest.mark.soak

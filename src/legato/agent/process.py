@@ -88,6 +88,14 @@ def is_running(directory: Path) -> bool:
         os.close(lock)
 
 
+def has_died(directory: Path) -> bool:
+    """Return whether the agent of a directory has died: it does not run, and has not ended by itself."""
+    try:
+        return not is_running(directory) and (directory / LOCK_FILE).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def kill_agent(directory: Path) -> None:
     """Kill the agent of a directory, if it runs. Its workers and their warm parent are in sessions of their own.
 
@@ -137,6 +145,8 @@ def main(directory: Path) -> int:
     except LegatoError:
         _log.exception("The agent of %s failed", directory)
         return 1
+    finally:
+        os.ftruncate(lock, 0)  # see `has_died`
     return 0
 
 

@@ -2,7 +2,7 @@
 
 ``python -m legato.agent.starting [--python PATH] [--network NETWORK]`` writes `Facts` as a line of JSON, reads an
 `AgentOrder` as a line, starts the agent, which outlives this process, and writes `Reply`. It ends when its input ends:
-until then the ssh connection forwards a port to the driver.
+until then the ssh connection forwards a port to the driver, and an agent that dies is started again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import fcntl
 import hashlib
 import ipaddress
 import os
+import select
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -22,7 +24,7 @@ from typing import Final
 import msgspec
 
 from legato.agent.orders import AgentOrder, find_agent_directory
-from legato.agent.process import start_agent
+from legato.agent.process import has_died, start_agent
 from legato.core.errors import LegatoError, UsageError
 from legato.core.version import __version__
 from legato.engines.interpreter import ask_python
@@ -32,6 +34,7 @@ _DISCARD_PORT: Final = 9
 _GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
 _GLOBAL_SCOPE: Final = "00"
 _MAX_ADDRESSES: Final = 10
+_LOOK_EVERY_S: Final = 1.0
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,13 +142,23 @@ def main() -> int:
         return 0  # the driver does not use this machine
     try:
         order = decode(line, AgentOrder).validate()
-        start_agent(find_directory(order), order)
+        directory = find_directory(order)
+        start_agent(directory, order)
     except (LegatoError, OSError, msgspec.DecodeError) as error:
         _write(Reply(error=f"its agent cannot be started: {str(error).rstrip('.')}"))
         return 1
     _write(Reply())
-    sys.stdin.buffer.read()
+    _keep_agent(directory, order)
     return 0
+
+
+def _keep_agent(directory: Path, order: AgentOrder) -> None:
+    """Start the agent again when it has died, until the input ends. It finds its workers, which have trained on."""
+    while not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0] or os.read(sys.stdin.fileno(), 2**16):
+        # What prevents it may pass; meanwhile the driver says that the machine is lost.
+        with contextlib.suppress(LegatoError, OSError, subprocess.SubprocessError):
+            if has_died(directory):
+                start_agent(directory, order)
 
 
 def _write(message: Facts | Reply) -> None:
