@@ -19,7 +19,7 @@ import msgspec
 from legato.cli.local.resuming import find_resume_command
 from legato.cli.terminal.display import WAITS_AT_START, LogFollower, Screen, main_worker
 from legato.cli.terminal.job_view import Ending
-from legato.core.errors import LegatoError, Superseded
+from legato.core.errors import LegatoError, MachinesRefused, Superseded
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
@@ -109,14 +109,22 @@ class Foreground:
                 self.left_running = True
                 await engine.detach()
                 raise
-            except BaseException:
+            except BaseException as error:
                 await self._end_processes(engine)
+                if not isinstance(error, MachinesRefused):  # whose text has the reasons
+                    self._show_remarks(engine)
                 raise
             finally:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
                 self._show_output(whole=True)
         return await asyncio.to_thread(self._sum_up, outcome)
+
+    def _show_remarks(self, engine: LocalEngine | AgentsEngine) -> None:
+        """Show what the engine knows and the driver has not heard, such as why a machine cannot be used."""
+        with contextlib.suppress(OSError):
+            for told in engine.remarks:
+                self._screen.show_message(f"legato: {told}.", problem=True)
 
     def _sum_up(self, outcome: Outcome) -> Ending:
         journal = self._directory.read_journal()

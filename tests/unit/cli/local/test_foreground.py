@@ -11,7 +11,7 @@ import pytest
 
 from legato.cli.local.foreground import Foreground
 from legato.cli.terminal.display import Screen
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, MachinesRefused, UsageError
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory
 from legato.engines.local import LocalEngine
@@ -25,6 +25,7 @@ class BrokenEngine:
     def __init__(self, last_running: dict[int, int]) -> None:
         self.last_running = last_running
         self.done: list[str] = []
+        self.remarks: tuple[str, ...] = ()
 
     async def running(self) -> dict[int, int]:
         raise LegatoError("the engine is broken")
@@ -34,21 +35,53 @@ class BrokenEngine:
 
     async def close(self) -> None:
         self.done.append("closed")
+        self.remarks = ("the machine b cannot be used: it has no Legato",)
 
 
 class BrokenDriver:
+    def __init__(self, error: LegatoError = LegatoError("the engine is broken")) -> None:  # noqa: B008 -- never changed
+        self.error = error
+
     async def run(self) -> Any:
-        raise LegatoError("the engine is broken")
+        raise self.error
+
+
+class Listener:
+    """A screen that keeps messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def show_message(self, text: str, *, problem: bool = False) -> None:
+        assert problem
+        self.messages.append(text)
 
 
 @pytest.mark.parametrize(("last_running", "want"), [({1: 4711}, "detached"), ({}, "closed")])
 def test_workers_are_left_to_the_next_driver(tmp_path: Path, last_running: dict[int, int], want: str) -> None:
     engine = BrokenEngine(last_running)
-    foreground = Foreground(JobDirectory(tmp_path), cast("Screen", None))
+    foreground = Foreground(JobDirectory(tmp_path), cast("Screen", Listener()))
     with pytest.raises(LegatoError, match="broken"):
         asyncio.run(foreground.drive(cast("Driver", BrokenDriver()), cast("LocalEngine", engine)))
     assert engine.done == [want]
     assert foreground.left_running == bool(last_running)
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (UsageError("its only slots are a/0"), ["legato: the machine b cannot be used: it has no Legato."]),
+        (MachinesRefused("no machine can be used. b: it has no Legato", {"b": "it has no Legato"}), []),
+    ],
+)
+def test_a_job_that_cannot_start_says_which_machines_cannot_be_used(
+    tmp_path: Path, error: LegatoError, want: list[str]
+) -> None:
+    screen = Listener()
+    foreground = Foreground(JobDirectory(tmp_path), cast("Screen", screen))
+    with pytest.raises(type(error)):
+        asyncio.run(foreground.drive(cast("Driver", BrokenDriver(error)), cast("LocalEngine", BrokenEngine({}))))
+    assert screen.messages == want
 
 
 class ClosedScreen:
