@@ -197,12 +197,13 @@ def test_two_hosts_that_have_only_ipv6_train_with_the_same_result(hosts: Hosts, 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_hosts_that_cannot_reach_one_another_are_both_named_with_what_to_open(
+def test_of_hosts_that_cannot_reach_one_another_one_trains_and_both_are_named_with_what_to_open(
     hosts: Hosts, ssh: Ssh, tmp_path: Path
 ) -> None:
     for host, other in ((1, 2), (2, 1)):
         hosts.run_on(host, "ip", "route", "add", "blackhole", f"{hosts.address(other)}/32")
-    told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", PROGRAM, code=1, limit_s=250)
+    told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", PROGRAM, limit_s=250)
+    assert "the job continues without node h2: worker" in told and "digits succeeded" in told.replace("_elastic", "")
     pairs = "worker 1 on node h2 could not connect view 1 to worker 0 on node h1"
     assert pairs in told or "worker 0 on node h1 could not connect view 1 to worker 1 on node h2" in told
     assert "on all TCP ports above 1024" in told and "--network" in told

@@ -100,6 +100,16 @@ def refuse(job: JobFacts, worker: Worker, reason: str) -> None:
     give_up_slot(job, worker, "refused", reason)
 
 
+def leave_out(job: JobFacts, node: str, reason: str) -> None:
+    """Give up the workers of a node that cannot connect to the others, and their slots."""
+    job.refusals[node] = reason
+    job.record("refused", f"the job continues without node {node}: {reason}", level="error")
+    for worker in job.where(lambda worker: node_of(worker.slot) == node and worker.phase not in AWAY):
+        job.kill(worker, f"node {node} is left out")
+        job.send_refusal(worker.number, f"node {node} is left out: {reason}")
+        give_up_slot(job, worker, "refused", f"worker {worker.number} on node {node} is killed")
+
+
 def note_commit(job: JobFacts, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
     """Reset the counts of failures after a member has made progress."""
     if not worker.has_state or (step <= job.best_step and num_rounds <= job.best_round):

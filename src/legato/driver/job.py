@@ -152,6 +152,7 @@ class JobFacts:
         torn: why ``current`` must be replaced although no member is known to be lost; None: no reason.
         broken_since: when a member first reported that ``current`` broke or could not be connected.
         broken_reason: what it reported.
+        unreachable: pairs of workers of ``current`` of which the first says that it cannot connect to the second.
         num_breaks: number of breaks in a row without a dead worker and without a completed round.
         held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
@@ -207,6 +208,7 @@ class JobFacts:
     torn: str | None = None
     broken_since: float | None = None
     broken_reason: str = ""
+    unreachable: set[tuple[int, int]] = field(default_factory=set)
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[str, int] = field(default_factory=dict)
@@ -436,6 +438,7 @@ class JobFacts:
         self.recovering = recovering
         self.torn = None
         self.broken_since, self.broken_reason = None, ""
+        self.unreachable = set()
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
             self.num_unbuilt = 0

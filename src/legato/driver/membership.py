@@ -34,7 +34,7 @@ from legato.driver.events import (
     Tick,
     Worked,
 )
-from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
+from legato.driver.failures import fence, give_up, leave_out, note_exited, note_taken_up, note_worked, refuse
 from legato.driver.job import JobFacts, Worker
 from legato.driver.message_handlers import handle_message
 from legato.driver.nodes import await_end, fence_lost, lose_node, must_keep, note_loose_end, take_back_node
@@ -340,6 +340,8 @@ class Membership:
                 refuse(job, job.workers[number], reason)
             case plan.Await(workers=numbers):
                 await_end(job, numbers)
+            case plan.LeaveOut(node=node, reason=reason):
+                leave_out(job, node, reason)
             case plan.GiveUp(reason=reason):
                 fail(job, reason)
 

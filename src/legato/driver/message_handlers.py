@@ -256,6 +256,8 @@ def _note_prepared(job: JobFacts, worker: Worker, view_number: int) -> None:
 def _handle_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
     told = _describe_unbuilt(job, worker, unbuilt)
     if job.current is not None and unbuilt.failed == job.current.number and worker.active:
+        if unbuilt.peer is not None and unbuilt.peer in job.current.workers:
+            job.unreachable.add((worker.number, unbuilt.peer))
         _note_broken(job, worker, told)
     elif job.pending is not None and unbuilt.failed == job.pending.number and job.unbuilt is None:
         job.unbuilt = job.unconnected = told

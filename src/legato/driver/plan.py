@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.program import OF_FILE
+from legato.core.slots import node_of
 from legato.core.view import Member, next_members
 from legato.driver.job import JobFacts, Worker
 from legato.driver.nodes import find_out_of_reach, list_unconfirmed
@@ -48,6 +51,13 @@ class Refuse(msgspec.Struct, frozen=True):
     reason: str
 
 
+class LeaveOut(msgspec.Struct, frozen=True):
+    """The workers of a node cannot connect to the others, which continue without them."""
+
+    node: str
+    reason: str
+
+
 class Await(msgspec.Struct, frozen=True):
     """Wait for the certain end of workers that may still train out of reach."""
 
@@ -60,7 +70,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     reason: str
 
 
-Change = Recover | Propose | HoldAll | StartOver | Await | Refuse | GiveUp
+Change = Recover | Propose | HoldAll | StartOver | Await | Refuse | LeaveOut | GiveUp
 
 _MAX_DOUBLINGS = 10
 _OF_PROCESSOR = ("CPU capability", "oneDNN", "BLAS")  # parts of a fingerprint that --cpu-capability makes equal
@@ -240,6 +250,8 @@ def _decide_mending(job: JobFacts) -> Change | None:
     else:
         return None
     if job.num_breaks >= job.spec.max_breaks:
+        if (node := _find_cut_off(job)) is not None:
+            return LeaveOut(node, job.broken_reason.removesuffix("."))
         return GiveUp(
             f"the workers' connections broke {job.num_breaks + 1} times in a row without a completed round although "
             f"no worker died. The last time, {job.broken_reason.removesuffix('.') or what}. Check the network between "
@@ -247,6 +259,21 @@ def _decide_mending(job: JobFacts) -> Change | None:
         )
     members = tuple(worker.member for worker in job.members() if worker.active)
     return Recover(members, f"{what}: the same workers try again", again=True)
+
+
+def _find_cut_off(job: JobFacts) -> str | None:
+    """Return the node that most reports of connections between nodes name; of several, that of the highest rank.
+
+    None if there is no such report, or if too few workers would be left without the node.
+    """
+    reports = [(node_of(job.workers[one].slot), node_of(job.workers[other].slot)) for one, other in job.unreachable]
+    counted = Counter(node for pair in reports if pair[0] != pair[1] for node in pair)
+    nodes = [node_of(member.slot) for member in job.members()]
+    if not counted:
+        return None
+    worst = max(counted, key=lambda node: (counted[node], nodes.index(node) if node in nodes else -1))
+    left = sum(node != worst for node in nodes)
+    return worst if left >= _num_needed(job) else None
 
 
 def _decide_repair(job: JobFacts) -> Change | None:

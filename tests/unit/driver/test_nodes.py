@@ -338,18 +338,56 @@ def test_slots_that_come_later_are_not_used_beyond_the_micro_batches_of_a_step()
     assert membership.job.available == ("a/0", "b/0")
 
 
-def test_workers_that_cannot_connect_are_named_with_their_nodes() -> None:
-    world = make_world("a/0", "b/0")
+def break_connections(world: NodesWorld, *pairs: tuple[int, int]) -> None:
+    """Let workers say in each view that they cannot connect to others, until the driver does not try that again."""
     job = job_of(world)
     for _ in range(job.spec.max_breaks + 1):
         assert job.current is not None
-        reason = "10.0.0.2 cannot reach 10.0.0.1."
-        world.feed(events.Heard(1, wire.Unbuilt(view=0, failed=job.current.number, reason=reason, peer=0)))
+        for worker, peer in pairs:
+            reason = "10.0.0.2 cannot reach 10.0.0.1."
+            said = wire.Unbuilt(view=0, failed=job.current.number, reason=reason, peer=peer)
+            world.feed(events.Heard(worker, said))
         while job.broken_since is not None and not job.ending:
             world.now += 0.25
-            for number in (0, 1):
+            for number in members_of(world):
                 world.feed(events.Heard(number, wire.Heartbeat(view=0)))
             world.feed(events.Tick())
+
+
+@pytest.mark.parametrize(
+    ("slots", "pairs", "left"),
+    [
+        (("a/0", "b/0"), [(1, 0)], [0]),
+        (("a/0", "b/0"), [(0, 1)], [0]),
+        (("a/0", "a/1", "b/0", "c/0"), [(0, 2), (3, 2), (2, 1)], [0, 1, 3]),
+        (("a/0", "b/0", "c/0"), [(1, 0), (0, 2)], [1, 2]),
+        (("a/0", "b/0", "c/0"), [(1, 0), (2, 0), (2, 1)], [0, 1]),
+    ],
+    ids=["the later", "the later of rank 0", "the one named most", "also that of rank 0", "of equals the last"],
+)
+def test_the_job_continues_without_a_node_that_cannot_connect_to_the_others(
+    slots: tuple[str, ...], pairs: list[tuple[int, int]], left: list[int]
+) -> None:
+    world = make_world(*slots)
+    rounds = world.most_rounds
+    break_connections(world, *pairs)
+    job = job_of(world)
+    (node,) = job.refusals
+    assert members_of(world) == left and job.state is JobState.TRAINING
+    assert node not in {slot[0] for slot in job.wanted}, "no worker is started there again"
+    assert f"the job continues without node {node}: worker" in told(world, "refused")[0]
+    world.calm(5)
+    assert world.most_rounds > rounds and not set(world.bodies) - set(left)
+
+
+@pytest.mark.parametrize("pairs", [[(1, 0)], [(1, 99)]])
+def test_workers_that_cannot_connect_are_named_with_their_nodes(pairs: list[tuple[int, int]]) -> None:
+    world = make_world("a/0", "b/0", min_workers=2)
+    job = job_of(world)
+    break_connections(world, *pairs)
+    if pairs == [(1, 99)]:
+        assert not job.refusals and job.state is JobState.FAILING, "there is no such worker"
+        return
     want = "worker 1 on node b could not connect view 1 to worker 0 on node a: 10.0.0.2 cannot reach 10.0.0.1."
     assert told(world, "broken")[0] == want
     assert "The last time, worker 1 on node b could not connect" in job.end_reason
