@@ -18,6 +18,7 @@ import datetime
 import functools
 import os
 import queue
+import re
 import socket
 import threading
 import time
@@ -48,6 +49,7 @@ _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[tuple[Any, Any] | None]] = queue.SimpleQueue()
 _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
+_PLACE: Final = re.compile(r"^\[[^\]]*:\d+\] ")
 _PROOF_TAG: Final = 2000
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 _REACH_LIMIT_S: Final = 2.0
@@ -776,4 +778,7 @@ def _listeners() -> dict[int, int]:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    told = _PLACE.sub("", line)
+    # After its place in the source and what has happened, gloo guesses at the cause.
+    return line if told == line else told.partition(". ")[0]

@@ -37,6 +37,8 @@ def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
     Raises:
         ImportError: torch is not installed.
     """
+    # torch would write lines with C++ stacks about each connection that fails. The job's events say what has failed.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     with _one_blas_thread(), _without_garbage_collection():
         for name in needed:
             try:

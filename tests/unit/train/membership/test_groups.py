@@ -386,3 +386,22 @@ def listening() -> dict[int, str]:
             ):
                 found[os.fstat(one.fileno()).st_ino] = one.getsockname()[0]
     return found
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[/__w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711. This is a guess. Look.",
+            "Connection closed by peer [10.0.0.2]:4711",
+        ),
+        (
+            "[../gloo/transport/tcp/pair.cc:534] Read error [10.0.0.2]:4711: No route\nmore",
+            "Read error [10.0.0.2]:4711: No route",
+        ),
+        ("it is gone. So is the other", "it is gone. So is the other"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_what_gloo_says_is_told_without_its_source_and_its_guess_at_the_cause(said: str, told: str) -> None:
+    assert groups._first_line(RuntimeError(said)) == told

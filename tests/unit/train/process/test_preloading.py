@@ -1,5 +1,6 @@
 """A module that would make forking unsafe is left out, without a trace in this process."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +39,25 @@ def test_cuda_is_found_although_torch_does_not_know_of_it(tmp_path: Path, monkey
     with file.open("w"):
         assert preloading._uses_cuda()
     assert not preloading._uses_cuda()
+
+
+_CONNECTS = """
+import datetime
+from legato.train.process.preloading import preload
+preload(["torch"], [])
+from torch.distributed import TCPStore
+try:
+    TCPStore("127.0.0.1", 1, None, False, timeout=datetime.timedelta(seconds=0.2))
+except RuntimeError:
+    print("failed")
+"""
+
+
+@pytest.mark.parametrize("level", [None, "ERROR"])
+def test_torch_writes_no_stacks_of_connections_that_fail_unless_it_is_asked_to(level: str | None) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TORCH_CPP_LOG_LEVEL"}
+    environment |= {} if level is None else {"TORCH_CPP_LOG_LEVEL": level}
+    command = [sys.executable, "-c", _CONNECTS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "failed\n"
+    assert ("[c10d]" in done.stderr) is (level is not None), done.stderr
