@@ -69,8 +69,8 @@ def _note_refused(job: JobFacts, worker: Worker, reason: str) -> None:
         return
     node = node_of(worker.slot)
     if is_by_machine and worker.slot in job.wanted:
-        job.refusals[node] = reason.removeprefix(f"the machine {node} is lost: ")
-    told = f"was refused: {reason}" if reason else "reports that it was refused"
+        job.refusals[node] = reason
+    told = f"cannot run on node {node}: {reason}" if reason else "reports that it was refused"
     give_up_slot(job, worker, "refused", f"worker {worker.number} {told}")
 
 

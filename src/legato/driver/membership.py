@@ -224,8 +224,8 @@ class Membership:
                 worker = job.workers.get(number)
                 if worker is not None and worker.phase is not WorkerPhase.GONE and not note_loose_end(job, worker):
                     note_exited(job, worker, exit_code, reason)
-            case NodeLost(node=node, reason=reason, silent_s=silent_s):
-                lose_node(job, node, reason, silent_s)
+            case NodeLost(node=node, reason=reason, silent_s=silent_s, is_refusal=is_refusal):
+                lose_node(job, node, reason, silent_s, is_refusal=is_refusal)
             case NodeBack(node=node, slots=slots):
                 take_back_node(job, node, slots)
             case Noted(told=told, is_warning=is_warning):

@@ -27,7 +27,7 @@ _REUNION_LIMITS: Final = 2
 _ENDING: Final = (WorkerPhase.LEAVING, WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED)
 
 
-def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0) -> None:
+def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0, *, is_refusal: bool = False) -> None:
     """Handle the loss of a node. `fence_lost` gives up its workers.
 
     If the node was silent, workers elsewhere that have been silent for the same time are in doubt: the driver may be
@@ -39,6 +39,7 @@ def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0) -> N
         node: its name.
         reason: text after "node X is lost: ".
         silent_s: how long the node was silent; 0: it was not.
+        is_refusal: it is not out of reach, but cannot run the job, and no worker runs there.
     """
     if node in job.lost_nodes:
         return
@@ -49,6 +50,10 @@ def lose_node(job: JobFacts, node: str, reason: str, silent_s: float = 0.0) -> N
         worker.is_cut_off = True
     for worker in job.present():
         worker.is_in_doubt |= silent_s > 0 and job.now - worker.last_heard > silent_s / 2
+    if is_refusal:
+        told = f"node {node} has refused it: {reason.rstrip('.')}. No worker runs there"
+        job.record("refused", f"{told}. Its slots are not used until it can run the job", level="warning")
+        return
     told = f"node {node} is lost: {reason}. "
     told += f"{_name(here).capitalize()} may still run there. " if here else "No worker was on it. "
     job.record("lost", f"{told}Its slots are not used until it is back", level="warning")

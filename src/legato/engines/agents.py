@@ -354,7 +354,7 @@ class AgentsEngine:
             told = f"the machine {node.spec.name} is lost"
             if node.trouble is not None and self._grows:
                 # No worker can ever train there, so the driver gives the slot back.
-                self._events.put(Exited(launch.worker, exits.EXIT_REFUSED, f"{told}: {node.trouble}"))
+                self._events.put(Exited(launch.worker, exits.EXIT_REFUSED, node.trouble))
             else:
                 self._events.put(Exited(launch.worker, exits.EXIT_UNSTARTED, told))
             return
@@ -568,7 +568,7 @@ class AgentsEngine:
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
-        self._events.put(NodeLost(node.spec.name, reason, silent_s))
+        self._events.put(NodeLost(node.spec.name, reason, silent_s, node.trouble is not None and not node.record.workers))
         self._changed.set()
 
     def _refuse(self, node: AgentNode, reason: str) -> None:

@@ -81,11 +81,13 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True):
         node: its name, as in the names of its slots.
         reason: a sentence without its period.
         silent_s: how long its agent has not been heard; 0: the reason is another one.
+        is_refusal: it cannot run the job, and has no worker of it.
     """
 
     node: str
     reason: str
     silent_s: float = 0.0
+    is_refusal: bool = False
 
 
 class NodeBack(msgspec.Struct, frozen=True, tag=True):

@@ -284,7 +284,8 @@ def test_a_machine_that_fails_again_and_again_is_used_less_and_less_often(tmp_pa
         await bed.engine.start(launch(7, "a/0", tmp_path))
         for delay_s in (1.0, 2.0, 4.0):
             await agent.send(encode_agent_frame(OpenRefused(reason="no space left")))
-            assert await anext(events) == NodeLost("a", "no space left")
+            lost = await anext(events)
+            assert isinstance(lost, NodeLost) and (lost.node, lost.reason) == ("a", "no space left")
             bed.now += delay_s - 0.5
             await (await bed.join("a")).wait_closed()
             bed.now += 1.0
@@ -481,8 +482,8 @@ def test_a_machine_that_cannot_start_an_agent_tells_the_driver_why(tmp_path: Pat
         assert await refuse_job(order, "the disk is full")
         await starting
         told = await take(events, 3)
-        assert NodeLost("b", "the disk is full") in told
-        assert told[-1] == Exited(7, EXIT_REFUSED, "the machine b is lost: the disk is full")
+        assert NodeLost("b", "the disk is full", is_refusal=True) in told
+        assert told[-1] == Exited(7, EXIT_REFUSED, "the disk is full")
         await bed.engine.detach()
         await bed.door.close()
 
@@ -508,8 +509,8 @@ def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slo
         await agent.send(encode_agent_frame(OpenRefused(reason="it has no data directory '/data'")))
         await starting
         told = await take(events, 3)
-        assert NodeLost("b", "it has no data directory '/data'") in told
-        assert told[-1] == Exited(7, EXIT_REFUSED, "the machine b is lost: it has no data directory '/data'")
+        assert NodeLost("b", "it has no data directory '/data'", is_refusal=True) in told
+        assert told[-1] == Exited(7, EXIT_REFUSED, "it has no data directory '/data'")
 
         slow = asyncio.create_task(bed.engine.start(launch(8, "c/0", tmp_path)))
         await asyncio.sleep(0)
