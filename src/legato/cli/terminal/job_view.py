@@ -40,6 +40,7 @@ _NUM_COMING_NAMED: Final = 3
 _RESIZES: Final = ("scaled",)
 _DEATHS: Final = ("died", "fenced")
 _PACE_WINDOW_S: Final = 30.0
+_SILENT_S: Final = 5.0  # workers send several heartbeats a second
 
 
 # ---------------------------------------------------------------- pace
@@ -119,6 +120,9 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     'step 5/20 (25 %) · workers 2/3'
     """
     parts = [] if status.get("state") in (None, "training") else [str(status["state"])]
+    silent_s = find_silence_s(status)
+    if silent_s is not None:
+        parts.append(f"no worker has answered for {render_duration(silent_s)}")
     if status.get("state") in _WAITING_STATES and (coming := render_coming(status)):
         parts.append(coming)
     step, num_steps = status.get("step"), status.get("num_steps")
@@ -131,16 +135,27 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
         parts.append("evaluating")
     if status.get("loss") is not None:
         parts.append(f"loss {render_number(status['loss'])}")
-    if status.get("samples_per_s"):
+    if status.get("samples_per_s") and silent_s is None:
         parts.append(f"{render_number(status['samples_per_s'])} samples/s")
     if status.get("sent_bytes"):
         parts.append(f"{render_bytes(max(status['sent_bytes'].values()))} between nodes a step")
     parts.append(f"workers {_count_workers(status)}")
     if status.get("differed_step") is not None:
         parts.append(f"not exact since step {status['differed_step']}")
-    if remaining_s:
+    if remaining_s and silent_s is None:
         parts.append(f"{render_duration(remaining_s)} left")
     return " · ".join(parts)
+
+
+def find_silence_s(status: Status) -> float | None:
+    """Return for how long a job that trains has heard nothing of any worker; None if it has not been for long.
+
+    >>> find_silence_s({"state": "training", "workers": [{"last_heard_s": 12.5}, {"last_heard_s": 30.0}]})
+    12.5
+    """
+    heard = [worker["last_heard_s"] for worker in status.get("workers") or () if worker.get("last_heard_s") is not None]
+    silent_s = min(heard, default=0.0)
+    return silent_s if status.get("state") in (None, "training") and silent_s > _SILENT_S else None
 
 
 def render_coming(status: Status) -> str | None:

@@ -71,6 +71,16 @@ def test_progress_line_says_all_that_is_known() -> None:
     assert render_progress_line(STATUS, 90.0) == want
 
 
+def test_progress_line_of_a_job_out_of_reach_claims_no_speed() -> None:
+    """The workers may train on; the driver knows nothing of them."""
+    workers = [worker | {"last_heard_s": worker.get("last_heard_s", 0.0) + 12.0} for worker in STATUS["workers"]]
+    status = STATUS | {"workers": workers}
+    want = "no worker has answered for 12.0 s · step 50/200 (25 %) · epoch 2/4 · loss 0.1235 · workers 2/3"
+    assert render_progress_line(status, 228.0) == want
+    workers[1]["last_heard_s"] = 0.2
+    assert "812.4 samples/s" in render_progress_line(status, 228.0)
+
+
 def test_progress_line_with_nothing_known() -> None:
     assert render_progress_line(UNKNOWN) == "forming · workers 0/2"
     assert render_progress_line({**STATUS, "num_steps": None, "num_epochs": None, "phase": "evaluate"}).startswith(
