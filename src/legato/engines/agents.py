@@ -568,7 +568,8 @@ class AgentsEngine:
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
-        self._events.put(NodeLost(node.spec.name, reason, silent_s, node.trouble is not None and not node.record.workers))
+        refuses = node.trouble is not None and not node.record.workers
+        self._events.put(NodeLost(node.spec.name, reason, silent_s, refuses))
         self._changed.set()
 
     def _refuse(self, node: AgentNode, reason: str) -> None:

@@ -403,5 +403,5 @@ def listening() -> dict[int, str]:
         ("", "RuntimeError"),
     ],
 )
-def test_what_gloo_says_is_told_without_its_source_and_its_guess_at_the_cause(said: str, told: str) -> None:
+def test_errors_of_gloo_lose_their_place_in_the_source_and_the_guess_at_the_cause(said: str, told: str) -> None:
     assert groups._first_line(RuntimeError(said)) == told
