@@ -166,6 +166,10 @@ class AgentNode:
         if self.is_open:
             self.send(message)
 
+    def has_had(self, worker: int) -> bool:
+        """Return whether a worker runs or has run there."""
+        return worker in self.record.workers or worker in self.record.shifts
+
     def begin(self, tasks: TaskSet) -> None:
         """Begin to write what the agent sends, beside its connection."""
         self.tasks += [

@@ -418,7 +418,7 @@ class AgentsEngine:
 
     def is_away(self, worker: int) -> bool:
         """Return whether the checkpoints of a worker must be brought: its machine does not share the directory."""
-        node = self._node_with(worker)
+        node = self._home_of(worker)
         return node is not None and not node.shares_checkpoints
 
     async def bring(self, worker: int, path: str) -> str:
@@ -427,7 +427,7 @@ class AgentsEngine:
         Raises:
             LegatoError: it cannot come, because its machine is lost or has deleted it.
         """
-        node = self._node_with(worker)
+        node = self._home_of(worker)
         if node is None or node.shares_checkpoints:
             return path
         name = check_file_name(Path(path).name)
@@ -441,7 +441,7 @@ class AgentsEngine:
 
     def hasten(self, worker: int) -> None:
         """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
-        if (node := self._node_with(worker)) is not None:
+        if (node := self._home_of(worker)) is not None:
             node.incoming.hasten()
 
     def _explain_missing(self, node: AgentNode) -> str:
@@ -513,6 +513,10 @@ class AgentsEngine:
 
     def _node_with(self, worker: int) -> AgentNode | None:
         return next((node for node in self._nodes.values() if worker in node.record.workers), None)
+
+    def _home_of(self, worker: int) -> AgentNode | None:
+        """Return the machine on which a worker runs or has run: what it says may be read after its end."""
+        return next((node for node in self._nodes.values() if node.has_had(worker)), None)
 
     async def _look_forever(self) -> None:
         """Notice silent machines, and leases that are over. Waits for no disk and no thread."""

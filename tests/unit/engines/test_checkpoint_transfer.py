@@ -22,7 +22,7 @@ from legato.core.checkpoint_requests import HERE, WANTED
 from legato.core.errors import LegatoError
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
-from legato.engines.base import Launch
+from legato.engines.base import Exited, Launch
 from legato.engines.file_pieces import PieceReceiver
 from legato.engines.incoming import Incoming, NewerCheckpoint
 from legato.system.door import Door
@@ -259,6 +259,30 @@ def test_two_machines_bring_a_checkpoint_of_the_same_name_at_once(tmp_path: Path
     run(test)
 
 
+def test_a_checkpoint_of_a_worker_that_has_ended_comes_from_its_machine_too(tmp_path: Path) -> None:
+    """The end of a worker and its last words come over different connections."""
+
+    async def test() -> None:
+        agent = Agent(tmp_path / "a")
+        content = agent.save(10)
+        async with Leader(tmp_path / "job") as leader:
+            await agent.join(leader)
+            await start_worker(leader)
+            events = leader.engine.events()
+            await anext(events)
+            agent.say(messages.WorkerEvent(number=1, worker=WORKER, exit_code=0))
+            assert await anext(events) == Exited(WORKER, 0)
+            following = asyncio.create_task(anext(events))
+            await until(lambda: leader.engine.last_running == {} and not leader.engine._nodes["a"].record.workers)
+            assert leader.engine.is_away(WORKER)
+            path = await leader.engine.bring(WORKER, str(agent.folder / name_of(10)))
+            assert path == str(leader.checkpoints / name_of(10)) and read(path) == content
+            following.cancel()
+            await agent.leave()
+
+    run(test)
+
+
 def test_on_a_slow_network_the_newest_checkpoint_follows_the_present_one(tmp_path: Path) -> None:
     async def test() -> None:
         agent = Agent(tmp_path / "a")
@@ -361,6 +385,8 @@ async def want(folder: Path) -> None:
     """Wait as a worker does that resumes."""
     (folder / f"{WANTED}1").touch()
     await until((folder / f"{HERE}1").exists)
+    # Another worker has another number. Here, the agent would take its request for the answered one.
+    await until(lambda: not (folder / f"{WANTED}1").exists())
     assert b"null" in (folder / f"{HERE}1").read_bytes(), (folder / f"{HERE}1").read_text()
     (folder / f"{HERE}1").unlink()
 
