@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from websockets.asyncio.server import ServerConnection
 
@@ -66,6 +66,12 @@ class EventQueue:
         receipt = self._reported[type(event), event.worker] = Receipt(node, node.connection, number)
         self.put(event, receipt)
         return True
+
+    def forget(self, workers: Iterable[int]) -> None:
+        """Forget what was reported of workers."""
+        for worker in workers:
+            self._reported.pop((Started, worker), None)
+            self._reported.pop((Exited, worker), None)
 
     def end(self) -> None:
         """Let `receive` end after the events that wait."""

@@ -31,6 +31,7 @@ class LogWriter:
     Args:
         log_path: the path of a worker's log.
         shifts: worker → offset in the agent's file minus offset in the driver's; of all workers whose logs are taken.
+            Workers may be removed while this writes in another thread.
         keep: writes ``shifts`` to the disk. Called before the bytes after a gap are written.
     """
 
@@ -46,18 +47,19 @@ class LogWriter:
             OSError: it cannot be written.
         """
         worker, end = piece.worker, piece.offset + len(piece.data)
-        if worker not in self._shifts:
+        shift = self._shifts.get(worker)
+        if shift is None:
             return Taken(TookLog(worker=worker, num_bytes=end))
         path = self._log_path(worker)
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             size = os.fstat(descriptor).st_size
-            at = piece.offset - self._shifts[worker]
+            at = piece.offset - shift
             num_missing = at - size
             if num_missing > piece.num_lost:
                 # Pieces before this one could not be written.
-                return Taken(TookLog(worker=worker, num_bytes=size + self._shifts[worker], again=True))
+                return Taken(TookLog(worker=worker, num_bytes=size + shift, again=True))
             if num_missing <= 0:
                 if at >= 0:
                     _write(descriptor, piece.data, at)
@@ -77,7 +79,7 @@ class LogWriter:
             size = self._log_path(worker).stat().st_size
         except FileNotFoundError:
             size = 0
-        return TookLog(worker=worker, num_bytes=size + self._shifts[worker], again=True)
+        return TookLog(worker=worker, num_bytes=size + self._shifts.get(worker, 0), again=True)
 
 
 class LogIntake:

@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S: Final = 1.0
 _MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
+_NUM_ENDED: Final = 1000
+"""Of so many workers that have ended, late logs and checkpoints are still taken."""
+
 _SOUND_S: Final = 60.0
 """A machine that has been open for so long begins with the first delay again."""
 
@@ -165,6 +168,14 @@ class AgentNode:
         """Send a message, if the agent is connected and has opened the job."""
         if self.is_open:
             self.send(message)
+
+    def forget(self, worker: int) -> list[int]:
+        """Note that a worker has ended. Returns the workers of which nothing needs to be known any more."""
+        del self.record.workers[worker]
+        old = sorted(set(self.record.shifts) - set(self.record.workers))[:-_NUM_ENDED]
+        for each in old:
+            del self.record.shifts[each]
+        return old
 
     def has_had(self, worker: int) -> bool:
         """Return whether a worker runs or has run there."""

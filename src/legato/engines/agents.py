@@ -779,7 +779,7 @@ class AgentsEngine:
 
     def _forget(self, worker: int) -> None:
         if (node := self._node_with(worker)) is not None:
-            del node.record.workers[worker]
+            self._events.forget(node.forget(worker))
             self._file.write_soon()
 
     def _fail(self, error: LegatoError) -> None:

@@ -25,7 +25,7 @@ class NodeRecord(msgspec.Struct):
         workers: worker → pid of workers that may run.
         identity: of the agent that was used last, and that alone knows of these workers; "": unknown, because an
             earlier release wrote the record.
-        shifts: worker → see `legato.engines.agent_logs`; of all workers that were started there.
+        shifts: worker → see `legato.engines.agent_logs`; of the workers that run, and of the last ones that have ended.
         work: the folder in which workers run, if only the machine has it and its files travel; "": they do not.
         had_rank_0: rank 0 has run there.
     """

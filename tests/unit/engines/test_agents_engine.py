@@ -37,11 +37,11 @@ from legato.core.agent_messages import (
 from legato.core.errors import Superseded
 from legato.core.exits import EXIT_REFUSED
 from legato.core.job_user import JobUser
-from legato.engines import term_watch
+from legato.engines import agent_node, term_watch
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
 from legato.engines.agents_record import AgentsRecord, NodeRecord, read_record, write_record
-from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, NodeBack, NodeLost, Started, StoreMoved
 from legato.engines.term_watch import TERM_LIMIT_S
 from legato.system.door import Door
 from legato.system.processes import Vital
@@ -378,6 +378,39 @@ def test_an_agent_says_nothing_of_workers_on_other_machines(tmp_path: Path) -> N
         assert await examining == {7: Vital("a", 1.0), 8: Vital("b", 2.0)}
         await agents["b"].send(encode_agent_frame(WorkerEvent(number=1, worker=8, exit_code=3)))
         assert await anext(events) == Exited(8, 3, "")
+
+    run(test)
+
+
+def test_of_many_workers_that_have_ended_only_the_last_ones_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_node, "_NUM_ENDED", 3)
+
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agent = await bed.join("a")
+        await opening
+        events = bed.engine.events()
+        await anext(events)
+        for worker in range(1, 9):
+            await bed.engine.start(launch(worker, "a/0", tmp_path))
+            await agent.send(encode_agent_frame(WorkerEvent(number=2 * worker, worker=worker, pid=5)))
+            assert await anext(events) == Started(worker, 5)
+            if worker < 8:
+                await agent.send(encode_agent_frame(WorkerEvent(number=2 * worker + 1, worker=worker, exit_code=0)))
+                assert await anext(events) == Exited(worker, 0)
+        found = read_record(tmp_path / "agents.json")
+        assert found is not None
+        assert sorted(found.nodes["a"].shifts) == [5, 6, 7, 8]
+        assert {worker for _, worker in bed.engine._events._reported} == {5, 6, 7, 8}
+        for worker in (4, 7):
+            await agent.send(encode_agent_frame(LogBytes(worker=worker, offset=0, data=b"late")))
+            assert (await wait_for(agent, TookLog)).num_bytes == 4
+        assert not (tmp_path / "4").exists() and (tmp_path / "7").exists()
         await bed.engine.detach()
         await bed.door.close()
 
