@@ -124,7 +124,7 @@ class Incoming:
         try:
             whole = await asyncio.to_thread(self._receiver.take, piece)
             if whole is not None:
-                await asyncio.to_thread(self._prune)
+                await asyncio.to_thread(self._prune, self._list_coming())
         except DamagedFile as error:
             self._try_again(transfer, str(error))
             return
@@ -143,9 +143,9 @@ class Incoming:
             transfer.arrival.set_result(str(whole))
             self._end(transfer)
 
-    def _prune(self) -> None:
+    def _prune(self, coming: Collection[str]) -> None:
         try:
-            self._receiver.prune(self._keep, self._list_coming())
+            self._receiver.prune(self._keep, coming)
         except OSError as error:
             _log.warning("Cannot delete old checkpoints, which is tried again with the next one: %s", error)
 
