@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -145,7 +145,7 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
             raise NotFound("No job with this code holds a slot of this machine.")
         packed = pack_code(here.settings.home_path / CODE / sha256)
         packed.seek(0)
-        return packed, digest_of(hashlib.file_digest(packed, "sha256"))
+        return packed, digest_of(hashlib.file_digest(cast("Any", packed), "sha256"))
 
     try:
         async with here.upload_turn:
