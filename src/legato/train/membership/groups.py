@@ -20,6 +20,7 @@ import os
 import queue
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
 _PLACE: Final = re.compile(r"^\[[^\]]*:\d+\] ")
 _PROOF_TAG: Final = 2000
+_SO_ATTACH_FILTER: Final = 26  # of Linux; Python has no name for it
+_BPF_RETURN: Final = 0x06
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 _REACH_LIMIT_S: Final = 2.0
 _IDLE_STORE_S: Final = 600.0
@@ -509,6 +512,7 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
             _prove_gloo(group, secret, sockets.nonces, limit)
         # The limit for connecting is too short for a collective, which peers may reach late.
         torch_private.set_limit(process_group, _NO_LIMIT)
+        _ignore_strangers(*endpoints[rank])
         if device.type == "cuda":
             _connect_devices(group, torch_private.prefixed("devices", open_store), device)
         else:
@@ -644,6 +648,20 @@ def _listen(host: str) -> tuple[Any, int]:
     raise RuntimeError(f"other sockets of this process began to listen {_NUM_TRIES} times at the same moment as gloo's")
 
 
+def _ignore_strangers(host: str, port: int) -> None:
+    """Have the system drop what arrives at gloo's listening socket, once all members are connected.
+
+    Gloo would accept every connection and keep it open, and it ends the process if it cannot open more files, or if the
+    socket is shut down. A filter of packets lets neither gloo nor the connections of the members notice anything.
+    """
+    instruction = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))  # accept 0 bytes of each
+    program = struct.pack("HP", 1, ctypes.addressof(instruction))
+    for descriptor in _socket_descriptors():
+        with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
+            if _is_listening(found) and found.getsockname()[:2] == (host, port):
+                found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
 def _run_beside(body: Callable[[], None]) -> None:
     """Run a function on another thread: an idle one, or a new one."""
     try:
@@ -771,10 +789,14 @@ def _listeners() -> dict[int, int]:
     ports = {}
     for descriptor in _socket_descriptors():
         with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
-            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
-            if is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            if _is_listening(found):
                 ports[os.fstat(found.fileno()).st_ino] = found.getsockname()[1]
     return ports
+
+
+def _is_listening(found: socket.socket) -> bool:
+    is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+    return is_tcp and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def _first_line(error: BaseException) -> str:

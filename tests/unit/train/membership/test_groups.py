@@ -349,6 +349,23 @@ def test_strangers_at_the_port_of_gloo_do_not_stop_a_view(monkeypatch: pytest.Mo
         drop_all(connected)
 
 
+@pytest.mark.parametrize("proves", [True, False])
+def test_no_stranger_connects_to_gloo_once_a_view_is_connected(*, proves: bool) -> None:
+    """Gloo would keep a descriptor of each, and end the process when there are no more."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    connected = connect_all(of_job(3, store.port, proves=proves), ["secret"] * 3)
+    with contextlib.ExitStack() as strangers:
+        for group in connected:
+            stranger = strangers.enter_context(socket.socket())
+            stranger.setblocking(False)
+            # On this machine, a listening socket takes a connection before the call returns.
+            stranger.connect_ex(("127.0.0.1", group._own_port))
+            with pytest.raises(OSError, match="not connected"):
+                stranger.getpeername()
+        run_threads([lambda group=group: group.all_reduce(torch.ones(2**20)) for group in connected])  # type: ignore[misc]
+    drop_all(connected)
+
+
 def test_a_process_that_takes_a_place_in_gloo_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 has met its peer on the control sockets; but gloo's connection ends in a process without the secret."""
     prove = groups._prove_gloo
