@@ -382,6 +382,16 @@ def test_machines_of_other_hosts_are_refused_without_tls_unless_the_operator_all
     assert code.status_code == 403
 
 
+def test_plain_http_through_an_unknown_proxy_on_the_servers_host_is_not_taken_for_this_machine(
+    new_platform: NewPlatform,
+) -> None:
+    platform = new_platform(host="0.0.0.0")
+    token = platform.ask("POST", "join-tokens", {}, who="admin").json()["secret"]
+    check_problem(join(platform, token, X_Forwarded_For="10.0.0.7"), 403, "forbidden", "without TLS")
+    check_problem(join(platform, token, Forwarded="for=10.0.0.7"), 403, "forbidden", "without TLS")
+    assert join(platform, token).status_code == 200
+
+
 def test_machines_of_other_hosts_may_do_without_tls_if_the_operator_allows_it(new_platform: NewPlatform) -> None:
     platform = new_platform(host="0.0.0.0", trusted_proxies=("127.0.0.1",), allow_plain_agents=True)
     token = platform.ask("POST", "join-tokens", {}, who="admin").json()["secret"].partition(".")[0]

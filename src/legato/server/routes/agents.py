@@ -161,12 +161,16 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
 def _check_reachable(request: Request, here: Services) -> None:
     """Raise Forbidden if an agent of another machine would look for drivers, with their tokens, on its own machine."""
     host = here.settings.host
-    is_forwarded = any(name in request.headers for name in _FORWARDED)
-    if is_loopback(host) and (is_forwarded or not is_loopback(read_address(request.scope))):
+    if is_loopback(host) and (_is_forwarded(request) or not is_loopback(read_address(request.scope))):
         raise Forbidden(
             f"Cannot join: jobs of this server listen at {host} only, where other machines cannot reach them. Set host "
             "to 0.0.0.0 or to an address of the server in the network of its machines."
         )
+
+
+def _is_forwarded(request: Request) -> bool:
+    """Return whether a proxy has sent a request, trusted or not: the address is not that of the machine then."""
+    return any(name in request.headers for name in _FORWARDED)
 
 
 def _check_users(here: Services) -> None:
@@ -181,7 +185,8 @@ def _check_users(here: Services) -> None:
 
 def _check_encrypted(request: Request, here: Services) -> None:
     """Raise Forbidden if secrets of jobs would cross a network unencrypted, unless the operator allows that."""
-    is_safe = request.url.scheme == "https" or is_loopback(read_address(request.scope))
+    is_here = is_loopback(read_address(request.scope)) and not _is_forwarded(request)
+    is_safe = request.url.scheme == "https" or is_here
     if not is_safe and not here.settings.allow_plain_agents:
         raise Forbidden(
             "This machine reaches the server without TLS, so others in the network could read the secrets of jobs. Set "
