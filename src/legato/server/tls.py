@@ -63,6 +63,7 @@ class ServerTls:
         self.authority = self._authority.certificate
         self._own = self.context = make_server_context()
         self._stamps: tuple[float, ...] = ()
+        self._since = 0.0
         if self._files is not None:
             self._own = make_server_context()
             self.context.sni_callback = self._choose
@@ -84,8 +85,9 @@ class ServerTls:
 
         Raises:
             SettingsError: the files cannot be used. The server keeps its certificate.
+            OSError: the system cannot open a file. The server keeps its certificate.
         """
-        if now >= self._renew_at:
+        if not self._since <= now < self._renew_at:  # or the clock was ahead when it was made
             self._renew_at = self._issue(now)
         self._read_files()
 
@@ -97,7 +99,7 @@ class ServerTls:
             try:
                 self.refresh(time.time())
                 complaint = ""
-            except SettingsError as error:
+            except (SettingsError, OSError) as error:
                 if str(error) != complaint:
                     complaint = str(error)
                     _log.warning(
@@ -111,7 +113,7 @@ class ServerTls:
         except ValueError as error:
             raise SettingsError(f"Cannot use TLS: {error} Correct the setting allowed_hosts.") from error
         load_certificate(self._own, made.certificate, made.key)
-        end = find_lifetime(made.certificate)[1]
+        self._since, end = find_lifetime(made.certificate)
         return end - (end - now) * _LEFT
 
     def _read_files(self) -> None:
@@ -164,7 +166,7 @@ def open_authority(home: Path, now: float) -> Certificate:
         certificate, key = _CERTIFICATE.search(content), _KEY.search(content)
         if certificate is None or key is None:
             raise ValueError("it has no certificate with its key")
-        until = find_lifetime(certificate[0])[1]
+        since, until = find_lifetime(certificate[0])
     except (OSError, ValueError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         raise SettingsError(
@@ -180,6 +182,12 @@ def open_authority(home: Path, now: float) -> Certificate:
         if until <= now:
             raise SettingsError(told)
         _log.warning(told)
+    if now < since:
+        _log.warning(
+            f"The server's own certificate authority '{file}' is valid only in {(since - now) / 86_400:.1f} days: the "
+            "clock was ahead when it was made, or is behind now. Correct the clock. If it is right, remove the file "
+            "and restart the server, and let machines join again, and users log in again, with the new fingerprint."
+        )
     return Certificate(certificate[0], key[0])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import stat
@@ -15,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import structlog
 from tests.unit.server.platform import LIMIT_S, Platform, check_problem
 from tests.unit.server.test_agents import REPORT
 
@@ -24,6 +27,7 @@ from legato.client.servers import Server
 from legato.control.settings import Settings, read_settings
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import SettingsError, Unavailable, UsageError
+from legato.server import tls as server_tls
 from legato.server.startup_checks import find_url, listen
 from legato.server.tls import AUTHORITY_FILE, FOLDER, ServerTls, choose_public_url, list_names, open_authority
 from legato.system import tls as tls_module
@@ -292,6 +296,55 @@ def test_a_certificate_is_replaced_after_two_thirds_of_its_life_and_present_conn
     first = greet(tls, client)
     assert greet(tls, client, lambda: tls.refresh(now)) == first == greet(tls, client)
     assert greet(tls, client, lambda: tls.refresh(now + ONE_DAY_S)) == first != greet(tls, client)
+
+
+def test_a_certificate_that_was_made_while_the_clock_was_ahead_is_replaced_when_it_is_right(tmp_path: Path) -> None:
+    now = time.time()
+    open_authority(tmp_path, now)
+    tls = ServerTls(make_settings(tmp_path, tls="own"), now + 10 * ONE_DAY_S)
+    tls.refresh(now)
+    assert greet(tls, make_client_context(tls.authority))
+
+
+def test_an_authority_that_was_made_while_the_clock_was_ahead_is_reported_with_the_remedy(tmp_path: Path) -> None:
+    now = time.time()
+    open_authority(tmp_path, now + 10 * ONE_DAY_S)
+    with structlog.testing.capture_logs() as lines:
+        open_authority(tmp_path, now)
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert "is valid only in 9.0 days: the clock was ahead" in lines[0]["event"]
+
+
+def test_a_certificate_that_cannot_be_replaced_now_is_replaced_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of the system, such as too many open files, must not end the server."""
+    now, num_tries = time.time(), 0
+    tls = ServerTls(make_settings(tmp_path, tls="own"), now - 61 * ONE_DAY_S)
+    client = make_client_context(tls.authority)
+    first = greet(tls, client)
+    load = server_tls.load_certificate
+
+    async def play() -> None:
+        done = asyncio.Event()
+
+        def fail_twice(*given: Any) -> None:
+            nonlocal num_tries
+            num_tries += 1
+            if num_tries <= 2:
+                raise OSError(errno.EMFILE, "Too many open files")
+            load(*given)
+            done.set()
+
+        monkeypatch.setattr(server_tls, "load_certificate", fail_twice)
+        monkeypatch.setattr(server_tls, "_LOOK_EVERY_S", 0.0)
+        keeping = asyncio.create_task(tls.keep_fresh())
+        await asyncio.wait([keeping, asyncio.create_task(done.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert not keeping.done()
+        keeping.cancel()
+
+    asyncio.run(play())
+    assert greet(tls, client) != first
 
 
 def test_a_certificate_of_another_authority_is_read_again_when_its_files_change(
