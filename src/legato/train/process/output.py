@@ -6,6 +6,7 @@ written again, and the job's user gets an event.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -94,7 +95,10 @@ class _LogFile(io.FileIO):
                     self._guard.note_lost(num_bytes, OSError(0, "the disk is full"))
                     return num_bytes
                 self._guard.note_written()
-            return super().write(data) or 0
+            num_written = super().write(data)
+            if num_written is None:
+                raise BlockingIOError(errno.EAGAIN, "it is a pipe that is full, and does not let the program wait")
+            return num_written
         except OSError as error:
             self._guard.note_lost(num_bytes, error)
             return num_bytes

@@ -69,3 +69,31 @@ def test_what_is_lost_at_the_end_of_a_program_is_reported(tmp_path: Path) -> Non
     assert "[legato]" not in log
     _, last = told.splitlines()
     assert last.startswith("warning: the last ") and last.endswith("No space left on device")
+
+
+FULL_PIPE = """
+import os, sys
+from pathlib import Path
+from legato.train.process.output import OutputGuard
+told = Path(sys.argv[1])
+os.set_blocking(1, False)
+guard = OutputGuard(lambda level, text: told.open("a").write(f"{level}: {text}\\n"))
+guard.install()
+for _ in range(20_000):
+    print("lost " * 2)
+guard.close()
+"""
+
+
+def test_a_full_pipe_that_does_not_wait_stops_no_program(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    command = [sys.executable, "-c", FULL_PIPE, str(tmp_path / "told")]
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=30, check=False)
+    finally:
+        os.close(writer)
+        os.close(reader)
+    assert done.returncode == 0, done.stderr
+    first, last = (tmp_path / "told").read_text().splitlines()
+    assert first.startswith("warning: its log cannot be written: it is a pipe that is full")
+    assert last.startswith("warning: the last ")
