@@ -15,6 +15,7 @@ from typing import Final
 
 import httpx
 
+from legato.api.problems import PREFIX
 from legato.core.errors import Unauthenticated, UsageError
 
 DIGEST_HEADER: Final = "Content-Digest"
@@ -114,12 +115,18 @@ async def _download(http: httpx.AsyncClient, sha256: str, headers: dict[str, str
 
 
 def check_answer(answer: httpx.Response, told: str) -> None:
-    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated."""
+    """Raise an error if a request was refused for good; httpx.HTTPStatusError if it may be repeated.
+
+    Only the server itself says that a secret is not valid: a proxy may ask for a login while the server is away.
+    """
     if answer.is_success:
         return
-    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error:
-        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
+    is_unknown, kind = answer.status_code == httpx.codes.UNAUTHORIZED, ""
     with contextlib.suppress(ValueError, AttributeError):
-        told = f"{told}: {str(answer.json().get('detail', answer.status_code))[:1000]}"
-    kind = Unauthenticated if answer.status_code == httpx.codes.UNAUTHORIZED else UsageError
-    raise kind(told.rstrip(".") + ".")
+        body = answer.json()
+        kind = str(body.get("type"))
+        told = f"{told}: {str(body.get('detail', answer.status_code))[:1000]}"
+    is_temporary = answer.status_code == httpx.codes.TOO_MANY_REQUESTS or answer.is_server_error
+    if is_temporary or (is_unknown and kind != f"{PREFIX}unauthenticated"):
+        raise httpx.HTTPStatusError(f"it answers {answer.status_code}", request=answer.request, response=answer)
+    raise (Unauthenticated if is_unknown else UsageError)(told.rstrip(".") + ".")

@@ -23,7 +23,8 @@ from legato.agent import pool_agent
 from legato.agent.code_cache import DIGEST_HEADER, digest_of
 from legato.agent.orders import AgentOrder
 from legato.agent.pool_agent import PoolAgent, PoolState
-from legato.core.errors import UsageError
+from legato.core.errors import Unauthenticated, UsageError
+from legato.server.problems import Problem
 
 CLIENT = httpx.AsyncClient
 URLS = ("https://one:8765", "https://two")
@@ -256,3 +257,33 @@ def test_code_that_is_damaged_on_the_disk_is_downloaded_again(
 
     asyncio.run(fetch())
     assert (tmp_path / "work" / "train.py").read_text().startswith("print(1)")
+
+
+@pytest.mark.parametrize("is_joining", [True, False])
+def test_a_proxy_that_answers_401_while_the_server_is_away_ends_no_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_joining: bool
+) -> None:
+    num_asked = 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal num_asked
+        num_asked += 1
+        if num_asked == (1 if is_joining else 2):
+            return httpx.Response(401, text="<html>Log in</html>")
+        if num_asked == (2 if is_joining else 3):
+            return httpx.Response(401, json={"type": "about:blank", "detail": "Log in"})
+        body: Any = {"secret": "s"} if request.url.path.endswith("join") else {"orders": [], "beat_every_s": 0.0}
+        return httpx.Response(200, json=body)
+
+    said = run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2, URLS[:1])
+    assert "cannot be reached: it answers 401" in said[0]
+    assert said[1].startswith("This machine is node b of the pool")
+
+
+def test_the_server_itself_says_that_a_secret_is_not_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_request: httpx.Request) -> httpx.Response:
+        problem = Problem("unauthenticated", "This join token has expired.").render("1")
+        return httpx.Response(problem.status_code, content=bytes(problem.body))
+
+    with pytest.raises(Unauthenticated, match="This join token has expired"):
+        run(tmp_path, monkeypatch, refuse, lambda _said: False)
