@@ -592,7 +592,9 @@ def _unpack(packed: Path, directory: Path, folder: str) -> None:
     """
     scratch = directory / f".{_WORK}-{secrets.token_hex(4)}"
     target = scratch / folder
-    target.mkdir(mode=0o700, parents=True)
+    for each in (directory, scratch):  # 'parents' would open them to all users
+        each.mkdir(mode=0o700, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(packed) as archive:
             for entry in archive.infolist():

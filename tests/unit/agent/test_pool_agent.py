@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 import subprocess
 import threading
 import time
@@ -287,3 +288,15 @@ def test_the_server_itself_says_that_a_secret_is_not_valid(tmp_path: Path, monke
 
     with pytest.raises(Unauthenticated, match="This join token has expired"):
         run(tmp_path, monkeypatch, refuse, lambda _said: False)
+
+
+def test_the_folder_of_a_job_is_closed_to_other_users(tmp_path: Path) -> None:
+    (tmp_path / "packed.zip").write_bytes(pack())
+    before = os.umask(0o022)
+    try:
+        pool_agent._unpack(tmp_path / "packed.zip", tmp_path / "job", "_submitted/mnist")
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("job", "job/work")}
+    assert modes == {"job": 0o700, "job/work": 0o700}
+    assert (tmp_path / "job/work/_submitted/mnist/train.py").exists()
