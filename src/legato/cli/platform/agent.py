@@ -14,6 +14,8 @@ from legato.core.slots import check_node_labels
 
 _MAX_TOKEN_BYTES: Final = 4096
 _NO_LABELS: Final = "none"
+_SILENT_S: Final = 45
+"""As the server's `AGENT_SILENT_S`, which commands do not load."""
 
 
 def agent(
@@ -83,8 +85,8 @@ def agent(
             await running
         except asyncio.CancelledError:
             typer.echo(
-                "This command ends, and its jobs train on. If it does not start again within 15 s, jobs shrink off "
-                "this machine."
+                f"This command ends, and its jobs train on. If it does not start again within {_SILENT_S} s, jobs "
+                "shrink off this machine."
             )
 
     asyncio.run(run())

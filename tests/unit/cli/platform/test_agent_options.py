@@ -6,6 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from legato.cli.main import app
+from legato.cli.platform import agent
+from legato.control.records import AGENT_SILENT_S
+
+
+def test_the_command_says_after_how_many_seconds_the_server_takes_its_slots_away() -> None:
+    assert agent._SILENT_S == AGENT_SILENT_S
 
 
 @pytest.mark.parametrize(
