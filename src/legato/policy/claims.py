@@ -22,6 +22,9 @@ Order = tuple[float | str, ...]
 Needs = tuple[int, tuple[tuple[str, str], ...], tuple[str, ...]]
 """GPUs per worker, sorted labels, and sorted nodes that have refused the job."""
 
+Worker = tuple[Slot, ...]
+"""The slots of one worker."""
+
 
 _MAX_REFUSALS: Final = 3
 
@@ -68,6 +71,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         limit_because: ids of jobs that are the cause of the limit.
         unplaced: it does not get some free slots yet, for the reason ``limit``.
         new_workers: slots of each worker that it gets, if a worker has several.
+        moves: slots that it leaves and the slots that it gets instead, with the job that needs the former.
         leaving: slots that it is giving back already.
         refusal: None: it has its minimum.
         share: its exact share.
@@ -94,7 +98,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     limit: str = ""
     limit_because: tuple[str, ...] = ()
     unplaced: bool = False
-    new_workers: list[tuple[Slot, ...]] = msgspec.field(default_factory=list)
+    new_workers: list[Worker] = msgspec.field(default_factory=list)
+    moves: list[tuple[Worker, Worker, Claim]] = msgspec.field(default_factory=list)
     leaving: int = 0
     refusal: Refusal | None = None
     share: float = 0.0
@@ -135,8 +140,10 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         more = [f"{len(told) - _MAX_REFUSALS} more nodes have refused it"] if len(told) > _MAX_REFUSALS else []
         return "; ".join([self.limit, *bound, *told[:_MAX_REFUSALS], *more])
 
-    def list_workers(self) -> list[tuple[Slot, ...]]:
+    def list_workers(self) -> list[Worker]:
         """Return its slots by worker, in any order."""
+        if self.job.gpus_per_worker == 1:
+            return [(slot,) for slot in self.slots]
         workers: dict[str, list[Slot]] = {}
         for slot in self.slots:
             workers.setdefault(slot.worker or slot.id, []).append(slot)

@@ -16,7 +16,7 @@ import msgspec
 
 from legato.policy.causes import count, explain_needs
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
-from legato.policy.place import has_labels
+from legato.policy.free_slots import has_labels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
@@ -169,18 +169,12 @@ def _find_strayed(kind: _Kind, held: Mapping[str, _Held]) -> None:
 
 
 def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[str, _Held], policy: Policy) -> None:
-    """Assign every claim to a kind: those that are bound to one, then the others in order of precedence."""
-    bound: dict[str, _Kind] = {}
-    nothing = _Held()
-    for claim in claims:
-        of, before = held.get(claim.job.id, nothing), claim.job.machine_kind
-        has = +of.usable or of.leaving
-        if len(has) == 1:
-            bound[claim.job.id] = kinds[next(iter(has))]
-        elif has:
-            bound[claim.job.id] = kinds[_find_most(has, before)]
-        elif before is not None and before in kinds:
-            bound[claim.job.id] = kinds[before]
+    """Assign every claim to a kind: those that can use one only, then the others in order of precedence."""
+    bound = {
+        claim.job.id: kinds[name]
+        for claim in claims
+        if (name := _find_only(claim, kinds, held.get(claim.job.id, _Held()))) is not None
+    }
     if policy == Policy.FAIR:
         for claim in claims:
             if claim.job.id in bound:
@@ -193,6 +187,18 @@ def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[s
             bound[claim.job.id].add(claim)
     for kind in kinds.values():
         kind.claims.sort(key=lambda claim: claim.order)
+
+
+def _find_only(claim: Claim, kinds: Mapping[str, _Kind], of: _Held) -> str | None:
+    """Return the kind that a claim has slots of, or began on, or that alone has enough slots for it, if any."""
+    before = claim.job.machine_kind
+    has = +of.usable or of.leaving
+    if has:
+        return _find_most(has, before)
+    if before is not None and before in kinds:
+        return before
+    fitting = [name for name, kind in kinds.items() if kind.find_room(claim.job) >= claim.lo]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _find_most(has: Mapping[str, int], before: str | None) -> str:

@@ -5,9 +5,11 @@ The cycle, each step in a module of its own:
 1. `claims`, `kinds`: sort the snapshot, in an order that does not depend on how it came, and divide it by kind of
    machine.
 2. `scarce`, `admission`, `sizing`: compute the target of every job from scratch.
-3. `steadiness`: decide how much of the change is made now.
-4. `place`: choose the slots. It also says which targets cannot be placed; then step 2 is repeated.
-5. `reasons`: explain the decisions.
+3. `moves`: plan which slots the jobs would have in the end. If a target cannot be placed, `bottlenecks` lowers
+   limits, and step 2 is repeated.
+4. `steadiness`: decide how much of the change is made now.
+5. `place`: choose the slots.
+6. `reasons`: explain the decisions.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from legato.policy.bottlenecks import lower_limits
 from legato.policy.causes import count
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.due import set_due
 from legato.policy.kinds import divide
-from legato.policy.place import lower_limits, place
+from legato.policy.moves import Plan
+from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Policy, Rules
 from legato.policy.scarce import share_scarce
@@ -73,13 +77,14 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
         set_due(pool)
     share_scarce(pool, rules)
     decide_targets(pool, rules)
+    plan = Plan(pool)
     for _ in range(_MAX_REPETITIONS):
-        if not lower_limits(pool):
+        if not lower_limits(pool, plan, rules):
             break
         decide_targets(pool, rules)
-    again_at = settle(pool, rules)
-    place(pool)
-    return again_at
+        plan = Plan(pool)
+    again_at = settle(pool, plan, rules)
+    return min((moment for moment in (again_at, *place(pool, plan, rules)) if moment is not None), default=None)
 
 
 def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Decision:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.policy.causes import Cause, Causes, count, ids, names
+from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, names
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import DecisionKind, Standing
@@ -41,6 +41,16 @@ class Explainer:
 
     def explain(self, claim: Claim, kind: DecisionKind) -> Cause:
         """Return the sentence for a job."""
+        cause = self._explain_number(claim, kind)
+        if not claim.moves:
+            return cause
+        old, new = (", ".join(sorted(slot.id for move in claim.moves for slot in move[side])) for side in (0, 1))
+        gainers = list({gainer.job.id: gainer for _, _, gainer in claim.moves}.values())
+        told = f"it moves from {old} to {new}, so that {names(gainers, len(gainers))} can use the former"
+        because = dict.fromkeys((*ids(gainers), *cause.because))
+        return Cause(f"{cause.text}; {told}", tuple(because)[:MAX_CAUSES])
+
+    def _explain_number(self, claim: Claim, kind: DecisionKind) -> Cause:
         match kind:
             case DecisionKind.START | DecisionKind.GROW:
                 return self._explain_gain(claim, kind)
@@ -187,7 +197,8 @@ class Explainer:
         late = claim.target - claim.from_free - coming
         if late > 0:
             told += f", {late} more can be freed after the resize of other jobs"
-        return Cause(told, ids(freers))
+        because = dict.fromkeys((*ids(freers), *(claim.limit_because if claim.unplaced else ())))
+        return Cause(told, tuple(because)[:MAX_CAUSES])
 
     # ------------------------------------------------------------ the same
 

@@ -7,17 +7,25 @@ Chooses no slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.moves import Plan
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
+from legato.policy.snapshot import JobDemand
 
 Need = tuple[Claim, int]
 
 
-def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
+def settle(pool: SortedSnapshot, plan: Plan, rules: Rules) -> float | None:
     """Set the number of slots that every claim gets now, and which claims give slots to which.
+
+    Args:
+        pool: with targets set.
+        plan: of the slots in the end: jobs shrink first that hold slots which only others can use.
+        rules: the settings of the policy.
 
     Returns:
         The next time at which a decision changes without other news; None if there is none.
@@ -38,9 +46,11 @@ def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
     coming = sum(number for _, number in pool.leaving)
     supply = len(pool.free) + coming
     needed = sum(number for _, number in starting)
+    shrunk += _leave(shrinkable, plan, starting)
     shrunk += _shrink(shrinkable, needed - supply - shrunk)
     ready = [claim for claim in shrinkable if claim.ready_at <= pool.now]
     needed += sum(number for _, number in growing)
+    shrunk += _leave(ready, plan, growing)
     shrunk += _shrink(ready, needed - supply - shrunk)
     # Slots that do not help their job, or are above a ceiling, are given back.
     over = sum(claim.size - claim.target for claim in shrinkable)
@@ -71,10 +81,14 @@ def _keep_time(claim: Claim, rules: Rules, now: float) -> None:
         return
     same = job.wanted is not None and (job.wanted > claim.held) is (claim.target > claim.held)
     claim.since = job.wanted_since if same and job.wanted != claim.held and job.wanted_since is not None else now
-    claim.ready_at = claim.since + rules.stability_s
-    if job.last_resized_at is not None:
-        cooled_at = job.last_resized_at + rules.cooldown_factor * (job.resize_cost_s or 0.0)
-        claim.ready_at = max(claim.ready_at, cooled_at)
+    claim.ready_at = max(claim.since + rules.stability_s, find_cooled_at(job, rules))
+
+
+def find_cooled_at(job: JobDemand, rules: Rules) -> float:
+    """Return when a job may be resized for fairness or growth only, as its last resize says."""
+    if job.last_resized_at is None:
+        return -math.inf
+    return job.last_resized_at + rules.cooldown_factor * (job.resize_cost_s or 0.0)
 
 
 def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str]:
@@ -82,6 +96,18 @@ def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str
     job = claim.job
     over = (claim.held - claim.share) / job.priority
     return (claim.target == 0, claim.ready_at > now, job.priority, -over, -job.submitted_at, job.id)
+
+
+def _leave(shrinkable: Sequence[Claim], plan: Plan, needs: Sequence[Need]) -> int:
+    """Shrink claims by the slots that they leave to others which can use no other ones; return the number."""
+    freed = 0
+    for claim in shrinkable if needs else ():
+        left = min(plan.count_left_to(claim, [gainer for gainer, _ in needs]), claim.size - claim.target)
+        if left > 0:
+            size = max(fit_size(claim.job, claim.size - left), claim.target)
+            freed += claim.size - size
+            claim.size = size
+    return freed
 
 
 def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:

@@ -197,15 +197,15 @@ def test_several_gpus_per_worker_are_on_one_node() -> None:
 
 def test_slots_that_make_no_whole_worker_go_to_other_jobs_and_the_reason_says_so() -> None:
     types = dict.fromkeys("ab", "T4")
-    pool, _ = settle(
-        make_pool(make_job("anna/j", 4, min_workers=3), make_job("anna/i", 4, min_workers=3), gpu_types=types, a=4, b=4)
-    )
+    static = [make_job(f"anna/{name}", 3, elastic=False) for name in "ij"]
+    pool, _ = settle(make_pool(*static, gpu_types=types, a=4, b=4))
     pool = with_job(pool, make_job("bob/k", 1, gpus_per_worker=2, at=5.0))
     at_rest, _ = settle(pool)
     assert reason(at_rest, "k") == (
         "waits: needs 2 slots at once; 2 GPUs per worker: node a has 1 left, node b has 1 left"
     )
-    assert [len(held(at_rest, job)) for job in ("i", "j")] == [4, 4]
+    pool, _ = settle(with_job(pool, make_job("bob/l", 2, at=6.0)))
+    assert len(held(pool, "l")) == 2
 
 
 def test_several_gpus_per_worker_need_gpus() -> None:

@@ -14,7 +14,7 @@ from tests.unit.policy.worlds import any_rules, for_any, mixed_snapshots
 
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.policies import decide
-from legato.policy.rules import Rules
+from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, smallest_size
 from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Slot, Snapshot
 
@@ -123,6 +123,53 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
                 and job.labels.items() <= nodes[slot.node].labels.items()
             ]
             assert not suits, decision
+
+
+@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000), st.booleans())
+def test_no_job_waits_for_a_slot_that_another_could_leave(
+    snapshot: Snapshot, rules: Rules, seed: int, plain: bool
+) -> None:
+    """It could leave the slot for another one, or because it is above its minimum and does not come before."""
+    rules = make_eager(rules)
+    nodes = tuple(msgspec.structs.replace(node, kind="") for node in snapshot.nodes)
+    slots = tuple(msgspec.structs.replace(slot, device="GPU-1", gpu_type="A100") for slot in snapshot.slots)
+    changes = {"gpu_type": None} | ({"gpus_per_worker": 1} if plain else {})
+    jobs = tuple(msgspec.structs.replace(job, **changes) for job in snapshot.jobs)
+    snapshot = msgspec.structs.replace(snapshot, nodes=nodes, slots=slots, jobs=jobs)
+    *_, (last, _) = live(snapshot, rules, seed)
+    after, decisions = settle(last, rules, rounds=250)
+    labels = {node.name: node.labels for node in nodes}
+    of = {job.id: job for job in after.jobs}
+
+    def suits(job: JobDemand, slot: Slot) -> bool:
+        return slot.usable and slot.node not in job.refusals and job.labels.items() <= labels[slot.node].items()
+
+    is_fair = rules.policy is Policy.FAIR and not any(queue.floor or queue.ceiling for queue in after.queues)
+    free = [slot for slot in after.slots if slot.holder is None]
+    for job in after.jobs:
+        has_ceiling = any(queue.ceiling is not None for queue in after.queues if queue.name == job.queue)
+        if decisions.of(job.id).slots or smallest_size(job) > 1 or has_ceiling:
+            continue
+        for slot in after.slots:
+            if not suits(job, slot):
+                continue
+            assert slot.holder is not None, decisions.of(job.id)
+            other = of[slot.holder]
+            if other.elastic and other.gpus_per_worker == 1:
+                assert not any(suits(other, idle) for idle in free), (job.id, other.id, slot.id)
+                has_more = len(decisions.of(other.id).slots) > smallest_size(other)
+                assert not (is_fair and has_more), (job.id, other.id, slot.id)
+
+
+@for_any(mixed_snapshots(), any_rules(), st.integers(0, 1000))
+def test_a_decision_repeated_on_its_own_result_changes_nothing(snapshot: Snapshot, rules: Rules, seed: int) -> None:
+    *_, (last, _) = live(snapshot, rules, seed)
+    after, decisions = settle(last, make_eager(rules), rounds=250)
+    for _ in range(3):
+        after = carry_out(after, decisions, after_s=100.0)
+        again = decide(after, make_eager(rules))
+        assert [each.slots for each in again.decisions] == [each.slots for each in decisions.decisions]
+        assert wanted(again) == wanted(decisions)
 
 
 @for_any(mixed_snapshots(), any_rules(), st.randoms(use_true_random=False))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from tests.unit.policy.world import make_job
 
 from legato.policy.claims import Claim, SortedSnapshot
-from legato.policy.place import FreeSlots, place
+from legato.policy.free_slots import FreeSlots
+from legato.policy.moves import Plan
+from legato.policy.place import place
+from legato.policy.rules import Rules
 from legato.policy.snapshot import Node, Slot
 
 
@@ -25,9 +28,10 @@ def make_claim(held: list[Slot], size: int, **fields: object) -> Claim:
 def placed(held: list[Slot], size: int, free: list[Slot], nodes: tuple[Node, ...] = (), **fields: object) -> list[str]:
     claim = make_claim(held, size, **fields)
     by_name = {node.name: node for node in nodes}
-    place(
-        SortedSnapshot(now=0.0, claims=[claim], queues={}, capacity=0, free=free, leaving=[], coming=[], nodes=by_name)
+    pool = SortedSnapshot(
+        now=0.0, claims=[claim], queues={}, capacity=0, free=free, leaving=[], coming=[], nodes=by_name
     )
+    place(pool, Plan(pool), Rules())
     return sorted(slot.id for slot in claim.slots)
 
 
@@ -79,7 +83,8 @@ def test_a_worker_has_all_of_its_gpus_on_one_node() -> None:
 def test_a_job_with_several_gpus_per_worker_gets_as_many_whole_workers_as_fit() -> None:
     claim = make_claim([], 6, gpus_per_worker=2)
     free = on_nodes(a=3, b=1, c=3)
-    place(SortedSnapshot(now=0.0, claims=[claim], queues={}, capacity=0, free=free, leaving=[], coming=[]))
+    pool = SortedSnapshot(now=0.0, claims=[claim], queues={}, capacity=0, free=free, leaving=[], coming=[])
+    place(pool, Plan(pool), Rules())
     assert (claim.size, len(claim.slots), claim.unplaced) == (4, 4, True)
     assert claim.limit == "2 GPUs per worker: node a has 1 left, node b has 1 left, node c has 1 left"
 

@@ -1,0 +1,98 @@
+"""Finds targets that cannot be placed, and lowers the limits of the jobs that compete for these slots. Places nothing.
+
+This happens if labels, refusals or several GPUs per worker restrict jobs to some nodes, and `scarce` did not see it
+because these jobs have no need in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from legato.policy.causes import count, explain_needs, ids, names
+from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.free_slots import FreeSlots
+from legato.policy.moves import Plan
+from legato.policy.rules import Rules
+from legato.policy.sizes import fit_size
+from legato.policy.sizing import decide_targets
+from legato.policy.snapshot import OWN_MACHINE, JobDemand
+
+_MAX_NODES_NAMED: Final = 3
+
+
+def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
+    """Lower the limits of claims whose targets cannot be placed although all other jobs have theirs.
+
+    If other jobs that can use no other slots are the cause, they divide these slots among themselves, in the same way
+    as the whole pool; so none has more than its minimum while another waits for its own.
+
+    Args:
+        pool: with targets set.
+        plan: of these targets.
+        rules: the policy and its settings.
+
+    Returns:
+        Whether a limit was lowered. Then decide the targets again, so that other jobs get these slots.
+    """
+    short = [claim for claim in plan.wanting if len(plan.find_slots(claim)) < claim.target]
+    done: set[str] = set()
+    for claim in short:
+        if claim.job.id in done:
+            continue
+        rivals, nodes, room = plan.find_rivals(claim)
+        rivals = [rival for rival in rivals if rival.target and rival.job.id not in done]
+        if len(rivals) > 1 and sum(rival.target for rival in rivals) > room:
+            _share(pool, rivals, nodes, room, rules)
+            done.update(rival.job.id for rival in rivals)
+        else:
+            # A job with its minimum keeps that.
+            found = len(plan.find_slots(claim))
+            claim.hi = max(fit_size(claim.job, found), fit_size(claim.job, claim.held))
+            claim.limit = explain_left(claim.job, plan.left)
+    return bool(short)
+
+
+def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], room: int, rules: Rules) -> None:
+    """Divide the slots of some nodes among claims that can use no others; none gets more than it would have."""
+    before = [claim.hi for claim in rivals]
+    for claim in rivals:
+        claim.hi = claim.target
+    part = msgspec.structs.replace(pool, claims=list(rivals), capacity=room, free=[], leaving=[], coming=[])
+    decide_targets(part, rules)
+    for claim, hi in zip(rivals, before, strict=True):
+        if claim.target == claim.hi:
+            claim.hi = hi
+            continue
+        claim.hi = claim.target
+        others = [other for other in rivals if other is not claim]
+        by = names(others, len(others))
+        told = ", ".join(nodes[:_MAX_NODES_NAMED])
+        more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
+        where = f"node{'' if len(nodes) == 1 else 's'} {told}{more}"
+        if claim.target:
+            claim.limit = f"its share of the {count(room)} of {where}, with {by}, which can use no others"
+        else:
+            go = "goes" if len(others) == 1 else "go"
+            claim.limit = f"it can use only {where}, with {count(room)}, and {by} {go} first"
+        claim.limit_because = ids(others)
+
+
+def explain_left(job: JobDemand, free: FreeSlots) -> str:
+    """Explain why no more workers of a job fit, as a part of a sentence."""
+    left = free.count_left(job)
+    told = [f"node {node} has {number} left" for node, number in left[:_MAX_NODES_NAMED]]
+    if len(left) > _MAX_NODES_NAMED:
+        told.append(f"{len(left) - _MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
+    labels = tuple(sorted(job.labels.items()))
+    nodes = f"nodes with {explain_needs((1, labels, ()))}" if labels else "its nodes"
+    if labels == (OWN_MACHINE,):
+        nodes = explain_needs((1, labels, ()))
+    elif job.refusals and not labels:
+        nodes = "other nodes"
+    rest = ", ".join(told) if told else f"{nodes} have none left"
+    if job.gpus_per_worker > 1:
+        return f"{job.gpus_per_worker} GPUs per worker: {rest}"
+    return f"it needs slots of {nodes}, and there are no more for it"

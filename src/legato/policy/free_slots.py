@@ -1,0 +1,189 @@
+"""Holds the slots that can be assigned, sorted so that the node on which new slots of a job fit best is found fast."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from legato.policy.snapshot import JobDemand, Node, Slot
+
+_ID = operator.attrgetter("id")
+
+
+class FreeSlots:
+    """The slots that can be assigned now, by node.
+
+    Args:
+        slots: in any order.
+        nodes: by name; nodes that are not in it have no labels.
+    """
+
+    def __init__(self, slots: Iterable[Slot], nodes: Mapping[str, Node] | None = None) -> None:
+        self._nodes = nodes or {}
+        self._by_node: defaultdict[str, list[Slot]] = defaultdict(list)
+        self._by_labels: dict[tuple[tuple[str, str], ...], _Levels] = {}
+        self._number = 0
+        for slot in slots:
+            self._by_node[slot.node].append(slot)
+        for inside in self._by_node.values():
+            inside.sort(key=_ID, reverse=True)
+            self._number += len(inside)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no slot is left."""
+        return not self._number
+
+    def has(self, slots: Iterable[Slot]) -> bool:
+        """Whether all of these slots are left."""
+        return all(slot in self._by_node.get(slot.node, ()) for slot in slots)
+
+    def count_on(self, node: str) -> int:
+        """Return how many slots of a node are left."""
+        return len(self._by_node.get(node, ()))
+
+    def give(self, slots: Iterable[Slot]) -> None:
+        """Add slots."""
+        nodes = set()
+        for slot in slots:
+            if slot.node not in self._by_node:
+                self._by_labels.clear()
+            nodes.add(slot.node)
+            self._by_node[slot.node].append(slot)
+            self._number += 1
+        for node in nodes:
+            self._by_node[node].sort(key=_ID, reverse=True)
+            self._tell(node)
+
+    def remove(self, slots: Iterable[Slot]) -> None:
+        """Remove slots that are left."""
+        for slot in slots:
+            self._by_node[slot.node].remove(slot)
+            self._number -= 1
+            self._tell(slot.node)
+
+    def take_on(self, node: str, num_slots: int) -> list[Slot]:
+        """Take slots of one node, for any job; fewer than ``num_slots`` if it has no more."""
+        taken: list[Slot] = []
+        if self._by_node.get(node):
+            self._take_from(node, num_slots, 1, taken)
+        return taken
+
+    def take(self, num_slots: int, beside: Sequence[Slot], job: JobDemand) -> list[Slot]:
+        """Take slots for a job, first on the nodes of ``beside``; fewer than ``num_slots`` if no more fit.
+
+        Returns:
+            The slots; those of each worker follow one another.
+        """
+        each = job.gpus_per_worker
+        levels = self._levels_for(job)
+        taken: list[Slot] = []
+        if beside:
+            own = Counter(slot.node for slot in beside)
+            for node in sorted(own, key=lambda node: (-own[node], node)):
+                if node in levels and node not in job.refusals:
+                    self._take_from(node, num_slots - len(taken), each, taken)
+        while len(taken) < num_slots:
+            chosen = levels.find(num_slots - len(taken), each, job.refusals)
+            if chosen is None:
+                break
+            self._take_from(chosen, num_slots - len(taken), each, taken)
+        return taken
+
+    def count_left(self, job: JobDemand) -> list[tuple[str, int]]:
+        """Return the nodes that a job may use and that have free slots, and their numbers, by name."""
+        levels = self._levels_for(job)
+        return sorted(
+            (node, len(inside))
+            for node, inside in self._by_node.items()
+            if inside and node in levels and node not in job.refusals
+        )
+
+    def _levels_for(self, job: JobDemand) -> _Levels:
+        """Return the nodes that have a job's labels. Those that have refused it are in it too: each job has its own."""
+        labels = tuple(sorted(job.labels.items())) if job.labels else ()
+        levels = self._by_labels.get(labels)
+        if levels is None:
+            numbers = {
+                node: len(inside) for node, inside in self._by_node.items() if has_labels(self._nodes.get(node), job)
+            }
+            levels = self._by_labels[labels] = _Levels(numbers)
+        return levels
+
+    def _take_from(self, node: str, num_slots: int, each: int, taken: list[Slot]) -> None:
+        inside = self._by_node[node]
+        number = min(num_slots, len(inside)) // each * each
+        if number <= 0:
+            return
+        taken += inside[: -number - 1 : -1]
+        del inside[-number:]
+        self._number -= number
+        self._tell(node)
+
+    def _tell(self, node: str) -> None:
+        for levels in self._by_labels.values():
+            levels.change(node, len(self._by_node[node]))
+
+
+class _Levels:
+    """Nodes, sorted by their numbers of free slots.
+
+    Args:
+        numbers: of free slots, by node.
+    """
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        self._numbers = numbers
+        self._nodes: dict[int, list[str]] = {}  # by number, by name; no list is empty
+        for node in sorted(numbers):
+            self._nodes.setdefault(numbers[node], []).append(node)
+        self._sorted = sorted(self._nodes)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._numbers
+
+    def change(self, node: str, number: int) -> None:
+        """Set the number of free slots of a node, if it is one of these."""
+        before = self._numbers.get(node)
+        if before is None or before == number:
+            return
+        nodes = self._nodes[before]
+        del nodes[bisect_left(nodes, node)]
+        if not nodes:
+            del self._nodes[before]
+            del self._sorted[bisect_left(self._sorted, before)]
+        if number not in self._nodes:
+            self._nodes[number] = []
+            insort(self._sorted, number)
+        insort(self._nodes[number], node)
+        self._numbers[node] = number
+
+    def find(self, num_slots: int, each: int, refusals: Collection[str] = ()) -> str | None:
+        """Return the node with the fewest free slots of those that have enough, or else the one with the most.
+
+        Args:
+            num_slots: enough.
+            each: None if no node has so many.
+            refusals: nodes that are left out.
+        """
+        index = bisect_left(self._sorted, num_slots)
+        for level in itertools.chain(self._sorted[index:], reversed(self._sorted[:index])):
+            if level < each:
+                break
+            for node in self._nodes[level]:
+                if node not in refusals:
+                    return node
+        return None
+
+
+def has_labels(node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for."""
+    return not job.labels or (node is not None and job.labels.items() <= node.labels.items())
+
+
+def can_run(name: str, node: Node | None, job: JobDemand) -> bool:
+    """Whether a node has all labels that a job asks for, and has not refused it."""
+    return name not in job.refusals and has_labels(node, job)

@@ -1,0 +1,291 @@
+"""Plans the slots of jobs that not every slot suits, and which slots other jobs leave for them. Changes no claim.
+
+Every job keeps slots that it has, as far as that is possible. If a job with labels, refusals or several GPUs per worker
+then cannot have its target, other jobs leave slots that it can use: first jobs that shrink anyway, which give up these
+slots and keep others; then elastic jobs that can use slots which remain. A static job leaves none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from legato.policy.claims import Claim, Needs, SortedSnapshot, Worker
+from legato.policy.free_slots import FreeSlots, can_run
+from legato.policy.snapshot import Slot
+
+_LEVELS: Final = ((1, True), (1, False), (2, False), (4, False), (16, False))
+"""Searches, one after the other: how many jobs move at most for one worker, and whether only shrinking jobs do."""
+
+
+class Plan:
+    """The slots that the jobs would have in the end, by worker.
+
+    Attributes:
+        wanting: claims that not every slot suits and that want more slots than they hold, the most difficult first.
+        left: the slots that remain for the other claims.
+        owners: the claims that get slots which they do not hold, by slot; empty if no other job holds a slot that these
+            claims need.
+    """
+
+    def __init__(self, pool: SortedSnapshot) -> None:
+        self.wanting = sort_by_difficulty(
+            claim for claim in pool.claims if claim.is_picky and claim.target > claim.held
+        )
+        self.owners: dict[str, Claim] = {}
+        self._pool = pool
+        self._workers: dict[str, list[Worker]] = {}
+        self._moved: dict[str, Claim] = {}
+        self._search: _Search | None = None
+        self.left = FreeSlots((), pool.nodes)
+        if self.wanting:
+            self._plan()
+
+    def find_slots(self, claim: Claim) -> list[Slot]:
+        """Return the slots that a claim would have in the end."""
+        return [slot for worker in self.find_workers(claim) for slot in worker]
+
+    def find_workers(self, claim: Claim) -> Sequence[Worker]:
+        """Return the slots of each worker that a claim would have in the end."""
+        workers = self._workers.get(claim.job.id)
+        return claim.list_workers() if workers is None else workers
+
+    def count_left_to(self, claim: Claim, gainers: Iterable[Claim]) -> int:
+        """Return how many of its slots a claim leaves to some others."""
+        if claim.job.id not in self._workers or not self.owners:
+            return 0
+        names = {gainer.job.id for gainer in gainers}
+        owners = (self.owners.get(slot.id) for slot in claim.slots)
+        return sum(owner is not None and owner is not claim and owner.job.id in names for owner in owners)
+
+    def find_rivals(self, claim: Claim) -> tuple[list[Claim], list[str], int]:
+        """Find the claims that take slots from one that cannot have its target, and that can use no others.
+
+        Returns:
+            These claims, in order of precedence, the nodes that they can use, and how many slots they have there
+            together; without claims if the claim or what it needs is not of this sort.
+        """
+        if self._search is None or claim.job.gpus_per_worker > 1:
+            return [], [], 0
+        return self._search.find_rivals(claim, self.wanting)
+
+    def _plan(self) -> None:
+        pool = self._pool
+        left = [*pool.free, *pool.coming]
+        num_idle = len(left)
+        for claim in pool.claims:
+            if claim.target < claim.held:
+                kept = self._workers[claim.job.id] = keep_workers(claim, claim.target)
+                ids = {slot.id for worker in kept for slot in worker}
+                left += (slot for slot in claim.slots if slot.id not in ids)
+        self.left = FreeSlots(left, pool.nodes)
+        given_up = {slot.id for slot in left[num_idle:]}
+        short = []
+        for claim in self.wanting:
+            taken = self.left.take(claim.target - claim.held, claim.slots, claim.job)
+            self._workers[claim.job.id] = [*claim.list_workers(), *split(taken, claim.job.gpus_per_worker)]
+            if claim.held + len(taken) < claim.target:
+                short.append(claim)
+        if short and not self.left.is_empty:
+            self._make_room(short)
+        if self._moved or any(slot.id in given_up for claim in self.wanting for slot in self.find_slots(claim)):
+            self._find_owners()
+
+    def _make_room(self, short: Sequence[Claim]) -> None:
+        search = self._search = _Search(self._pool, self.left, self._workers)
+        for claim in short:
+            while len(self._workers[claim.job.id]) * claim.job.gpus_per_worker < claim.target:
+                if not search.make_room(claim):
+                    break
+        self._moved = search.moved
+        for claim in self._moved.values():
+            self._stay(claim)
+
+    def _stay(self, claim: Claim) -> None:
+        """Let a claim keep slots of its own that remain after all, instead of others."""
+        workers, held = self._workers[claim.job.id], {slot.id for slot in claim.slots}
+        for own in claim.list_workers():
+            new = next((worker for worker in workers if worker[0].id not in held), None)
+            if new is None:
+                break
+            if self.left.has(own):
+                self.left.remove(own)
+                self.left.give(new)
+                workers[workers.index(new)] = own
+
+    def _find_owners(self) -> None:
+        for claim in (*self.wanting, *self._moved.values()):
+            held = {slot.id for slot in claim.slots}
+            for slot in self.find_slots(claim):
+                if slot.id not in held:
+                    self.owners[slot.id] = claim
+
+
+def sort_by_difficulty(claims: Iterable[Claim]) -> list[Claim]:
+    """Sort claims for placement: first those that fit on the fewest nodes, then in order of precedence."""
+    return sorted(
+        claims, key=lambda claim: (-claim.job.gpus_per_worker, -len(claim.job.labels), -len(claim.job.refusals))
+    )
+
+
+def keep_workers(claim: Claim, num_slots: int, rank: Callable[[Worker], int] = lambda _: 0) -> list[Worker]:
+    """Choose the workers to keep: first on nodes where the job has most, so that its workers stay together.
+
+    Args:
+        claim: with its slots.
+        num_slots: of the workers to keep.
+        rank: comes before that; workers with a smaller number are kept first.
+    """
+    num_on_node = Counter(slot.node for slot in claim.slots)
+    workers = claim.list_workers()
+    workers.sort(
+        key=lambda slots: (rank(slots), -num_on_node[slots[0].node], slots[0].node, min(slot.id for slot in slots))
+    )
+    return workers[: num_slots // claim.job.gpus_per_worker]
+
+
+def split(slots: Sequence[Slot], each: int) -> list[Worker]:
+    """Divide slots into workers of so many slots that follow one another."""
+    return [tuple(slots[first : first + each]) for first in range(0, len(slots), each)]
+
+
+class _Search:
+    """Finds room for workers by moving others. What failed once at one level fails later too, so it is not repeated."""
+
+    def __init__(self, pool: SortedSnapshot, left: FreeSlots, workers: dict[str, list[Worker]]) -> None:
+        self.moved: dict[str, Claim] = {}
+        self._pool = pool
+        self._left = left
+        self._workers = workers
+        self._rank = {claim.job.id: index for index, claim in enumerate(pool.claims)}
+        self._held: dict[str, str] = {}
+        self._on_node: dict[str, dict[str, list[Worker]]] = {slot.node: {} for slot in (*pool.free, *pool.coming)}
+        for claim in pool.claims:
+            self._held.update((slot.id, claim.job.id) for slot in claim.slots)
+            for worker in workers.setdefault(claim.job.id, claim.list_workers()):
+                self._enter(claim, worker)
+        self._usable: dict[Needs, list[str]] = {}
+        self._level: dict[Needs, int] = {}
+        self._tried_nodes: dict[tuple[int, int, str], int] = {}
+        self._tried_needs: dict[tuple[int, Needs], int] = {}
+        self._clearing: set[str] = set()
+        self._log: list[tuple[str, Claim | None, Worker, Worker]] = []
+
+    def make_room(self, claim: Claim) -> bool:
+        """Find one more worker for a claim; return whether there is one."""
+        needs = claim.needs
+        for level in range(self._level.get(needs, 0), len(_LEVELS)):
+            self._level[needs] = level
+            self._log.clear()
+            worker = None if self._left.is_empty else self._find(claim, claim, level, _LEVELS[level][0])
+            if worker is not None:
+                self._workers[claim.job.id].append(worker)
+                self._enter(claim, worker)
+                self.moved.update((mover.job.id, mover) for _, mover, _, _ in self._log if mover is not None)
+                return True
+        self._level[needs] = len(_LEVELS)
+        return False
+
+    def find_rivals(self, claim: Claim, wanting: Iterable[Claim]) -> tuple[list[Claim], list[str], int]:
+        """Find rivals as `Plan.find_rivals` does, after all searches for room."""
+        rivals, nodes, new = {claim.job.id: claim}, set[str](), [claim]
+        while new:
+            for node in self._find_usable(new.pop()):
+                if node in nodes:
+                    continue
+                nodes.add(node)
+                for name, workers in self._on_node[node].items():
+                    rival = self._pool.claims[self._rank[name]]
+                    if workers and name not in rivals and rival.job.elastic and rival.job.gpus_per_worker == 1:
+                        rivals[name] = rival
+                        new.append(rival)
+        for other in wanting:
+            if other.job.gpus_per_worker == 1 and nodes.issuperset(self._find_usable(other)):
+                rivals[other.job.id] = other
+        room = sum(len(self._on_node[node].get(name, ())) for node in nodes for name in rivals)
+        room += sum(self._left.count_on(node) for node in nodes)
+        return sorted(rivals.values(), key=lambda rival: self._rank[rival.job.id]), sorted(nodes), room
+
+    def _find(self, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
+        """Return slots for one worker, which remain, or which others leave in at most so many moves in a row."""
+        needs = claim.needs
+        if self._tried_needs.get((level, needs), -1) >= depth:
+            return None
+        each = claim.job.gpus_per_worker
+        beside = [slot for worker in self._workers[claim.job.id] for slot in worker]
+        taken = tuple(self._left.take(each, beside, claim.job))
+        if taken:
+            self._log.append(("took", None, taken, ()))
+            return taken
+        if depth:
+            for node in self._find_usable(claim):
+                key = (level, each, node)
+                if node in self._clearing or self._tried_nodes.get(key, -1) >= depth:
+                    continue
+                self._clearing.add(node)
+                cleared = self._clear(node, claim, root, level, depth)
+                self._clearing.remove(node)
+                if cleared is not None:
+                    return cleared
+                self._tried_nodes[key] = depth
+        self._tried_needs[level, needs] = depth
+        return None
+
+    def _find_usable(self, claim: Claim) -> list[str]:
+        """Return the nodes with workers on which a claim can run, by name."""
+        needs = claim.needs
+        usable = self._usable.get(needs)
+        if usable is None:
+            nodes = self._pool.nodes
+            usable = [node for node in sorted(self._on_node) if can_run(node, nodes.get(node), claim.job)]
+            self._usable[needs] = usable
+        return usable
+
+    def _clear(self, node: str, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
+        """Return slots of a node for one worker, after as many others have moved as necessary."""
+        each, begun = claim.job.gpus_per_worker, len(self._log)
+        found = tuple(self._left.take_on(node, each))
+        self._log.append(("took", None, found, ()))
+        for name in sorted(self._on_node[node], key=lambda name: -self._rank[name]):
+            mover = self._pool.claims[self._rank[name]]
+            for worker in tuple(self._on_node[node].get(name, ())):
+                if mover in (claim, root) or len(found) >= each or not self._may_move(mover, worker, level):
+                    break
+                new = self._find(mover, root, level, depth - 1)
+                if new is None:
+                    break
+                self._move(mover, worker, new)
+                self._log.append(("moved", mover, worker, new))
+                found += worker
+        if len(found) < each:
+            self._undo(begun)
+            return None
+        if found[each:]:
+            self._left.give(found[each:])
+            self._log.append(("gave", None, found[each:], ()))
+        return found[:each]
+
+    def _may_move(self, mover: Claim, worker: Worker, level: int) -> bool:
+        if self._held.get(worker[0].id) != mover.job.id:
+            return True
+        return mover.job.elastic and (mover.target < mover.held or not _LEVELS[level][1])
+
+    def _move(self, mover: Claim, old: Worker, new: Worker) -> None:
+        workers = self._workers[mover.job.id]
+        workers[workers.index(old)] = new
+        self._on_node[old[0].node][mover.job.id].remove(old)
+        self._enter(mover, new)
+
+    def _enter(self, claim: Claim, worker: Worker) -> None:
+        self._on_node.setdefault(worker[0].node, {}).setdefault(claim.job.id, []).append(worker)
+
+    def _undo(self, begun: int) -> None:
+        while len(self._log) > begun:
+            what, mover, slots, new = self._log.pop()
+            if what == "took":
+                self._left.give(slots)
+            elif what == "gave":
+                self._left.remove(slots)
+            elif mover is not None:
+                self._move(mover, new, slots)
