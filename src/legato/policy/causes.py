@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from legato.policy.claims import Claim, Needs, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
-from legato.policy.snapshot import OWN_MACHINE, JobDemand
+from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
@@ -276,6 +276,15 @@ def names(claims: Sequence[Claim], number: int) -> str:
 def ids(claims: Sequence[Claim]) -> tuple[str, ...]:
     """Return the ids of the first few."""
     return tuple(claim.job.id for claim in claims[:MAX_CAUSES])
+
+
+def name_unusable(slot: Slot) -> str:
+    """Name the node of a slot that cannot be used, and say why.
+
+    >>> name_unusable(Slot(id="a/0", node="a", usable=False, trouble="its agent does not answer"))
+    'node a cannot be used: its agent does not answer'
+    """
+    return f"node {slot.node} cannot be used: {slot.trouble or 'it is down or drained'}"
 
 
 def explain_needs(needs: Needs) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from legato.policy.causes import count, explain_needs
+from legato.policy.causes import count, explain_needs, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
 from legato.policy.free_slots import has_labels
 from legato.policy.rules import Policy, Rules
@@ -91,6 +91,14 @@ class _Kind:
     def _find_room_on(self, node: str, job: JobDemand) -> int:
         each = job.gpus_per_worker
         return self.usable[node] // each * each if has_labels(self._nodes.get(node), job) else 0
+
+    def explain_unusable(self, job: JobDemand) -> str:
+        """Name the nodes that could run a job if they were usable, as the end of a sentence."""
+        out = {slot.node: slot for slot in self.slots if not slot.usable}
+        found = [out[name] for name in sorted(out) if can_run(name, self._nodes.get(name), job)]
+        told = "; ".join(name_unusable(slot) for slot in found[:_MAX_NODES_NAMED])
+        more = f"; {len(found) - _MAX_NODES_NAMED} more nodes cannot be used" if len(found) > _MAX_NODES_NAMED else ""
+        return f"; {told}{more}" if found else ""
 
     def add(self, claim: Claim) -> None:
         """Assign a claim to this kind."""
@@ -245,14 +253,15 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
             f"it asks for GPU type {job.gpu_type}, and the pool has {', '.join(found or 'unknown' for found in types)}"
         )
     room = kind.find_room(job)
+    out = kind.explain_unusable(job)
     told = [] if job.gpu_type is None else [f"GPU type {job.gpu_type}"]
     told += [text] if (text := explain_needs((*claim.needs[:2], ()))) else []
     has = count(room) if room else "no slots"
     if told == [explain_needs((1, (OWN_MACHINE,), ()))]:
-        return f"it can use {told[0]} only, which has {has}"
+        return f"it can use {told[0]} only, which has {has}{out}"
     if not told:
-        return f"the other nodes have {has}"
-    return f"it asks for {' and '.join(told)}, for which its kind of machine has {has}"
+        return f"the other nodes have {has}{out}"
+    return f"it asks for {' and '.join(told)}, for which its kind of machine has {has}{out}"
 
 
 def _explain_others(kind: _Kind, kinds: Iterable[_Kind], nodes: Mapping[str, Node]) -> str:

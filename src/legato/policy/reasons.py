@@ -44,7 +44,8 @@ class Explainer:
         cause = self._explain_number(claim, kind)
         if not claim.moves:
             return cause
-        old, new = (", ".join(sorted(slot.id for move in claim.moves for slot in move[side])) for side in (0, 1))
+        old = ", ".join(sorted(slot.id for left, _, _ in claim.moves for slot in left))
+        new = ", ".join(sorted(slot.id for _, taken, _ in claim.moves for slot in taken))
         gainers = list({gainer.job.id: gainer for _, _, gainer in claim.moves}.values())
         told = f"it moves from {old} to {new}, so that {names(gainers, len(gainers))} can use the former"
         because = dict.fromkeys((*ids(gainers), *cause.because))

@@ -45,6 +45,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         holder: the job that has it, or whose worker still uses it. None: no job.
         leaving: its holder was asked to give it back, and the worker has not certainly ended.
         usable: its node is up and not drained. An unusable slot is taken away and never assigned.
+        trouble: why it is not usable, as a part of a sentence. "": it is, or the cause is unknown.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     holder: str | None = None
     leaving: bool = False
     usable: bool = True
+    trouble: str = ""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import msgspec
+import pytest
 from tests.unit.policy.world import EAGER, make_job, settle, with_job
 
 from legato.policy.policies import decide
@@ -127,6 +128,35 @@ def test_labels_restrict_a_job_to_some_nodes() -> None:
     assert reason(settle(both)[0], "k") == (
         "waits: needs 2 slots at once; its kind of machine has 2 slots for labels site=y, and anna/j goes first"
     )
+
+
+def test_machines_that_could_run_a_job_but_cannot_be_used_are_named() -> None:
+    nodes = (Node(name="a", labels={"site": "x"}), Node(name="b", labels={"site": "y"}))
+    pool = make_pool(make_job("anna/j", 3, labels={"site": "y"}), nodes=nodes, a=4, b=2)
+    silent = tuple(
+        msgspec.structs.replace(slot, usable=slot.node != "b", trouble="its agent does not answer" * (slot.node == "b"))
+        for slot in pool.slots
+    )
+    decision = decide(msgspec.structs.replace(pool, slots=silent), EAGER).of("j")
+    assert decision.reason == (
+        "waits: needs 1 slot; it asks for labels site=y, for which its kind of machine has no slots; node b cannot be "
+        "used: its agent does not answer"
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job("anna/j", 3, labels={"site": "z"}),
+        make_job("anna/j", 3, gpu_type="A100"),
+        make_job("anna/j", 3, num_micro_batches=1),
+        make_job("anna/j", 1),
+    ],
+)
+def test_no_other_job_is_the_cause_if_the_pool_has_no_such_slot_or_more_would_not_help(job: JobDemand) -> None:
+    """So no higher priority is suggested."""
+    _, decisions = settle(make_pool(job, make_job("bob/other", 4), nodes=TWO_KINDS, a=4))
+    assert decisions.of("j").because == ()
 
 
 def refused_by(job: JobDemand, **refusals: str) -> JobDemand:

@@ -106,7 +106,8 @@ def suggest_next(job: JobRecord, explanation: Explanation, called: str, num_usab
                 f"{called} --queue NAME' moves it to another, 'legato queues' lists them. An admin can raise it: "
                 f"'legato queues set {job.queue} --ceiling N'."
             )
-        case "queued" | "running" | "starting" if _wants_more(job, explanation):
+        # Only if other jobs are the cause, a higher priority changes something.
+        case "queued" | "running" | "starting" if explanation.because and _wants_more(job, explanation):
             narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (
                 f"To get more slots sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
@@ -153,7 +154,7 @@ def _wants_more(job: JobRecord, explanation: Explanation) -> bool:
         if explanation.wanted is None
         else max(explanation.wanted, job.num_slots + bool(explanation.lost))
     )
-    return job.stage == "queued" or job.num_slots < most
+    return job.stage == "queued" or job.num_slots < min(most, job.max_workers * job.gpus_per_worker)
 
 
 def _describe_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:

@@ -117,6 +117,7 @@ def _describe_slots(pool: RoundFacts, in_play: Mapping[str, Job], left_out: Left
             leaving=slot.id in holders and (holders[slot.id].release_asked_at is not None or holder not in in_play),
             # The slots of a job that is left out are not available to other jobs.
             usable=slot.unusable_since is None and holder not in left_out.jobs,
+            trouble=(slot.unusable_reason or "") if slot.unusable_since is not None else "",
         )
         fault = "two slots have this id" if slot.id in slots else find_slot_fault(described)
         if fault is None:

@@ -328,6 +328,22 @@ def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -
     assert json.loads(call("explain", "bert", "-o", "json", "-d", "1")[1])["wanted"] == 2
 
 
+def test_explain_suggests_no_priority_if_no_other_job_is_the_cause(jobs: Platform, call: Call) -> None:
+    """No node has the labels or the GPU type, for example."""
+    jobs.canned["explain"] = explanation(because=[])
+    assert "--priority" not in call("explain", "bert")[1]
+
+
+def test_explain_suggests_no_priority_for_a_job_with_its_maximum_that_has_left_a_slot(
+    jobs: Platform, call: Call
+) -> None:
+    most = jobs.jobs["j-0000000002"]["max_workers"]
+    jobs.jobs["j-0000000002"] |= {"stage": "running", "num_slots": most}
+    lost = {"slot": "n/1", "time": NOW, "reason": "it moves", "job": None, "title": None}
+    jobs.canned["explain"] = explanation(wanted=most, lost=[lost])
+    assert "--priority" not in call("explain", "bert")[1]
+
+
 def test_explain_suggests_no_priority_if_the_pool_is_too_small(jobs: Platform, call: Call) -> None:
     jobs.canned["explain"] = explanation()
     jobs.jobs["j-0000000002"] |= {"min_workers": 2}

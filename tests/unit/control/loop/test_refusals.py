@@ -37,7 +37,7 @@ class Pool:
                 node=node,
                 device="cpu",
                 unusable_since=1.0 if node in self.unusable else None,
-                unusable_reason=None,
+                unusable_reason="its agent does not answer" if node in self.unusable else None,
             )
             for node in "abc"
         )
@@ -137,3 +137,14 @@ def test_a_job_that_all_machines_refuse_fails() -> None:
 def test_a_job_that_is_stopped_meanwhile_does_not_start_again() -> None:
     change = Pool(Stage.STOPPING).learn(ended(EXIT_NOWHERE, {"b": WHY}))
     assert change is not None and change.stage is Stage.FAILED
+
+
+def test_the_policy_is_given_the_reason_why_a_slot_cannot_be_used() -> None:
+    pool = Pool()
+    pool.unusable = {"c"}
+    slots = make_snapshot(pool.facts(), {}, pool.memories, {}, 10.0, LeftOut()).slots
+    assert [(slot.usable, slot.trouble) for slot in slots] == [
+        (True, ""),
+        (True, ""),
+        (False, "its agent does not answer"),
+    ]
