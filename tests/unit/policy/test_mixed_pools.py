@@ -121,6 +121,7 @@ def test_all_comes_to_rest_with_no_slot_idle_that_a_job_could_use(snapshot: Snap
                 for slot in free
                 if kind_of(nodes.get(slot.node), slot) == decision.machine_kind
                 and job.labels.items() <= nodes[slot.node].labels.items()
+                and slot.node not in job.refusals
             ]
             assert not suits, decision
 
