@@ -65,6 +65,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         slots: its usable slots that are not leaving; after `place`, its new slots.
         held: number of slots before `place`.
         lost: slots that it still has but that it can no longer use.
+        lost_on: the nodes of lost slots that are not usable, and why; "": unknown.
         strayed: how many of these are on another kind of machine than its others, or were part of a worker that has
             lost another slot.
         limit: why it cannot have more than ``hi`` slots, if that depends on the places of slots; "": it does not.
@@ -94,6 +95,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     slots: list[Slot] = msgspec.field(default_factory=list)
     held: int = 0
     lost: int = 0
+    lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
     limit: str = ""
     limit_because: tuple[str, ...] = ()
@@ -232,6 +234,7 @@ def deal_slots(
                 claim.slots.append(slot)
             else:
                 claim.lost += 1
+                claim.lost_on[slot.node] = slot.trouble
         elif slot.usable:
             coming.append(slot)
             if claim is not None:

@@ -6,11 +6,14 @@ A sentence stays the same while the situation does: it contains no elapsed or re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, names
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import DecisionKind, Standing
+
+_MAX_NODES_NAMED: Final = 3
 
 
 def choose_kind(claim: Claim) -> DecisionKind:
@@ -92,7 +95,7 @@ class Explainer:
     def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
         causes = []
         if claim.lost > claim.strayed:
-            causes.append(f"{_its(claim.lost - claim.strayed)} on a node that is down or drained")
+            causes.append(f"{_its(claim.lost - claim.strayed)} on {_name_lost(claim)}")
         if claim.strayed:
             causes.append(_explain_strayed(claim))
         gainers = claim.gives_to
@@ -274,6 +277,12 @@ def _of(claim: Claim) -> str:
 
 def _its(number: int) -> str:
     return "one of its slots is" if number == 1 else f"{number} of its slots are"
+
+
+def _name_lost(claim: Claim) -> str:
+    nodes = [f"{node} ({claim.lost_on[node] or 'down or drained'})" for node in sorted(claim.lost_on)]
+    more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
+    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
 
 
 def _explain_strayed(claim: Claim) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ from legato.policy.snapshot import Decision as PolicyDecision
 
 _NUM_LOST: Final = 20
 _NUM_NAMED: Final = 4
+_MAX_NODES_NAMED: Final = 20
 
 _STAGE_TEXTS: Final = {
     Stage.QUEUED: "waits in its queue",
@@ -84,6 +86,8 @@ class Explainer:
         sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
+        if where := self._describe_nodes(job):
+            sentences.append(where)
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:
             sentences.append(
                 f"Each step has {total} micro-batches, enough for {total} workers; its maximum is {job.max_workers}."
@@ -183,6 +187,17 @@ class Explainer:
         if not slots:
             return {}
         return {one.slot: one.job for one in self._store.pool.list_open() if one.slot in slots}
+
+    def _describe_nodes(self, job: Job) -> str:
+        """Say on which nodes a job has slots; "": on none, or the pool has no more than one."""
+        nodes = {slot.id: slot.node for slot in self._store.pool.list_slots()}
+        if len(set(nodes.values())) < 2:
+            return ""
+        open_ones = (one for one in self._store.pool.list_open() if one.job == job.id and one.release_asked_at is None)
+        held = Counter(nodes[one.slot] for one in open_ones if one.slot in nodes)
+        told = [f"{node} ({number})" for node, number in sorted(held.items())]
+        more = f" and {len(told) - _MAX_NODES_NAMED} more" if len(told) > _MAX_NODES_NAMED else ""
+        return f"Its slots are on: {', '.join(told[:_MAX_NODES_NAMED])}{more}." if told else ""
 
     def _count_free(self) -> int:
         held = {one.slot for one in self._store.pool.list_open()}

@@ -249,6 +249,6 @@ def test_a_worker_that_loses_one_of_its_gpus_gives_the_others_back() -> None:
     after = decide(msgspec.structs.replace(pool, slots=broken), EAGER).of("j")
     assert after.workers == (("a/2", "a/3"),)
     assert after.reason.startswith(
-        "shrinks 4 → 2: one of its slots is on a node that is down or drained; one of its slots is of a worker that "
+        "shrinks 4 → 2: one of its slots is on node a (down or drained); one of its slots is of a worker that "
         "has lost another GPU"
     )

@@ -355,7 +355,10 @@ def test_a_lost_node_is_named_as_the_cause() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
     slots = tuple(msgspec.structs.replace(slot, usable=index > 0) for index, slot in enumerate(snapshot.slots))
     decisions = decide(msgspec.structs.replace(snapshot, slots=slots), RULES)
-    assert told(decisions) == {"a": "shrinks 4 → 3: one of its slots is on a node that is down or drained"}
+    assert told(decisions) == {"a": "shrinks 4 → 3: one of its slots is on node n0 (down or drained)"}
+    silent = tuple(msgspec.structs.replace(slot, trouble="its agent does not answer") for slot in slots)
+    decisions = decide(msgspec.structs.replace(snapshot, slots=silent), RULES)
+    assert told(decisions) == {"a": "shrinks 4 → 3: one of its slots is on node n0 (its agent does not answer)"}
 
 
 def test_behind_a_reservation_the_reason_says_for_which_job_slots_are_kept() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
 from legato.api.jobs import Progress
-from legato.control.records import Queue, Verdict
+from legato.control.records import DeclaredSlot, Node, Queue, Verdict
 from legato.control.stages import Stage
 from legato.core.balance import describe_cheap_numbers
 from legato.policy.snapshot import Decision, DecisionKind
@@ -42,6 +42,24 @@ def test_a_job_that_waits(platform: Platform) -> None:
     told = platform.get(f"jobs/{job}/explain")
     assert (told["wanted"], told["share"]) == (2, 1.5)
     assert told["because"] == [{"job": big, "title": "ben/big", "num_slots": 2}], "what is gone is no cause"
+
+
+def test_the_machines_of_a_job_are_named(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=3)
+    platform.start(job, "node/0", "node/1")
+    assert not any("slots are on" in one for one in platform.get(f"jobs/{job}/explain")["sentences"]), "there is one"
+    lease = platform.lead()
+    nodes = [
+        Node(name=name, engine="local", slots=tuple(DeclaredSlot(f"{name}/{number}", "cpu") for number in range(2)))
+        for name in ("node", "gpu-1")
+    ]
+    platform.store.pool.declare(nodes, lease.fence, platform.now)
+    platform.write(job, granted=("gpu-1/0",), verdict=Verdict(3, "grows 2 → 3"))
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "Its slots are on: gpu-1 (1), node (2)." in told
+    platform.write(job, released=("node/1",), verdict=Verdict(2, "shrinks 3 → 2"))
+    assert "Its slots are on: gpu-1 (1), node (1)." in platform.get(f"jobs/{job}/explain")["sentences"]
 
 
 def test_a_step_that_is_larger_than_the_workers_of_a_job_is_reported(platform: Platform) -> None:
