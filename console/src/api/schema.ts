@@ -3390,14 +3390,7 @@ export interface components {
         };
         /**
          * SlotMove
-         * @description A slot that a job was asked to give up, and the job that had it next.
-         *
-         *         Args:
-         *             from_job: id of the job that was asked. None: you may not see the job.
-         *             from_title: ``OWNER/NAME`` of that job.
-         *             to_job: id of the job that had the slot next. None: you may not see the job, or no job has had the slot yet.
-         *             to_title: ``OWNER/NAME`` of that job. None: no job has had the slot yet.
-         *             reason: empty if the decision is no longer stored.
+         * @description A slot that a job was asked to give up, and the job that had it next. ``docs/rest.md`` describes the fields.
          */
         SlotMove: {
             time: number;
@@ -3407,6 +3400,7 @@ export interface components {
             to_job: string | null;
             to_title: string | null;
             reason: string;
+            taken_at: number | null;
         };
         /**
          * Listed[QueueState]

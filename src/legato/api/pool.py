@@ -218,6 +218,8 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
         to_job: id of the job that had the slot next. None: you may not see the job, or no job has had the slot yet.
         to_title: ``OWNER/NAME`` of that job. None: no job has had the slot yet.
         reason: empty if the decision is no longer stored.
+        taken_at: when that job got the slot; until then, the first one still used it or it was free. None: no job has
+            had the slot yet.
     """
 
     time: float
@@ -227,6 +229,7 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
     to_job: str | None
     to_title: str | None
     reason: str
+    taken_at: float | None = None
 
 
 class StepLine(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@ import enum
 from collections.abc import Collection
 from typing import Final
 
-from legato.api.pool import HeldSlots, SlotMove, StepLine, Timeline
+from legato.api import pool
+from legato.api.pool import HeldSlots, StepLine, Timeline
 from legato.control.roles import Asker
 from legato.control.store import Run, Store
 from legato.server.step_lines import Change, add_up, downsample, draw_held
@@ -23,6 +24,12 @@ class By(enum.StrEnum):
     OWNER = "owner"
     QUEUE = "queue"
     PROJECT = "project"
+
+
+class SlotMove(pool.SlotMove, frozen=True, kw_only=True):
+    """A slot that a job was asked to give up, and the job that had it next. ``docs/rest.md`` describes the fields."""
+
+    taken_at: float | None
 
 
 def draw_timeline(
@@ -82,6 +89,7 @@ def list_moves(store: Store, asker: Asker, since: float, until: float, limit: in
                 to_job=taker.id if taker is not None and taker.is_visible else None,
                 to_title=None if taker is None else f"{taker.owner}/{taker.name}",
                 reason=move.reason,
+                taken_at=move.taken_at,
             )
         )
         if len(visible) == limit:

@@ -165,6 +165,7 @@ def test_moves_name_the_job_that_shrank_and_the_job_that_grew(platform: Platform
         "to_job": story["bens"],
         "to_title": "ben/second",
         "reason": "shrinks 2 → 1: ben/second came",
+        "taken_at": NOW + 11,
     }
     assert platform.get("moves")["items"] == [want], "that a job ended is no move"
     assert platform.get(f"moves?since={NOW + 10.5}")["items"] == []
@@ -179,6 +180,7 @@ def test_moves_name_the_job_that_shrank_and_the_job_that_grew(platform: Platform
         "to_job": None,
         "to_title": None,
         "reason": "shrinks 2 → 1",
+        "taken_at": None,
     }
     assert platform.get("moves?limit=1")["items"] == newest[:1]
     platform.write(story["bens"], closed=("node/1",))

@@ -24,3 +24,22 @@ it("without moves the page names the time, and offers a longer one", () => {
   fireEvent.click(screen.getByRole("button", { name: "Show the last 15 min" }));
   expect(look).toHaveBeenCalledOnce();
 });
+
+it("says when the next job got a slot that was free for a while", () => {
+  const move = {
+    time: 1000,
+    slot: "n/0",
+    from_job: null,
+    from_title: "ann/a",
+    to_job: null,
+    to_title: "ben/b",
+    reason: "",
+  };
+  const draw = (taken_at: number | null) => {
+    render(<Moves moves={[{ ...move, taken_at }]} when="now" wider={null} />);
+    const told = screen.queryByText(/^at /) !== null;
+    cleanup();
+    return told;
+  };
+  expect([draw(1060), draw(1001), draw(null)]).toEqual([true, false, false]);
+});

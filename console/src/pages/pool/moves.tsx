@@ -10,6 +10,9 @@ import { Empty } from "@/parts/states";
 import { Link } from "@/router/router";
 import { gatherMoves, type Move } from "./pool-data";
 
+/** A slot that was used or free for so long before the next job got it did not move at one time, in seconds. */
+const LONG_S = 15;
+
 interface MovesProps {
   moves: readonly Move[];
   /** The time that is looked at, such as `in the last 5 min`. */
@@ -50,6 +53,9 @@ export function Moves({ moves, when, wider }: MovesProps) {
                 <span className="only-heard">to</span>
               </span>
               <Who job={move.to_job} title={move.to_title} />
+              {typeof move.taken_at === "number" && move.taken_at - move.time >= LONG_S && (
+                <span className="quiet small">at {formatTime(move.taken_at)}</span>
+              )}
             </div>
             <div className="small soft">{move.reason}</div>
           </div>

@@ -111,6 +111,9 @@ export interface Handover extends Omit<Move, "slot"> {
   slots: readonly string[];
 }
 
+/** Workers leave one after the other, so slots that are given up at one time are taken at several. */
+const TAKEN_WITHIN_S = 15;
+
 /** Return moves with those put together that belong together, in the order in which they came. */
 export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
   const gathered: (Handover & { slots: string[] })[] = [];
@@ -118,6 +121,7 @@ export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
     const same = gathered.findLast(
       (other) =>
         Math.abs(other.time - move.time) <= within_s &&
+        Math.abs((other.taken_at ?? 0) - (move.taken_at ?? 0)) <= TAKEN_WITHIN_S &&
         other.from_title === move.from_title &&
         other.to_title === move.to_title &&
         other.from_job === move.from_job &&

@@ -168,10 +168,11 @@ def _line_columns(found: Timeline) -> Sequence[Column[HeldSlots]]:
 
 def _move_columns(now: float) -> Sequence[Column[SlotMove]]:
     return (
-        Column("WHEN", lambda move: render_clock(move.time, now)),
+        Column("ASKED", lambda move: render_clock(move.time, now)),
         Column("SLOT", lambda move: move.slot, gives_way=1),
         Column("FROM", lambda move: move.from_title),
         Column("TO", lambda move: move.to_title or _UNKNOWN),
+        Column("TAKEN", lambda move: _UNKNOWN if move.taken_at is None else render_clock(move.taken_at, now)),
         Column("REASON", lambda move: move.reason),
     )
 

@@ -44,13 +44,23 @@ class Span(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A slot that a job was asked to give back. ``taker``: the job that got it next; None: none yet."""
+    """A slot that a job was asked to give back.
+
+    Args:
+        time: when it was asked.
+        slot: the slot's name.
+        job: the job that was asked.
+        taker: the job that got the slot next. None: none yet.
+        reason: of the decision.
+        taken_at: when ``taker`` got it. None: no job has got it yet.
+    """
 
     time: float
     slot: str
     job: str
     taker: str | None
     reason: str
+    taken_at: float | None = None
 
 
 class SlotChange(NamedTuple):
@@ -129,13 +139,14 @@ class History:
                 reasons |= {(row.job, row.time): row.reason for row in fetch(connection, told)}
         moves = []
         for one in asked:
-            time, taker = one.release_asked_at or 0.0, None
+            time, taker, taken_at = one.release_asked_at or 0.0, None, None
             if one.until is not None:
                 place = bisect.bisect_left(had[one.slot], one.until, key=operator.attrgetter("since"))
-                taker = had[one.slot][place].job if place < len(had[one.slot]) else None
+                if place < len(had[one.slot]):
+                    taker, taken_at = had[one.slot][place].job, had[one.slot][place].since
             if taker != one.job:
                 # One transaction stores the decision and asks for the slot, so both have the same time.
-                moves.append(Move(time, one.slot, one.job, taker, reasons.get((one.job, time), "")))
+                moves.append(Move(time, one.slot, one.job, taker, reasons.get((one.job, time), ""), taken_at))
         return tuple(moves)
 
     def list_slot_changes(self, since: float) -> tuple[SlotChange, ...]:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from legato.api import API, pool
 from legato.api.jobs import Allocation
-from legato.api.pool import Node, NodeAgent, Pool, Slot, SlotMove, Timeline, Usage
+from legato.api.pool import Node, NodeAgent, Pool, Slot, Timeline, Usage
 from legato.control.records import Queue, QueueLoad, StoredAgent, StoredNode
 from legato.control.roles import Asker
 from legato.control.stages import Stage
@@ -22,7 +22,7 @@ from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Encoded, Listed, encode, responses
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueueBody
-from legato.server.history import By, draw_timeline, list_moves
+from legato.server.history import By, SlotMove, draw_timeline, list_moves
 from legato.server.machine import find_own_address
 from legato.server.services import Here, Services
 from legato.system.tls import is_loopback

@@ -26,6 +26,7 @@ from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
 
 from legato.cli import main
 from legato.cli.platform import attach, completion, login
+from legato.cli.terminal.formatting import render_clock
 from legato.client import servers
 from legato.client.retries import NotTrusted
 from legato.client.servers import KnownServers, Server, find_file, read_known
@@ -540,9 +541,16 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     platform.canned["/moves"] = {"items": []}
     assert call("moves")[1] == "No GPU moved between jobs in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
-    platform.canned["/moves"] = {"items": [move | {"reason": "shrinks"}, move | {"reason": "", "to_title": "ben/b"}]}
-    rows = [row.split()[1:] for row in call("moves", "--since", "8h", "--limit", "7")[1].splitlines()[1:]]
-    assert rows == [["node/1", "anna/a", "-", "shrinks"], ["node/1", "anna/a", "ben/b"]]
+    later = {"reason": "", "to_title": "ben/b", "taken_at": NOW + 60}
+    platform.canned["/moves"] = {"items": [move | {"reason": "shrinks"}, move | later]}
+    head, *rows = (
+        re.split(r"  +", row.strip()) for row in call("moves", "--since", "8h", "--limit", "7")[1].splitlines()
+    )
+    assert head == ["ASKED", "SLOT", "FROM", "TO", "TAKEN", "REASON"]
+    assert [row[1:] for row in rows] == [
+        ["node/1", "anna/a", "-", "-", "shrinks"],
+        ["node/1", "anna/a", "ben/b", render_clock(NOW + 60, NOW)],
+    ]
     asked = platform.requests[-1].url.params
     assert (float(asked["since"]), asked["limit"]) == (NOW - 8 * 3600, "7")
 
