@@ -178,10 +178,11 @@ def _find_strayed(kind: _Kind, held: Mapping[str, _Held]) -> None:
 
 def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[str, _Held], policy: Policy) -> None:
     """Assign every claim to a kind: those that can use one only, then the others in order of precedence."""
+    nothing = _Held()
     bound = {
         claim.job.id: kinds[name]
         for claim in claims
-        if (name := _find_only(claim, kinds, held.get(claim.job.id, _Held()))) is not None
+        if (name := _find_only(claim, kinds, held.get(claim.job.id, nothing))) is not None
     }
     if policy == Policy.FAIR:
         for claim in claims:
@@ -198,13 +199,15 @@ def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[s
 
 
 def _find_only(claim: Claim, kinds: Mapping[str, _Kind], of: _Held) -> str | None:
-    """Return the kind that a claim has slots of, or began on, or that alone has enough slots for it, if any."""
+    """Return the kind that a claim has slots of, or began on, or that alone has what it asks for, if any."""
     before = claim.job.machine_kind
     has = +of.usable or of.leaving
     if has:
         return _find_most(has, before)
     if before is not None and before in kinds:
         return before
+    if not claim.is_picky and claim.job.gpu_type is None:
+        return None
     fitting = [name for name, kind in kinds.items() if kind.find_room(claim.job) >= claim.lo]
     return fitting[0] if len(fitting) == 1 else None
 
