@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from legato.policy.claims import Claim, Needs, SortedSnapshot, Worker
 from legato.policy.free_slots import FreeSlots, can_run
 from legato.policy.snapshot import Slot
@@ -165,7 +167,7 @@ class _Search:
             self._held.update((slot.id, claim.job.id) for slot in claim.slots)
             for worker in workers.setdefault(claim.job.id, claim.list_workers()):
                 self._enter(claim, worker)
-        self._usable: dict[Needs, list[str]] = {}
+        self._usable: dict[tuple[tuple[str, str], ...], list[str]] = {}
         self._level: dict[Needs, int] = {}
         self._tried_nodes: dict[tuple[int, int, str], int] = {}
         self._tried_needs: dict[tuple[int, Needs], int] = {}
@@ -234,13 +236,16 @@ class _Search:
 
     def _find_usable(self, claim: Claim) -> list[str]:
         """Return the nodes with workers on which a claim can run, by name."""
-        needs = claim.needs
-        usable = self._usable.get(needs)
+        labels = claim.needs[1]
+        usable = self._usable.get(labels)
         if usable is None:
+            job = msgspec.structs.replace(claim.job, refusals={})
             nodes = self._pool.nodes
-            usable = [node for node in sorted(self._on_node) if can_run(node, nodes.get(node), claim.job)]
-            self._usable[needs] = usable
-        return usable
+            usable = [node for node in sorted(self._on_node) if can_run(node, nodes.get(node), job)]
+            self._usable[labels] = usable
+        # Many jobs may have refusals of their own, so they have no list of their own.
+        refusals = claim.job.refusals
+        return [node for node in usable if node not in refusals] if refusals else usable
 
     def _clear(self, node: str, claim: Claim, root: Claim, level: int, depth: int) -> Worker | None:
         """Return slots of a node for one worker, after as many others have moved as necessary."""
