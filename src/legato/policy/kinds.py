@@ -63,6 +63,8 @@ class _Kind:
         self.claims: list[Claim] = []
         self.wanted = self.weight = 0
         self._nodes = nodes
+        unusable = {slot.node: slot for slot in slots if not slot.usable}
+        self._unusable = {node: unusable[node] for node in sorted(unusable)}
         self._room: dict[object, int] = {}
 
     @property
@@ -94,8 +96,7 @@ class _Kind:
 
     def explain_unusable(self, job: JobDemand) -> str:
         """Name the nodes that could run a job if they were usable, as the end of a sentence."""
-        out = {slot.node: slot for slot in self.slots if not slot.usable}
-        found = [out[name] for name in sorted(out) if can_run(name, self._nodes.get(name), job)]
+        found = [slot for name, slot in self._unusable.items() if can_run(name, self._nodes.get(name), job)]
         told = "; ".join(name_unusable(slot) for slot in found[:_MAX_NODES_NAMED])
         more = f"; {len(found) - _MAX_NODES_NAMED} more nodes cannot be used" if len(found) > _MAX_NODES_NAMED else ""
         return f"; {told}{more}" if found else ""
