@@ -12,7 +12,7 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,15 +41,9 @@ from legato.engines.environment import pass_on
 from legato.engines.file_pieces import CONTENT, find_newest
 from legato.engines.gpus import find_devices
 from legato.engines.interpreter import find_python
-from legato.engines.job_users import (
-    check_reach,
-    find_closed_folder,
-    is_powerful,
-    list_missing_capabilities,
-    look_up_user,
-)
+from legato.engines.job_users import check_reach, find_user_of_agent, list_missing_capabilities
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
-from legato.engines.side_work import WorkQueue
+from legato.engines.side_work import WorkQueue, persist
 from legato.system.clocks import read_boot_clock
 from legato.system.decoding import decode
 from legato.system.tls import choose_tls, explain_tls_error
@@ -149,12 +143,12 @@ class Agent:
         self._begin(self._keep_lease())
         self._begin(self._write_forever())
         self._begin(self._watch_order())
-        self._begin(_persist(self._logs.send_forever))
-        self._begin(_persist(self._checkpoints.watch_forever))
-        self._begin(_persist(self._file_work.run))
+        self._begin(persist(self._logs.send_forever))
+        self._begin(persist(self._checkpoints.watch_forever))
+        self._begin(persist(self._file_work.run))
         # Also while no driver takes the logs.
-        self._begin(_persist(self._caps.watch_forever))
-        self._begin(_persist(self._drop_ended))
+        self._begin(persist(self._caps.watch_forever))
+        self._begin(persist(self._drop_ended))
         try:
             while (reason := self._over) is None:
                 order = self._order = self._newest_order
@@ -276,7 +270,7 @@ class Agent:
         )
         await connection.send(messages.encode_agent_frame(hello))
         async with asyncio.timeout(_OPEN_LIMIT_S):
-            first = messages.decode_agent_request(_as_bytes(await connection.recv()))
+            first = messages.decode_agent_request(messages.as_bytes(await connection.recv()))
         if isinstance(first, messages.AgentRefused):
             await self._give_up(f"The driver does not use this agent: {first.reason}.")
             return
@@ -330,7 +324,7 @@ class Agent:
                 silent_s += _RETRY_S
             else:
                 silent_s = 0.0
-                await self._hear(messages.decode_agent_request(_as_bytes(frame)), order, devices)
+                await self._hear(messages.decode_agent_request(messages.as_bytes(frame)), order, devices)
 
     async def _leave_previous(self, term: int) -> None:
         """Close the connection to the driver that had the previous address, and say so if it leads no more."""
@@ -501,24 +495,7 @@ class Agent:
         Raises:
             LegatoError: there is no such user here, or its processes cannot reach the folders.
         """
-        user = look_up_user(name)
-        if user is None:
-            raise UsageError(
-                f"it has no system user '{name}', as whom this job runs: make that user on this machine, with the "
-                "rights to read the job's data"
-            )
-        if is_powerful(user):
-            raise UsageError(
-                f"the job would run there as the system user '{name}', which can do all that the agent can: choose "
-                "another one in the server's setting job_users"
-            )
-        closed = find_closed_folder(user, self._directory)
-        if closed is not None:
-            raise UsageError(
-                f"the system user '{name}' cannot reach '{self._directory}' there, because '{closed}' is closed to "
-                "it: start the agent with --home and a folder that all users can pass through, or open the closed one "
-                "by chmod o+x"
-            )
+        user = find_user_of_agent(name, self._directory)
         self._files.user = user
         self._files.make()
         self._files.share_with_job()
@@ -808,16 +785,6 @@ class Agent:
         self._over = reason
 
 
-async def _persist(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something without end. It begins again after an error of the system: a disk may be full for a while."""
-    while True:
-        try:
-            await work()
-        except OSError:
-            _log.exception("The agent tries again in %g s", _AFTER_FAULT_S)
-        await asyncio.sleep(_AFTER_FAULT_S)
-
-
 def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
     found = find_devices()
     return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
@@ -828,7 +795,3 @@ def _read_attempt(files: JobDirectory) -> str:
         return decode(files.address_file.read_bytes(), Address).attempt
     except (OSError, msgspec.DecodeError):
         return ""
-
-
-def _as_bytes(frame: str | bytes) -> bytes:
-    return frame.encode() if isinstance(frame, str) else frame

@@ -502,3 +502,8 @@ def decode_agent_message(frame: bytes) -> AgentMessage:
 def decode_agent_request(frame: bytes) -> AgentRequest:
     """Decode a message of a driver to an agent. Raises msgspec.DecodeError or msgspec.ValidationError."""
     return _request_decoder.decode(frame)
+
+
+def as_bytes(frame: str | bytes) -> bytes:
+    """Return the content of a frame as bytes."""
+    return frame.encode() if isinstance(frame, str) else frame

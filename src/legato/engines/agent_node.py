@@ -324,11 +324,6 @@ async def send_forever(connection: ServerConnection, waiting: asyncio.Queue[mess
         await connection.send(messages.encode_agent_frame(await waiting.get()))
 
 
-def as_bytes(frame: str | bytes) -> bytes:
-    """Return the content of a frame as bytes."""
-    return frame.encode() if isinstance(frame, str) else frame
-
-
 def read_attempt(driver_file: str | None) -> str:
     """Return the attempt in a driver's file; empty if there is none."""
     if driver_file is None:

@@ -37,7 +37,6 @@ from legato.engines.agent_node import (
     AgentNode,
     NodeSpec,
     Starter,
-    as_bytes,
     explain_absence,
     find_obstacle,
     read_attempt,
@@ -618,7 +617,7 @@ class AgentsEngine:
     async def _serve(self, connection: ServerConnection) -> None:
         try:
             async with asyncio.timeout(_HELLO_LIMIT_S):
-                hello = messages.decode_agent_message(as_bytes(await connection.recv()))
+                hello = messages.decode_agent_message(messages.as_bytes(await connection.recv()))
             if not isinstance(hello, messages.AgentHello):
                 await connection.close(1002, "the first message must be AgentHello")
                 return
@@ -677,7 +676,7 @@ class AgentsEngine:
                 if node.connection is not connection:
                     return
                 self._note_heard(node)
-                await self._hear(node, messages.decode_agent_message(as_bytes(frame)))
+                await self._hear(node, messages.decode_agent_message(messages.as_bytes(frame)))
         finally:
             sender.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):

@@ -52,6 +52,37 @@ def find_closed_folder(user: JobUser, path: Path) -> Path | None:
     return None
 
 
+def find_user_of_agent(name: str, directory: Path) -> JobUser:
+    """Return the system user of a job on a machine with an agent.
+
+    Args:
+        name: of the user.
+        directory: of the agent; the user's processes use it.
+
+    Raises:
+        UsageError: there is no such user, no job may run as it, or it cannot reach the directory.
+    """
+    user = look_up_user(name)
+    if user is None:
+        raise UsageError(
+            f"it has no system user '{name}', as whom this job runs: make that user on this machine, with the "
+            "rights to read the job's data"
+        )
+    if is_powerful(user):
+        raise UsageError(
+            f"the job would run there as the system user '{name}', which can do all that the agent can: choose "
+            "another one in the server's setting job_users"
+        )
+    closed = find_closed_folder(user, directory)
+    if closed is not None:
+        raise UsageError(
+            f"the system user '{name}' cannot reach '{directory}' there, because '{closed}' is closed to "
+            "it: start the agent with --home and a folder that all users can pass through, or open the closed one "
+            "by chmod o+x"
+        )
+    return user
+
+
 def list_missing_capabilities(*, for_programs: bool = False) -> list[str]:
     """Return the capabilities that this process needs to run jobs as other users, and does not have.
 

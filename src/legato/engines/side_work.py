@@ -12,6 +12,7 @@ from legato.core.errors import LegatoError
 
 _log = logging.getLogger(__name__)
 
+_AFTER_FAULT_S: Final = 1.0
 _MAX_BYTES: Final = 16 * 2**20
 _BYTES_PER_ENTRY: Final = 1024
 """The memory of a waiting entry, without its data."""
@@ -92,3 +93,13 @@ class WorkQueue:
             self._num_bytes -= num_bytes
             self._changed.set()
             await work()
+
+
+async def persist(work: Callable[[], Awaitable[None]]) -> None:
+    """Do something without end. It begins again after an error of the system: a disk may be full for a while."""
+    while True:
+        try:
+            await work()
+        except OSError:
+            _log.exception("This is tried again in %g s", _AFTER_FAULT_S)
+        await asyncio.sleep(_AFTER_FAULT_S)

@@ -16,7 +16,7 @@ import msgspec
 
 from legato.policy.causes import count, explain_needs, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
-from legato.policy.free_slots import has_labels
+from legato.policy.free_slots import can_run, has_labels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size

@@ -48,6 +48,7 @@ from legato.core.agent_messages import (
 from legato.core.errors import LegatoError, UsageError
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.driver.journal import Address, JobDirectory
+from legato.engines import side_work
 from legato.engines.base import EngineEvent, Launch
 from legato.engines.file_pieces import PieceReceiver
 from legato.system.clocks import read_boot_clock
@@ -353,6 +354,7 @@ def test_an_agent_serves_a_new_driver_on_a_full_disk(
 ) -> None:
     monkeypatch.setattr(agent_module, "_RETRY_S", 0.01)
     monkeypatch.setattr(agent_module, "_AFTER_FAULT_S", 0.02)
+    monkeypatch.setattr(side_work, "_AFTER_FAULT_S", 0.02)
     files = JobDirectory(tmp_path)
     hellos: list[AgentHello] = []
     is_full = False
@@ -487,6 +489,7 @@ def test_logs_are_sent_again_after_an_error_of_the_disk(
     tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_module, "_AFTER_FAULT_S", 0.01)
+    monkeypatch.setattr(side_work, "_AFTER_FAULT_S", 0.01)
     num_tries = 0
 
     async def send_logs(sender: LogSender) -> None:

@@ -600,7 +600,7 @@ def _open_store(view: View, host: str) -> Any:
 
 
 def _is_connected(client: Any, address: str, port: str) -> bool:
-    """Whether a client still reaches its store. Torch itself would wait for an answer for ever."""
+    """Whether a client still reaches its store. torch itself waits for an answer without a limit."""
     try:
         socket.create_connection((address, int(port)), _REACH_LIMIT_S).close()
         client.check(["any key"])
