@@ -84,7 +84,7 @@ def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         asyncio.run(make_agent(tmp_path, "http://127.0.0.1:1").run())
 
 
-def test_the_driver_is_told_why_the_process_of_an_agent_cannot_begin(
+def test_the_driver_hears_why_the_process_of_an_agent_cannot_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []

@@ -24,7 +24,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import torch
@@ -34,6 +34,7 @@ from legato.core.view import View, nodes_of, proves
 from legato.system.hosts import find_interface
 from legato.train import torch_private
 from legato.train.membership.control_sockets import ControlSockets, PeerError, connect
+from legato.train.membership.store_clients import give_back, open_client
 from legato.train.membership.view_secret import CODE_BYTES, ViewSecret
 
 _BUILD_LIMIT_S: Final = 20.0
@@ -55,26 +56,6 @@ _PROOF_TAG: Final = 2000
 _SO_ATTACH_FILTER: Final = 26  # of Linux; Python has no name for it
 _BPF_RETURN: Final = 0x06
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
-_REACH_LIMIT_S: Final = 2.0
-_IDLE_STORE_S: Final = 600.0
-"""An older connection may be dead: firewalls forget connections that are not used."""
-
-
-class _IdleStore(NamedTuple):
-    """A client of the store that no view uses now.
-
-    Args:
-        rendezvous: ``host:port`` of the store.
-        client: of torch.
-        since: when it was used last, in monotonic seconds.
-    """
-
-    rendezvous: str
-    client: Any
-    since: float
-
-
-_idle_stores: Final[list[_IdleStore]] = []
 
 
 class Pending(Protocol):
@@ -517,7 +498,7 @@ def build(view: View, worker: int, key: str, device: torch.device, peer_secret: 
             _connect_devices(group, torch_private.prefixed("devices", open_store), device)
         else:
             # NCCL may use the store as long as the group exists.
-            _idle_stores.append(_IdleStore(view.rendezvous, client, time.monotonic()))
+            give_back(view.rendezvous, client)
     except BaseException:
         group.break_connections()
         group.drop()
@@ -573,40 +554,18 @@ def _prove_gloo(
 
 
 def _open_store(view: View, host: str) -> Any:
-    """Return a client of the store in which the members of a view find one another. No other thread uses it.
-
-    Clients of earlier views are used again: torch looks up the name of the address each time that it connects, and a
-    DNS server that does not answer would delay the view by 5 s.
+    """Return a client of the store in which the members of a view find one another.
 
     Raises:
         UnreachablePeer: the store cannot be reached; the peer is a member on its machine, if there is one.
     """
-    address, port = view.rendezvous.rsplit(":", 1)
-    oldest = time.monotonic() - _IDLE_STORE_S
-    with contextlib.suppress(IndexError):
-        while True:
-            idle = _idle_stores.pop()
-            if idle.rendezvous == view.rendezvous and idle.since > oldest and _is_connected(idle.client, address, port):
-                return idle.client
-    # Half of the limit: the others, which wait for this member at the store, would give up at the same moment.
-    limit = datetime.timedelta(seconds=_BUILD_LIMIT_S / 2)
     try:
-        client = torch_private.make_store(address, int(port), limit)
+        # Half of the limit: the others, which wait for this member at the store, would give up at the same moment.
+        return open_client(view.rendezvous, connect_s=_BUILD_LIMIT_S / 2, wait_s=_BUILD_LIMIT_S)
     except RuntimeError as error:
+        address, port = view.rendezvous.rsplit(":", 1)
         peer = next((member.worker for member in view.members if member.host == address), None)
         raise UnreachablePeer(peer, _explain_unreachable(host, address, f"port {port}")) from error
-    client.set_timeout(datetime.timedelta(seconds=_BUILD_LIMIT_S))
-    return client
-
-
-def _is_connected(client: Any, address: str, port: str) -> bool:
-    """Whether a client still reaches its store. torch itself waits for an answer without a limit."""
-    try:
-        socket.create_connection((address, int(port)), _REACH_LIMIT_S).close()
-        client.check(["any key"])
-    except (OSError, RuntimeError):
-        return False
-    return True
 
 
 def _describe_peer(view: View, rank: int, error: PeerError) -> UnreachablePeer:

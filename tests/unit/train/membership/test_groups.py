@@ -27,7 +27,7 @@ from torch.distributed import TCPStore
 from legato.core.errors import BrokenView
 from legato.core.view import Member, View
 from legato.train import torch_private
-from legato.train.membership import groups
+from legato.train.membership import groups, store_clients
 from legato.train.membership.groups import Group, build
 from legato.train.membership.view_secret import ViewSecret
 
@@ -303,7 +303,7 @@ def test_a_connection_to_a_store_that_has_ended_is_not_used_again() -> None:
     ended = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = ended.port
     drop_all(connect_all(of_job(2, port), ["secret"] * 2))
-    assert groups._idle_stores
+    assert store_clients._idle
     del ended
     store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
     drop_all(connect_all(of_job(2, port), ["secret"] * 2))
