@@ -328,12 +328,10 @@ class SlowToClose(FakeEngine):
 
 
 def test_a_job_has_not_ended_while_its_files_come_but_needs_no_slots_and_can_be_ended_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setitem(globals(), "FakeEngine", SlowToClose)
-
     async def play() -> None:
-        async with raise_stage(tmp_path) as stage:
+        async with raise_stage(tmp_path, engine=SlowToClose) as stage:
             await stage.until_training(2)
             engine = stage.driver._engine
             assert isinstance(engine, SlowToClose)
