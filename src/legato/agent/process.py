@@ -96,6 +96,20 @@ def has_died(directory: Path) -> bool:
         return False
 
 
+def wait_for_agent(directory: Path) -> bool:
+    """Wait until the agent of a directory, which was started, has ended; returns whether its job has ended.
+
+    Signals are handled meanwhile.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        finally:
+            os.close(lock)
+    return not directory.exists()
+
+
 def kill_agent(directory: Path) -> None:
     """Kill the agent of a directory, if it runs. Its workers and their warm parent are in sessions of their own.
 
@@ -118,10 +132,8 @@ def kill_agent(directory: Path) -> None:
 def main(directory: Path) -> int:
     """Run the agent of a directory to its end in a process of its own; returns the exit code.
 
-    The calling process returns at once: what starts an agent need not wait for its end.
+    The calling process returns as soon as the agent holds the lock: what starts an agent need not wait for its end.
     """
-    if os.fork():
-        return 0
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # This logger reports each connection, which says nothing about the job.
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -131,6 +143,8 @@ def main(directory: Path) -> int:
     except BlockingIOError:
         _log.info("The agent of %s runs already", directory)
         return 0
+    if os.fork():
+        return 0  # the child has the lock too
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()} {start_time_of(os.getpid())} {boot_id()}\n".encode(), 0)
     try:

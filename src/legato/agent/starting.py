@@ -1,8 +1,11 @@
-"""Starts the agent of a job on this machine for a driver that is connected by ssh.
+"""Starts the agent of a job on this machine for a driver that is connected by ssh, or by a step of Slurm.
 
 ``python -m legato.agent.starting [--python PATH] [--network NETWORK]`` writes `Facts` as a line of JSON, reads an
 `AgentOrder` as a line, starts the agent, which outlives this process, and writes `Reply`. It ends when its input ends:
 until then the ssh connection forwards a port to the driver, and an agent that dies is started again.
+
+With ``--step`` it ends when the agent does, because Slurm kills the processes of a step when its command ends. Slurm
+sends signals to this command only; it reports them to the driver by a line `SIGNAL` with the signal's name.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hashlib
 import ipaddress
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -24,15 +28,19 @@ from typing import Final
 import msgspec
 
 from legato.agent.orders import AgentOrder, find_agent_directory
-from legato.agent.process import has_died, start_agent
+from legato.agent.process import has_died, start_agent, wait_for_agent
 from legato.core.errors import LegatoError, UsageError
 from legato.core.version import __version__
+from legato.engines.gpus import find_devices
 from legato.engines.interpreter import ask_python
 from legato.system.decoding import decode
 
+SIGNAL: Final = "legato.agent.starting: signal "
 _DISCARD_PORT: Final = 9
 _GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
 _GLOBAL_SCOPE: Final = "00"
+REPORTED: Final = (signal.SIGTERM, signal.SIGUSR1)
+"""What Slurm sends before it ends a job."""
 _MAX_ADDRESSES: Final = 10
 _LOOK_EVERY_S: Final = 1.0
 
@@ -45,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         python, torch: versions of the workers' interpreter.
         capability: the instruction set of its torch.
         address: at which other machines reach this one.
+        sees_file: the file of ``--sees`` has the same content here: both machines share its folder.
         error: why the machine cannot be used, a sentence; None: it can.
     """
 
@@ -53,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     torch: str = ""
     capability: str = ""
     address: str = ""
+    sees_file: bool = True
     error: str | None = None
 
 
@@ -110,18 +120,54 @@ def _list_addresses() -> str:
     return f"Name a network that all machines share; its addresses are {', '.join(found[:_MAX_ADDRESSES]) or 'unknown'}"
 
 
-def find_facts(python: str | None, network: str | None) -> Facts:
-    """Return the facts of this machine. Takes seconds, because it imports torch in another process."""
-    executable = Path(python or sys.executable)
+def find_facts(options: argparse.Namespace) -> Facts:
+    """Return the facts of this machine. Takes seconds, because it imports torch in another process.
+
+    Args:
+        options: of the command line.
+    """
+    executable = Path(options.python or sys.executable)
     try:
-        address = find_address(network, os.environ.get("SSH_CONNECTION"))
+        if options.toward is not None and options.network is None:
+            address = find_address(options.toward, None, is_inside=False)
+        else:
+            address = find_address(options.network, os.environ.get("SSH_CONNECTION"))
+        _check_gpus(options.gpus)
         found = ask_python(executable, os.environ)
     except LegatoError as error:
         return Facts(error=str(error).rstrip("."))
     version = ".".join(map(str, found.python[:2]))
     if found.error is not None or found.torch is None:
         return Facts(error=f"workers cannot be started with {executable}: {found.error or 'it has no torch'}")
-    return Facts(python=version, torch=found.torch, capability=found.capability or "", address=address)
+    return Facts(
+        python=version,
+        torch=found.torch,
+        capability=found.capability or "",
+        address=address,
+        sees_file=options.sees is None or _sees(*options.sees),
+    )
+
+
+def _check_gpus(num_gpus: int) -> None:
+    """Raise UsageError if this machine shows fewer GPUs than it must."""
+    found = len(find_devices()) if num_gpus else 0
+    if found < num_gpus:
+        raise UsageError(
+            f"it must have {num_gpus} GPUs, and Legato finds {found}: check nvidia-smi there, or set LEGATO_DEVICE=cpu "
+            "to train on CPUs"
+        )
+
+
+def _sees(path: str, digest: str) -> bool:
+    try:
+        return hash_file(Path(path)) == digest
+    except OSError:
+        return False
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a small file. Raises OSError."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def find_directory(order: AgentOrder) -> Path:
@@ -135,8 +181,15 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python")
     parser.add_argument("--network")
+    parser.add_argument("--step", action="store_true")
+    parser.add_argument("--toward", metavar="ADDRESS")
+    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--sees", nargs=2, metavar=("FILE", "SHA256"))
     options = parser.parse_args()
-    _write(find_facts(options.python, options.network))
+    if options.step:
+        for number in REPORTED:
+            signal.signal(number, lambda number, _: _write(f"{SIGNAL}{signal.Signals(number).name}".encode()))
+    _write(msgspec.json.encode(find_facts(options)))
     line = sys.stdin.buffer.readline()
     if not line.strip():
         return 0  # the driver does not use this machine
@@ -145,9 +198,11 @@ def main() -> int:
         directory = find_directory(order)
         start_agent(directory, order)
     except (LegatoError, OSError, msgspec.DecodeError) as error:
-        _write(Reply(error=f"its agent cannot be started: {str(error).rstrip('.')}"))
+        _write(msgspec.json.encode(Reply(error=f"its agent cannot be started: {str(error).rstrip('.')}")))
         return 1
-    _write(Reply())
+    _write(msgspec.json.encode(Reply()))
+    if options.step:
+        return 0 if wait_for_agent(directory) else 1
     _keep_agent(directory, order)
     return 0
 
@@ -161,9 +216,9 @@ def _keep_agent(directory: Path, order: AgentOrder) -> None:
                 start_agent(directory, order)
 
 
-def _write(message: Facts | Reply) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
-    sys.stdout.buffer.flush()
+def _write(line: bytes) -> None:
+    with contextlib.suppress(OSError):  # the driver has gone, and the agent waits for the next one
+        os.write(1, line + b"\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -38,6 +38,7 @@ from legato.core.spelling import ask_whether
 from legato.core.version import __version__
 
 if TYPE_CHECKING:
+    from legato.clusters.slurm import Allocation
     from legato.clusters.ssh import Hosts
 
 EXIT_USAGE: Final = 2
@@ -317,14 +318,24 @@ def run(
         typer.Option(
             "--network",
             metavar="NETWORK",
-            help="With --hosts, where workers connect to each other, such as 10.0.0.0/24. [default: as ssh connects]",
+            help="Network in which workers of several machines connect, such as 10.0.0.0/24. "
+            "[default: as ssh connects; the names of Slurm's nodes]",
+        ),
+    ] = None,
+    slurm: Annotated[
+        bool | None,
+        typer.Option(
+            "--slurm/--no-slurm",
+            help="Train on all nodes of the allocation of Slurm. [default: yes, inside an allocation]",
         ),
     ] = None,
 ) -> None:
     """Train with a program, on this machine or on several."""
     from msgspec import structs
 
+    from legato.cli.local import slurm as slurm_jobs
     from legato.cli.local.resuming import is_unfinished, keep_settings
+    from legato.clusters.slurm import Allocation, is_inside
     from legato.core.limits import read_size
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
@@ -339,13 +350,16 @@ def run(
     if handed[:1] == ["--"]:
         del handed[0]
     each = gpus_per_worker or 1
-    machines, workers = _read_hosts(hosts, network, workers, each)
+    if slurm is None:
+        slurm = hosts is None and guest is None and is_inside()
+    machines, workers = _find_machines(hosts, network, workers, each, is_in_slurm=slurm)
+    allocation = machines if isinstance(machines, Allocation) else None
     devices = find_devices() if machines is None else ()
     asked = workers if workers is not None else str(len(devices) // each or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:
         num_workers = initial_workers
-    job = name if name is not None else _free_name(script)
+    job = name if name is not None else _free_name(script, "" if allocation is None else f"-{allocation.job}")
     _check_limits(heartbeat_limit, collective_limit)
     spec = JobSpec(
         name=job,
@@ -372,21 +386,28 @@ def run(
     if machines is None:
         _check_devices(job, devices, each, max_workers)
     elif guest is not None:
-        raise UsageError("Cannot run with --guest and --hosts: plugins run on one machine only. Leave one of them out.")
+        option = "--hosts" if allocation is None else "--slurm"
+        raise UsageError(
+            f"Cannot run with --guest and {option}: plugins run on one machine only. Leave one of them out."
+        )
     directory = JobDirectory.of(job)
+    if allocation is not None:
+        slurm_jobs.prepare(directory, allocation)
     if directory.is_locked():
         raise UsageError(
             f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
             f"'legato stop {job}', or choose another name with --name."
         )
-    if resume is None and name is not None and is_unfinished(directory, spec):
+    # In an allocation, a name that the user did not give has the number of the job of Slurm.
+    is_named = name is not None or allocation is not None
+    if resume is None and is_named and is_unfinished(directory, spec):
         typer.echo(f"legato: job '{job}' resumes where it ended; --no-resume starts from scratch", err=True)
         spec = structs.replace(spec, resume=True)
     if spec.resume:
         spec = keep_settings(directory, spec)
     driving.check_port(port)
     raise typer.Exit(
-        driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain, hosts=machines)
+        driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain, machines=machines)
     )
 
 
@@ -423,45 +444,74 @@ def _find_python(given: str, *, is_remote: bool) -> str:
     if not is_remote:
         return str(find_python(str(Path(given).expanduser())))
     if not Path(given).is_absolute():
-        raise UsageError(f"Cannot use --python {given} with --hosts: give the whole path of the executable there.")
+        raise UsageError(
+            f"Cannot use --python {given} on several machines: give the whole path of the executable there."
+        )
     return given
 
 
-def _read_hosts(
-    hosts: str | None, network: str | None, workers: str | None, each: int
-) -> tuple[Hosts | None, str | None]:
+def _find_machines(
+    hosts: str | None, network: str | None, workers: str | None, each: int, *, is_in_slurm: bool
+) -> tuple[Hosts | Allocation | None, str | None]:
     """Return the machines of a job, and its number of workers as it is typed: by default one for each slot."""
+    from legato.clusters import slurm, ssh
+    from legato.clusters.base import check_network
+
+    checked = None if network is None else check_network(network)
+    if is_in_slurm:
+        if hosts is not None:
+            raise UsageError("Cannot use --hosts and --slurm together. Leave one of them out.")
+        allocation = slurm.find_allocation(checked)
+        slots = list(allocation.slots.values())
+        return allocation, _check_places(slots, workers, each, f"job {allocation.job} of Slurm")
     if hosts is None:
         if network is not None:
-            raise UsageError("Cannot use --network without --hosts, which names the machines.")
+            raise UsageError("Cannot use --network without --hosts, which names the machines, or --slurm.")
         return None, workers
-    from legato.clusters import ssh
+    ssh.check_ssh()
+    found = ssh.Hosts(ssh.parse_hosts(hosts), checked)
+    # A machine says how many slots it has when its agent has connected.
+    slots = [ssh.MAX_SLOTS if host.num_slots is None else host.num_slots for host in found.hosts]
+    remedy = ", or give the hosts more slots, such as a:4"
+    return found, _check_places(slots, workers, each, f"--hosts {hosts}", remedy)
+
+
+def _check_places(slots: Sequence[int], workers: str | None, each: int, where: str, remedy: str = "") -> str:
+    """Return the number of workers as it is typed: by default as many as the slots of the machines are enough for.
+
+    Args:
+        slots: of each machine.
+        workers: as the user typed it.
+        each: slots of a worker.
+        where: the machines, in an error.
+        remedy: what else the user can do if there are too few slots.
+
+    Raises:
+        UsageError: the slots are not enough.
+    """
     from legato.core.spec import parse_workers
 
-    ssh.check_ssh()
-    found = ssh.Hosts(ssh.parse_hosts(hosts), None if network is None else ssh.check_network(network))
-    counts = [host.num_slots for host in found.hosts]
-    # A machine says how many slots it has when its agent has connected.
-    places = sum((ssh.MAX_SLOTS if count is None else count) // each for count in counts)
+    places = sum(count // each for count in slots)
     if places == 0:
-        raise UsageError(f"Cannot give a worker {each} GPUs: no host of --hosts {hosts} has so many slots.")
+        raise UsageError(f"Cannot give a worker {each} GPUs: no host of {where} has so many slots.")
     if workers is None:
-        return found, str(places)
+        return str(places)
     most = parse_workers(workers)[1]
     if most > places:
         raise UsageError(
-            f"Cannot run {most} workers on --hosts {hosts}: its slots are enough for {places}. Ask for {places} or "
-            "fewer, or give the hosts more slots, such as a:4."
+            f"Cannot run {most} workers on {where}: its slots are enough for {places}. Ask for {places} or "
+            f"fewer{remedy}."
         )
-    return found, workers
+    return workers
 
 
-def _free_name(script: Path) -> str:
-    """Return the script's name as a job's name, with a number appended if it is taken."""
+def _free_name(script: Path, suffix: str) -> str:
+    """Return the script's name, with a suffix, as a job's name; with a number appended if it is taken."""
     from legato.cli.local.resuming import is_of_another_program
     from legato.driver.journal import JobDirectory
 
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[:55] or "job"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[: 55 - len(suffix)] or "job"
+    stem += suffix
     name, number = stem, 1
     while (taken := JobDirectory.of(name)).is_locked() or is_of_another_program(taken, script):
         number += 1

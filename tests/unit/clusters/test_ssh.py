@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from legato.agent.starting import Facts, find_address
-from legato.clusters import ssh
-from legato.clusters.ssh import Host, Hosts, SshStarter, check_network, parse_hosts
+from legato.clusters import base
+from legato.clusters.base import check_network
+from legato.clusters.ssh import Host, Hosts, SshStarter, parse_hosts
 from legato.core.errors import UsageError
 from legato.system.door import Door
 
@@ -146,7 +147,7 @@ echo '{{}}'
 def test_a_machine_that_was_used_before_is_reached_again_whatever_it_says_of_itself_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ssh, "_RETRY_S", 0.05)
+    monkeypatch.setattr(base, "_RETRY_S", 0.05)
     busy = msgspec.structs.replace(GOOD, error="workers cannot be started with /p: it did not answer within 60 s")
     facts = (msgspec.json.encode(each).decode() for each in (GOOD, busy))
     (tmp_path / "ssh").write_text(BREAKS.format(tmp_path, *facts))

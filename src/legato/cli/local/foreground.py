@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.cli.local.resuming import find_resume_command
+from legato.cli.local.slurm import SlurmWatch
 from legato.cli.terminal.display import WAITS_AT_START, LogFollower, Screen, main_worker
 from legato.cli.terminal.job_view import Ending
 from legato.core.errors import LegatoError, MachinesRefused, Superseded
@@ -39,14 +40,16 @@ class Foreground:
     Args:
         directory: of the job.
         screen: shows events and progress.
+        slurm: what Slurm does to the job; None: the job does not train in an allocation of Slurm.
 
     Attributes:
         left_running: workers still run, because the driver ended before the job.
     """
 
-    def __init__(self, directory: JobDirectory, screen: Screen) -> None:
+    def __init__(self, directory: JobDirectory, screen: Screen, slurm: SlurmWatch | None = None) -> None:
         self._directory = directory
         self._screen = screen
+        self._slurm = slurm
         self._logs = LogFollower(directory.logs)
         self._main: int | None = None
         self._status: dict[str, Any] = {}
@@ -163,9 +166,14 @@ class Foreground:
     @contextlib.contextmanager
     def _interrupts(self, driver: Driver, running: asyncio.Future[Outcome]) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = [signal.SIGINT, signal.SIGTERM]
         for number in numbers:
             loop.add_signal_handler(number, self._interrupt, driver, running, number)
+        if self._slurm is not None:
+            self._slurm.on_signal = lambda name: self._end_for_slurm(driver, running, name)
+            numbers.append(signal.SIGUSR1)
+            for number in numbers[1:]:
+                loop.add_signal_handler(number, self._slurm.note_signal, number.name)
         # `nohup` makes the process ignore the signal, and this stays so: the output goes to a file then.
         hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         if hears_hangup:
@@ -188,6 +196,15 @@ class Foreground:
         with contextlib.suppress(OSError):
             self._screen.show_message(f"legato: {message if is_first else 'stopping now.'}", problem=True)
         driver.stop(what if is_first else f"{what} again", now=not is_first)
+
+    def _end_for_slurm(self, driver: Driver, running: asyncio.Future[Outcome], name: str) -> None:
+        if not self._begun:
+            running.cancel()
+            return
+        with contextlib.suppress(OSError):
+            told = f"legato: Slurm is about to end the job ({name}): stopping after this step, with a checkpoint."
+            self._screen.show_message(told, problem=True)
+        driver.stop(f"{name} from Slurm")
 
     # ------------------------------------------------------------ the program's output
 

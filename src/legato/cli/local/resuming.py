@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from legato.cli.local.hosts import read_hosts
+from legato.cli.local.hosts import read_machines
+from legato.clusters.slurm import Allocation
 from legato.clusters.ssh import Hosts
 from legato.core.spec import JobSpec
 from legato.driver.journal import JobDirectory
@@ -55,16 +56,18 @@ def find_resume_command(directory: JobDirectory) -> str | None:
     last = directory.read_journal()
     if last is None or last.outcome is None or not is_unfinished(directory, last.spec):
         return None
-    typed = shlex.join(make_resume_command(last.spec, read_hosts(directory)))
+    typed = shlex.join(make_resume_command(last.spec, read_machines(directory)))
     return typed if _is_here(last.spec.directory) else f"cd {shlex.quote(last.spec.directory)} && {typed}"
 
 
-def make_resume_command(spec: JobSpec, hosts: Hosts | None = None) -> tuple[str, ...]:
+def make_resume_command(spec: JobSpec, machines: Hosts | Allocation | None = None) -> tuple[str, ...]:
     """Return the command that continues a job on its machines, as the user types it in the job's directory."""
     options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
-    if hosts is not None:
-        options += ["--hosts", ",".join(map(str, hosts.hosts))]
-        options += [] if hosts.network is None else ["--network", hosts.network]
+    if isinstance(machines, Hosts):
+        options += ["--hosts", ",".join(map(str, machines.hosts))]
+    elif machines is not None:
+        options += ["--slurm"]
+    options += [] if machines is None or machines.network is None else ["--network", machines.network]
     defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))
     for option, field in (
         ("--checkpoint-every", "checkpoint_every"),

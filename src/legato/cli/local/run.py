@@ -15,7 +15,8 @@ from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.cli.terminal.display import Screen
-    from legato.clusters.ssh import Hosts
+    from legato.clusters.slurm import Allocation, SlurmStarter
+    from legato.clusters.ssh import Hosts, SshStarter
     from legato.core.spec import JobSpec
     from legato.driver.journal import JobDirectory
     from legato.engines.agents import AgentsEngine
@@ -98,16 +99,26 @@ def _make_local_engine(
 
 
 def _make_agents_engine(
-    directory: JobDirectory, job: JobSpec, hosts: Hosts, port: int, start: Start
-) -> tuple[AgentsEngine, Door]:
-    from legato.clusters.ssh import SshStarter
+    directory: JobDirectory, job: JobSpec, machines: Hosts | Allocation, port: int, start: Start
+) -> tuple[AgentsEngine, Door, SlurmStarter | SshStarter]:
+    from legato.cli.local.hosts import SLURM_FILE
+    from legato.clusters import slurm, ssh
     from legato.core.agent_messages import OpenJob
     from legato.engines.agent_node import NodeSpec
     from legato.engines.agents import PATH, AgentsEngine
     from legato.engines.imports import imported_packages
-    from legato.system.door import Door
+    from legato.system.door import LOOPBACK, Door
 
-    door = Door(port=port, paths=("/worker", "/client", PATH), is_encrypted=True)
+    address = LOOPBACK if isinstance(machines, ssh.Hosts) else slurm.find_own_address(machines)
+    door = Door(address, port, paths=("/worker", "/client", PATH), is_encrypted=True)
+    starter: SlurmStarter | SshStarter
+    if isinstance(machines, ssh.Hosts):
+        nodes = [NodeSpec(host.node, host.num_slots) for host in machines.hosts]
+        starter = ssh.SshStarter(machines, job.name, door, job.python)
+    else:
+        nodes = [NodeSpec(node, num_slots) for node, num_slots in machines.slots.items()]
+        shown = directory.path / SLURM_FILE
+        starter = slurm.SlurmStarter(machines, job.name, door, address, job.python, shown)
     opening = OpenJob(
         environment=job.variables,
         directory=job.directory,
@@ -121,19 +132,19 @@ def _make_agents_engine(
     engine = AgentsEngine(
         directory.path,
         door,
-        [NodeSpec(host.node, host.num_slots) for host in hosts.hosts],
+        nodes,
         opening,
         log_path=directory.log_path,
         checkpoints=Path(job.checkpoint_dir) if job.checkpoint_dir else directory.checkpoints,
         keep=job.keep,
         results=directory.results,
-        starter=SshStarter(hosts, job.name, door, job.python),
+        starter=starter,
         # Before the workers of the machine count as silent one by one.
         silence_limit_s=min(4.0, 0.8 * job.heartbeat_limit_s),
         # Workers without an agent end after away_limit_s, and then save.
         lease_s=job.away_limit_s + job.stop_limit_s,
     )
-    return engine, door
+    return engine, door, starter
 
 
 def drive(
@@ -144,7 +155,7 @@ def drive(
     port: int = 0,
     start: Start = Start.fork,
     plain: bool = False,
-    hosts: Hosts | None = None,
+    machines: Hosts | Allocation | None = None,
 ) -> int:
     """Run the driver of a job until the job ends, and return the exit code.
 
@@ -155,29 +166,30 @@ def drive(
         port: on which to listen; 0 for any free one.
         start: how worker processes are started.
         plain: write plain lines also on a terminal.
-        hosts: the machines of a new job; None: it trains on this machine. An orphaned job keeps its machines.
+        machines: of a new job; None: it trains on this machine. An orphaned job keeps its machines.
     """
     import asyncio
 
+    from legato.cli.local import slurm
     from legato.cli.local.foreground import Foreground
-    from legato.cli.local.hosts import read_hosts, write_hosts
+    from legato.cli.local.hosts import read_machines, write_machines
     from legato.cli.terminal.job_view import Ending, render_summary
     from legato.driver.driver import Driver
 
-    if spec is not None and hosts is None:
+    if spec is not None and machines is None:
         _check_limits(spec)
     directory.make()
     journal = directory.read_journal() if spec is None else None
     job = journal.spec if journal is not None else spec
-    if spec is not None:
-        write_hosts(directory, hosts)
-    else:
-        hosts = read_hosts(directory)
+    if spec is None:
+        machines = slurm.find_again(directory.path.name, read_machines(directory))
+    write_machines(directory, machines)
     engine: LocalEngine | AgentsEngine
     door: Door | None = None
     available: Callable[[], Sequence[str]] | None = None
-    if hosts is not None and job is not None:
-        agents, door = _make_agents_engine(directory, job, hosts, port, start)
+    starter: SlurmStarter | SshStarter | None = None
+    if machines is not None and job is not None:
+        agents, door, starter = _make_agents_engine(directory, job, machines, port, start)
         engine, available = agents, lambda: agents.slots
     else:
         engine = _make_local_engine(directory, job, devices, start)
@@ -190,7 +202,8 @@ def drive(
         with open_screen(plain=plain) as screen:
             if spec is not None:
                 screen.show_message(f"legato: job '{spec.name}' starts; its files: {directory.path}")
-            foreground = Foreground(directory, screen)
+            watch = slurm.make_watch(starter, machines, directory, screen)
+            foreground = Foreground(directory, screen, watch)
             ending = asyncio.run(conduct(foreground))
     except (asyncio.CancelledError, KeyboardInterrupt):
         name = directory.path.name
@@ -200,4 +213,4 @@ def drive(
         typer.echo(f"legato: interrupted; {what}.", err=True)
         return EXIT_INTERRUPTED
     typer.echo(render_summary(ending), err=ending.outcome in ("failed", "unsaved"))
-    return ending.exit_code
+    return ending.exit_code if watch is None else watch.conclude(ending)

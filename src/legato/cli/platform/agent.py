@@ -60,7 +60,7 @@ def agent(
     import signal
 
     from legato.agent.pool_agent import PoolAgent
-    from legato.clusters.ssh import check_network
+    from legato.clusters.base import check_network
     from legato.system.hosts import name_this_machine
 
     logging.basicConfig(level=logging.WARNING, format="legato: %(message)s")
