@@ -106,13 +106,7 @@ def find_allocation(network: str | None = None, environment: Mapping[str, str] =
     _check_step(number, environment)
     array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     job = "_".join(part for part in array if part) if all(array) else number
-    told = _ask("--details", "--oneliner", "show", "job", job)
-    line = next((line for line in told.splitlines() if f"{line} ".startswith(f"JobId={number} ")), None)
-    if line is None:
-        raise LegatoError(f"Cannot use job {job} of Slurm: scontrol does not show it: {told.strip()[:500]}")
-    fields: dict[str, str] = {}
-    for name, value in _FIELD.findall(line):
-        fields.setdefault(name, value)  # a comment of the user, which comes later, replaces none
+    line, fields = _show(job, number)
     nodes = _expand(fields.get("NodeList", ""))
     gpus = {
         node: sum(map(int, _GPUS.findall(granted)))
@@ -134,6 +128,27 @@ def find_allocation(network: str | None = None, environment: Mapping[str, str] =
         num_restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
         network=network,
     )
+
+
+def _show(job: str, number: str) -> tuple[str, dict[str, str]]:
+    """Return what Slurm says of a job: the whole line, and its fields. Raises LegatoError if it says nothing."""
+    told = _ask("--details", "--oneliner", "show", "job", job)
+    line = next((line for line in told.splitlines() if f"{line} ".startswith(f"JobId={number} ")), None)
+    if line is None:
+        raise LegatoError(f"Cannot use job {job} of Slurm: scontrol does not show it: {told.strip()[:500]}")
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        fields.setdefault(name, value)  # a comment of the user, which comes later, replaces none
+    return line, fields
+
+
+def is_preempted(allocation: Allocation) -> bool:
+    """Return whether Slurm is about to take the nodes of a running job for another one; False if it does not say so."""
+    try:
+        _, fields = _show(allocation.job, allocation.number)
+    except LegatoError:
+        return False
+    return fields.get("JobState") == "RUNNING" and fields.get("PreemptTime", "None") not in ("None", "Unknown")
 
 
 def _check_step(number: str, environment: Mapping[str, str]) -> None:

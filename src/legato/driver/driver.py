@@ -85,6 +85,7 @@ class Driver:
         term: below that of this driver, from the server that started it; 0: no server did.
         port: to listen on, on the loopback address; 0 for any free one.
         door: where workers, clients and agents connect. None: a door of its own, on ``port``.
+        drops_stop: an adopted job does not carry out the stop that was under way in its last driver.
         clock: monotonic seconds.
         wall_clock: seconds since 1970, for records.
     """
@@ -104,6 +105,7 @@ class Driver:
         term: int = 0,
         port: int = 0,
         door: Door | None = None,
+        drops_stop: bool = False,
         clock: Clock = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,6 +123,7 @@ class Driver:
         self._first_slot = ""  # of rank 0
         self._wanted: frozenset[str] = frozenset()
         self._door = door if door is not None else Door(port=port)
+        self._drops_stop = drops_stop
         self._clock = clock
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
@@ -268,8 +271,9 @@ class Driver:
         now = self._clock()
         if left is not None and adopting:
             assert left.snapshot is not None
+            snapshot = msgspec.structs.replace(left.snapshot, stopping=None) if self._drops_stop else left.snapshot
             self._membership = Membership.adopt(
-                spec, rendezvous, left.snapshot, running, checkpoint_dir=checkpoint_dir, now=now, term=self._term
+                spec, rendezvous, snapshot, running, checkpoint_dir=checkpoint_dir, now=now, term=self._term
             )
         else:
             if not spec.resume:

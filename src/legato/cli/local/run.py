@@ -174,6 +174,7 @@ def drive(
     from legato.cli.local.foreground import Foreground
     from legato.cli.local.hosts import read_machines, write_machines
     from legato.cli.terminal.job_view import Ending, render_summary
+    from legato.clusters.slurm import Allocation
     from legato.driver.driver import Driver
 
     if spec is not None and machines is None:
@@ -195,7 +196,17 @@ def drive(
         engine = _make_local_engine(directory, job, devices, start)
 
     async def conduct(foreground: Foreground) -> Ending:
-        driver = Driver(spec, engine, directory, observer=foreground, available=available, port=port, door=door)
+        driver = Driver(
+            spec,
+            engine,
+            directory,
+            observer=foreground,
+            available=available,
+            port=port,
+            door=door,
+            # Slurm ended the last driver before it had stopped the job, and starts the job again.
+            drops_stop=isinstance(machines, Allocation) and machines.num_restarts > 0,
+        )
         return await foreground.drive(driver, engine)
 
     try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOCK_LIMIT_S: Final = 180.0  # a file server keeps the locks of a crashed node for about 90 s
 _LOOK_EVERY_S: Final = 0.5
+_ASK_EVERY_S: Final = 30.0
 _TIME_LIMIT: Final = "SIGUSR1"
 """The signal that a user asks for some time before the time limit; Slurm sends SIGTERM by itself."""
 
@@ -45,23 +46,22 @@ def find_again(name: str, machines: Hosts | Allocation | None) -> Hosts | Alloca
 
 def prepare(directory: JobDirectory, allocation: Allocation) -> None:
     """Say where a job trains, and wait until the driver that Slurm has ended has released the job's directory."""
-    typer.echo(f"legato: {allocation.describe()}", err=True)
+    _say(allocation.describe())
     hint = slurm.find_hint(allocation)
     if hint is not None:
-        typer.echo(f"legato: {hint}.", err=True)
+        _say(f"{hint}.")
     if not allocation.num_restarts:
         return
     deadline = time.monotonic() + _LOCK_LIMIT_S
     if directory.is_locked():
-        typer.echo(f"legato: waiting until the last driver of job '{directory.path.name}' has ended", err=True)
+        _say(f"waiting until the last driver of job '{directory.path.name}' has ended")
     while directory.is_locked() and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
     if _has_lost_files(directory, allocation):
-        typer.echo(
-            f"legato: Slurm has started job {allocation.job} again, but {directory.path} has nothing of its last run. "
+        _say(
+            f"Slurm has started job {allocation.job} again, but {directory.path} has nothing of its last run. "
             "If it is on the disk of another node, set LEGATO_HOME to a folder that all nodes share. The job starts "
-            "from scratch.",
-            err=True,
+            "from scratch."
         )
 
 
@@ -109,18 +109,19 @@ class SlurmWatch:
         """Have Slurm start a job again that its time limit ended. Returns the exit code of this command."""
         if self._signal is None or ending.outcome != "stopped" or ending.exit_code != 0:
             return ending.exit_code
-        job = self._allocation.job
-        obstacle = self._find_obstacle(ending) if self._signal == _TIME_LIMIT else ""
-        if obstacle is None:
-            obstacle = slurm.requeue(self._allocation)
+        job, obstacle = self._allocation.job, None
+        if self._signal == _TIME_LIMIT:
+            obstacle = self._find_obstacle(ending) or slurm.requeue(self._allocation)
             if obstacle is None:
-                typer.echo(f"legato: Slurm starts job {job} again, which then goes on with the next step.", err=True)
+                _say(f"Slurm starts job {job} again, which then goes on with the next step.")
                 return EXIT_AGAIN
-        told = f"legato: Slurm does not start job {job} again: {obstacle.rstrip('.')}. " if obstacle else "legato: "
-        name = self._directory.path.name
-        typer.echo(
-            f"{told}To go on in another job of Slurm, submit the script with 'legato run --name {name} …'.", err=True
-        )
+        elif slurm.is_preempted(self._allocation):
+            _say(f"waiting until Slurm ends job {job}: it does not start a preempted job again that has ended before.")
+            while slurm.is_preempted(self._allocation):
+                time.sleep(_ASK_EVERY_S)
+        told = "" if obstacle is None else f"Slurm does not start job {job} again: {obstacle.rstrip('.')}. "
+        again = f"legato run --name {self._directory.path.name} …"
+        _say(f"{told}To go on in another job of Slurm, submit the script with '{again}'.")
         return EXIT_AGAIN
 
     def _find_obstacle(self, ending: Ending) -> str | None:
@@ -136,6 +137,10 @@ class SlurmWatch:
         if (ending.step or 0) <= (ending.from_step or 0):
             return "it has trained no step in this run, and would end in the same way"
         return None
+
+
+def _say(text: str) -> None:
+    typer.echo(f"legato: {text}", err=True)
 
 
 def make_watch(
