@@ -505,7 +505,7 @@ def _check_places(slots: Sequence[int], workers: str | None, each: int, where: s
     return workers
 
 
-def _free_name(script: Path, suffix: str) -> str:
+def _free_name(script: Path, suffix: str = "") -> str:
     """Return the script's name, with a suffix, as a job's name; with a number appended if it is taken."""
     from legato.cli.local.resuming import is_of_another_program
     from legato.driver.journal import JobDirectory

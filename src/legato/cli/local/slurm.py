@@ -100,8 +100,8 @@ class SlurmWatch:
         """Note that a node does not see the job's directory."""
         self._private = node
         self._screen.show_message(
-            f"legato: node {node} does not see {self._directory.path}. The job trains, but it can only go on later on "
-            "this node. Set LEGATO_HOME to a folder that all nodes share.",
+            f"legato: node {node} does not see {self._directory.path}. The job trains, but another node cannot go on "
+            "with it later. Set LEGATO_HOME to a folder that all nodes share.",
             problem=True,
         )
 
