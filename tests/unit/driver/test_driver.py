@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.driver.players import Orchestra, Player, make_spec
 from websockets.asyncio.client import connect
@@ -820,5 +821,31 @@ def test_a_program_whose_sources_cannot_be_kept_is_never_run_as_it_was_before(
             await stage.until_training(2)
             assert not directory.program_file.exists()
             await stage.finish()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("drops_stop", [False, True])
+def test_the_next_driver_completes_the_stop_of_the_last_one_unless_it_drops_it(
+    tmp_path: Path, *, drops_stop: bool
+) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await stage.drop_driver()
+            journal = stage.directory.read_journal()
+            assert journal is not None and journal.snapshot is not None
+            snapshot = msgspec.structs.replace(journal.snapshot, stopping="SIGTERM")
+            stage.directory.write_journal(msgspec.structs.replace(journal, snapshot=snapshot))
+            driver = stage.driver = Driver(None, FakeEngine(stage.machine), stage.directory, drops_stop=drops_stop)
+            stage.running = asyncio.create_task(driver.run())
+            if drops_stop:
+                await stage.until_training(2)
+                await stage.orchestra.commit(1)
+                assert driver.status()["state"] == "training"
+            else:
+                async with asyncio.timeout(10):
+                    outcome = await stage.running
+                assert (outcome.outcome, outcome.reason) == ("stopped", "SIGTERM")
 
     asyncio.run(play())
