@@ -126,6 +126,7 @@ def test_a_time_limit_ends_with_a_checkpoint_and_the_requeued_job_goes_on_with_t
     assert not list((tmp_path / "home" / "agents").glob("*/*")), "agents delete their files before their steps end"
 
 
+@pytest.mark.soak
 def test_a_signal_to_a_step_reaches_the_driver_and_a_job_that_a_user_cancels_is_not_requeued(
     tmp_path: Path, program: Path, slurm: Mapping[str, str]
 ) -> None:

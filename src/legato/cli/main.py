@@ -359,7 +359,7 @@ def run(
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:
         num_workers = initial_workers
-    job = name if name is not None else _free_name(script, "" if allocation is None else f"-{allocation.job}")
+    job = name if name is not None else _free_name(script, allocation)
     _check_limits(heartbeat_limit, collective_limit)
     spec = JobSpec(
         name=job,
@@ -505,15 +505,21 @@ def _check_places(slots: Sequence[int], workers: str | None, each: int, where: s
     return workers
 
 
-def _free_name(script: Path, suffix: str = "") -> str:
-    """Return the script's name, with a suffix, as a job's name; with a number appended if it is taken."""
+def _free_name(script: Path, allocation: Allocation | None = None) -> str:
+    """Return the script's name as a job's name, with a number appended if it is taken.
+
+    In an allocation, the name has its number. If Slurm starts the allocation again, a driver that still has the name is
+    the last one, and is about to end.
+    """
     from legato.cli.local.resuming import is_of_another_program
     from legato.driver.journal import JobDirectory
 
+    suffix = "" if allocation is None else f"-{allocation.job}"
+    is_again = allocation is not None and allocation.num_restarts > 0
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[: 55 - len(suffix)] or "job"
     stem += suffix
     name, number = stem, 1
-    while (taken := JobDirectory.of(name)).is_locked() or is_of_another_program(taken, script):
+    while ((taken := JobDirectory.of(name)).is_locked() and not is_again) or is_of_another_program(taken, script):
         number += 1
         name = f"{stem}-{number}"
     return name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,15 @@ import pytest
 
 from legato.agent import process
 from legato.agent.orders import AgentOrder
-from legato.agent.process import LOCK_FILE, LOG_FILE, has_died, is_running, kill_agent, start_agent
+from legato.agent.process import (
+    LOCK_FILE,
+    LOG_FILE,
+    has_died,
+    is_running,
+    kill_agent,
+    start_agent,
+    wait_for_agent,
+)
 from legato.core.errors import LegatoError
 from legato.system.processes import boot_id, start_time_of
 
@@ -28,11 +38,20 @@ def test_an_agent_that_runs_is_killed(tmp_path: Path) -> None:
     # As an earlier agent has left it: longer than what the next one writes.
     (tmp_path / LOCK_FILE).write_text("4711 1 " + "b" * 100 + "\n")
     start_agent(tmp_path, ORDER)
-    end = time.monotonic() + LIMIT_S
-    while not is_running(tmp_path) and time.monotonic() < end:
-        time.sleep(0.01)
+    assert is_running(tmp_path), "it holds the lock when its start has ended"
     kill_agent(tmp_path)
     assert not is_running(tmp_path)
+
+
+def test_a_step_waits_until_its_agent_has_ended(tmp_path: Path) -> None:
+    start_agent(tmp_path, ORDER)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait_for_agent, tmp_path)
+        assert not waiting.done()
+        kill_agent(tmp_path)
+        assert waiting.result(LIMIT_S) is False, "the job has not ended"
+    shutil.rmtree(tmp_path)
+    assert wait_for_agent(tmp_path) is True, "an agent deletes its directory when its job has ended"
 
 
 @pytest.mark.parametrize("identity", ["{pid}\n", "{pid} {earlier} {boot}\n", "{pid} {start} another-boot\n"])
