@@ -169,6 +169,18 @@ def test_a_job_whose_node_crashes_goes_on_with_other_nodes(
     assert digest_of(told) == alone
 
 
+def test_an_agent_that_is_killed_is_started_again_by_a_new_step(slurm: Slurm, hosts: Hosts, alone: str) -> None:
+    job = slurm.submit(*NODES, script=run_command(slurm, "--checkpoint-every", "5steps"))
+    wait_for_text(slurm, job, STEP.pattern)
+    (lock,) = Path(slurm.environment["LEGATO_HOME"], "agents", "h2").glob("*/agent.lock")
+    hosts.run_on(2, "kill", "-9", lock.read_text().split()[0])
+    wait_for_text(slurm, job, "starts in slot h2/0", times=2)
+    slurm.run("scontrol", "requeue", job)
+    wait_for_text(slurm, job, "Resumed from")
+    assert wait_for_end(slurm, job) == "COMPLETED"
+    assert digest_of(slurm.output_of(job)) == alone
+
+
 def test_a_node_without_a_step_is_named_with_the_words_of_slurm_and_the_others_train(
     slurm: Slurm, hosts: Hosts, alone: str, tmp_path: Path
 ) -> None:
