@@ -48,7 +48,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
         number: its own number, also of a task of an array.
         node_list: its nodes as Slurm writes them, such as ``gpu-[1-4]``.
         slots: node → number of its slots: its GPUs, or its tasks if the job has no GPU.
-        gpus: node → number of its GPUs.
+        has_gpus: the slots are GPUs.
         is_batch: a script of ``sbatch`` began it.
         may_requeue: Slurm may start it again.
         num_restarts: how often Slurm has done so.
@@ -59,7 +59,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     number: str
     node_list: str
     slots: dict[str, int]
-    gpus: dict[str, int] = {}
+    has_gpus: bool = False
     is_batch: bool = False
     may_requeue: bool = False
     num_restarts: int = 0
@@ -68,10 +68,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """Return the job, its nodes and their slots in words.
 
-        >>> Allocation(job="42", number="42", node_list="a,b", slots={"a": 4, "b": 4}, gpus={"a": 4, "b": 4}).describe()
+        >>> Allocation(job="42", number="42", node_list="a,b", slots={"a": 4, "b": 4}, has_gpus=True).describe()
         'job 42 of Slurm: nodes a, b, 4 GPUs each'
         """
-        kind = "GPU" if self.gpus else "CPU slot"
+        kind = "GPU" if self.has_gpus else "CPU slot"
         same = len(set(self.slots.values())) == 1
         named = [node if same else f"{node} ({_count(n, kind)})" for node, n in self.slots.items()]
         if len(named) > _MAX_NAMED:
@@ -122,7 +122,7 @@ def find_allocation(network: str | None = None, environment: Mapping[str, str] =
         number=number,
         node_list=fields["NodeList"],
         slots=slots,
-        gpus=gpus,
+        has_gpus=bool(gpus),
         is_batch=fields.get("BatchFlag") == "1",
         may_requeue=fields.get("Requeue") == "1",
         num_restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
@@ -316,7 +316,7 @@ class SlurmStarter(CommandStarter):
         command += [] if self._python is None else ["--python", self._python]
         command += [] if allocation.network is None else ["--network", allocation.network]
         # The variable chooses the devices, for example the CPU.
-        gpus = 0 if "LEGATO_DEVICE" in os.environ else allocation.gpus.get(node, 0)
+        gpus = allocation.slots[node] if allocation.has_gpus and "LEGATO_DEVICE" not in os.environ else 0
         command += ["--gpus", str(gpus), *self._sees]
         return _Step(command, self._door.url(PATH), self.on_signal)
 

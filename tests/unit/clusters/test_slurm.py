@@ -43,7 +43,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_gpus_of_each_node_are_its_slots(shown: list[str]) -> None:
     shown[0] = LINE.format(resources=GPUS, preempted="None")
     found = find_allocation(None, INSIDE)
-    assert found.slots == found.gpus == {"a1": 3, "a2": 3, "b": 4}
+    assert found.slots == {"a1": 3, "a2": 3, "b": 4} and found.has_gpus
     assert found.describe() == "job 42 of Slurm: nodes a1 (3 GPUs), a2 (3 GPUs), b (4 GPUs)"
     assert found.is_batch and found.may_requeue, "a comment of the user changes nothing"
 
@@ -54,7 +54,7 @@ def test_gpus_of_each_node_are_its_slots(shown: list[str]) -> None:
 )
 def test_without_gpus_the_tasks_of_each_node_are_its_slots(shown: list[str], tasks: str, want: Sequence[int]) -> None:
     found = find_allocation(None, {**INSIDE, "SLURM_TASKS_PER_NODE": tasks})
-    assert list(found.slots.values()) == want and not found.gpus
+    assert list(found.slots.values()) == want and not found.has_gpus
 
 
 def test_a_node_without_a_gpu_is_not_used_in_a_job_with_gpus(shown: list[str]) -> None:
@@ -80,7 +80,7 @@ def test_an_allocation_that_slurm_does_not_know_is_refused(shown: list[str], lin
 
 def test_many_nodes_are_described_as_slurm_writes_them() -> None:
     nodes = {f"n{number}": 2 for number in range(64)}
-    found = Allocation(job="7", number="7", node_list="n[0-63]", slots=nodes, gpus=nodes)
+    found = Allocation(job="7", number="7", node_list="n[0-63]", slots=nodes, has_gpus=True)
     assert found.describe() == "job 7 of Slurm: nodes n[0-63], 128 GPUs in total"
     assert Allocation(job="7", number="7", node_list="a", slots={"a": 1}).describe() == (
         "job 7 of Slurm: node a, 1 CPU slot"
