@@ -22,6 +22,7 @@ from tests.hosts.bed import Hosts
 
 _PATH: Final = f"{os.environ['PATH']}{os.pathsep}/usr/sbin:/sbin"
 _PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue")
+_FREEZER: Final = Path("/sys/fs/cgroup/freezer")
 _LIMIT_S: Final = 60.0
 _CONFIGURATION: Final = """
 ClusterName=test
@@ -71,7 +72,7 @@ def why_no_slurm() -> str | None:
     """Return why Slurm cannot run on the hosts of a bed, None if it can."""
     if missing := [program for program in _PROGRAMS if not shutil.which(program, path=_PATH)]:
         return f"Slurm is not installed: {', '.join(missing)} (Debian: apt-get install slurm-wlm)"
-    if not os.access("/sys/fs/cgroup/freezer", os.W_OK):
+    if not os.access(_FREEZER, os.W_OK):
         return "Slurm's steps need control groups of version 1, with the freezer"
     return None
 
@@ -88,6 +89,7 @@ class Slurm:
     def __init__(self, hosts: Hosts, folder: Path, environment: dict[str, str]) -> None:
         self._hosts, self._folder = hosts, folder
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._groups = _FREEZER / f"legato-test-{secrets.token_hex(4)}"
         self.environment = {
             **os.environ,
             "PATH": _PATH,
@@ -130,6 +132,9 @@ class Slurm:
         """Start the node of a host, also after the host was started again."""
         name = self._hosts.name(host)
         (self._folder / "spool" / name).mkdir(exist_ok=True)
+        # Slurm names its control groups by nodes and jobs, and those of another cluster may have the same names.
+        self._groups.mkdir(exist_ok=True)
+        self._hosts.run_on(host, "mount", "--bind", str(self._groups), str(_FREEZER))
         command = ["slurmd", "-D", "-N", name, "-f", str(self._folder / "slurm.conf")]
         self._start(name, self._hosts.command_on(host, command))
 
@@ -145,6 +150,9 @@ class Slurm:
             daemon.kill()
         for daemon in self._daemons.values():
             daemon.wait()
+        for group in sorted(self._groups.glob("**/"), reverse=True):
+            with contextlib.suppress(OSError):  # a process still ends there
+                group.rmdir()
 
     def run(self, *command: str) -> str:
         """Run a command of Slurm on the head, and return what it wrote."""
