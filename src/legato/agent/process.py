@@ -134,6 +134,12 @@ def main(directory: Path) -> int:
 
     The calling process returns as soon as the agent holds the lock: what starts an agent need not wait for its end.
     """
+    locked, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        os.read(locked, 1)  # which ends when the child closes its end
+        return 0
+    os.close(locked)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # This logger reports each connection, which says nothing about the job.
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -143,8 +149,7 @@ def main(directory: Path) -> int:
     except BlockingIOError:
         _log.info("The agent of %s runs already", directory)
         return 0
-    if os.fork():
-        return 0  # the child has the lock too
+    os.close(tell)
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()} {start_time_of(os.getpid())} {boot_id()}\n".encode(), 0)
     try:
