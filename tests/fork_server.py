@@ -313,9 +313,12 @@ def _serve(listener: socket.socket, life: int) -> tuple[_Order, list[int]] | Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
     signal.set_wakeup_fd(waker.fileno())
+    watched = select.poll()  # select() knows no descriptor above 1023, and a process of tests may have more
+    for one in (listener.fileno(), wake.fileno(), life):
+        watched.register(one, select.POLLIN)
     while True:
-        ready, _, _ = select.select([listener, wake, life], [], [])
-        if wake in ready:
+        ready = {descriptor for descriptor, _ in watched.poll()}
+        if wake.fileno() in ready:
             wake.recv(4096)
             for pid in list(reports):
                 gone, status = os.waitpid(pid, os.WNOHANG)
@@ -326,7 +329,7 @@ def _serve(listener: socket.socket, life: int) -> tuple[_Order, list[int]] | Non
             for pid in ours:
                 os.kill(pid, signal.SIGKILL)
             return None
-        if listener in ready:
+        if listener.fileno() in ready:
             connection, _ = listener.accept()
             with connection:
                 message, (report, *descriptors), _, _ = socket.recv_fds(connection, 2**20, 64)

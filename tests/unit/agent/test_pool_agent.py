@@ -24,6 +24,7 @@ from legato.agent import pool_agent
 from legato.agent.code_cache import DIGEST_HEADER, digest_of
 from legato.agent.orders import AgentOrder
 from legato.agent.pool_agent import PoolAgent, PoolState
+from legato.api.problems import PREFIX
 from legato.core.errors import Unauthenticated, UsageError
 from legato.server.problems import Problem
 
@@ -155,7 +156,8 @@ def test_a_server_that_refuses_the_agent_is_not_called_unreachable(
             return httpx.Response(409, json=taken) if num_reports else httpx.Response(200, json={"secret": "s"})
         num_reports += 1
         orders = {"orders": [], "beat_every_s": 0.0}
-        return httpx.Response(200, json=orders) if num_reports == 1 else httpx.Response(401, json={"detail": "unknown"})
+        unknown = {"type": f"{PREFIX}unauthenticated", "detail": "unknown"}
+        return httpx.Response(200, json=orders) if num_reports == 1 else httpx.Response(401, json=unknown)
 
     said = run(tmp_path, monkeypatch, answer, lambda said: len(said) >= 2, ("https://one",))
     assert said[1].startswith("The server https://one refuses this agent: Cannot join the pool at https://one: ")

@@ -378,6 +378,8 @@ def test_an_agent_says_nothing_of_workers_on_other_machines(tmp_path: Path) -> N
         assert await examining == {7: Vital("a", 1.0), 8: Vital("b", 2.0)}
         await agents["b"].send(encode_agent_frame(WorkerEvent(number=1, worker=8, exit_code=3)))
         assert await anext(events) == Exited(8, 3, "")
+        await bed.engine.detach()
+        await bed.door.close()
 
     run(test)
 

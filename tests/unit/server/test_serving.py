@@ -269,16 +269,11 @@ def test_a_machine_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert name_node(tmp_path / "other") == "here"
 
 
-def test_slots_without_a_server_are_reported_as_gone(platform: Platform) -> None:
+def test_slots_without_a_server_are_gone(platform: Platform) -> None:
     lease = platform.lead(num_slots=2)
     Declaration(platform.store, "mine", ("cpu", "cuda:0")).declare(lease, NOW)
     slots = {slot.id: (slot.device, slot.unusable_since) for slot in platform.store.pool.list_slots()}
-    assert slots == {
-        "node/0": ("cpu", NOW),
-        "node/1": ("cpu", NOW),
-        "mine/0": ("cpu", None),
-        "mine/1": ("cuda:0", None),
-    }
+    assert slots == {"mine/0": ("cpu", None), "mine/1": ("cuda:0", None)}
     Declaration(platform.store, "mine", ("cpu",)).declare(lease, NOW)
     assert [slot.id for slot in platform.store.pool.list_slots() if slot.unusable_since is None] == ["mine/0"]
 
@@ -297,7 +292,7 @@ def test_a_damaged_row_of_a_slot_is_put_right_at_the_start(platform: Platform) -
         raw.commit()
     declaration.declare(lease, NOW)
     slots = {slot.id: (slot.node, slot.unusable_since) for slot in platform.store.pool.list_slots()}
-    assert slots == {"mine/0": ("mine", None), "mine/1": ("mine", None), "node/0": ("node", NOW)}
+    assert slots == {"mine/0": ("mine", None), "mine/1": ("mine", None)}
 
 
 # ---------------------------------------------------------------- what it says
