@@ -396,8 +396,8 @@ def test_a_group_listens_on_the_address_of_its_worker_only(host: str) -> None:
 def listening() -> dict[int, str]:
     """The addresses at which this process listens, by the inode of the socket."""
     found = {}
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+    for descriptor in groups._socket_descriptors():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
             if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockopt(
                 socket.SOL_SOCKET, socket.SO_ACCEPTCONN
             ):
