@@ -136,7 +136,7 @@ def test_files_come_also_if_the_driver_dies_meanwhile_and_a_job_that_failed_has_
     more = "open('big.bin', 'wb').truncate(2**28); raise SystemExit('wrong data')"
     work = Work(ask, server, tmp_path, "2", str(tmp_path / "none"), more)
     stage = server.home / "jobs" / work.id / "incoming"
-    wait_until(lambda: any(path.stat().st_size > 2**16 for path in stage.glob(".*.part")), "no large file comes")
+    wait_until(lambda: any(path.stat().st_size > 2**16 for path in stage.glob("b/.*.part")), "no large file comes")
     driver = driver_of(server.home, work.id)
     assert driver is not None
     os.kill(driver, signal.SIGKILL)

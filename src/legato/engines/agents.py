@@ -491,6 +491,7 @@ class AgentsEngine:
         self.remarks = (*self._events.take_remarks(), *told)
         if self._error is None:
             self._file.remove()
+            await asyncio.to_thread(self._folder.clear)
             if self._checkpoints is not None:
                 (self._checkpoints / f"{_MARK}{self._record.mark}").unlink(missing_ok=True)
                 self._receiver.clear()

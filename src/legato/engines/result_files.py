@@ -311,7 +311,7 @@ def place(root: Path, path: str, staged: Path, user: JobUser | None = None, *, k
         OSError: it cannot be moved.
     """
     parts = split(path)
-    if not root.exists():
+    with contextlib.suppress(FileExistsError):  # another machine's file may make it at the same moment
         root.mkdir(mode=0o700)
         if user is not None:
             os.chown(root, user.uid, user.gid)

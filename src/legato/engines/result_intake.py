@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,13 +51,18 @@ class ResultFolder(msgspec.Struct, frozen=True):
 
     Args:
         path: of the folder; made when the first file comes.
-        stage: a folder on the same disk, for files that are coming; the job cannot change it.
+        stage: a folder on the same disk that the job cannot change. Each machine has a folder in it, for files that are
+            coming.
         user: the system user who gets the files. None: the user of this process.
     """
 
     path: Path
     stage: Path
     user: JobUser | None = None
+
+    def clear(self) -> None:
+        """Delete what was left in the stage. Blocks."""
+        shutil.rmtree(self.stage, ignore_errors=True)
 
 
 class ResultIntake:
@@ -88,7 +94,7 @@ class ResultIntake:
         self.asked_at = -math.inf
 
     def _new_fetcher(self) -> FileFetcher:
-        return FileFetcher(self._folder.stage, self._say_any, clock=self._clock)
+        return FileFetcher(self._folder.stage / self._node, self._say_any, clock=self._clock)
 
     def _say_any(self, message: object) -> bool:
         return self._say(message)  # type: ignore[arg-type]  # both sides use the same messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,7 @@ from legato.core import agent_messages as messages
 from legato.engines import departures, offers, result_intake
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
-from legato.engines.base import Launch, StoreMoved
+from legato.engines.base import Launch, Noted, StoreMoved
 from legato.system.door import Door
 
 LIMIT_S = 30.0
@@ -470,3 +471,62 @@ def test_a_driver_that_offers_nothing_does_not_keep_workers_from_starting(tmp_pa
             assert a.told is not None and "nothing has come for 0.02 s" in a.told
 
     asyncio.run(limited())
+
+
+def test_two_machines_that_a_job_leaves_at_once_send_equal_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "IDLE_LIMIT_S", 0.05)
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_S), Leader(tmp_path / "job", grows=True) as leader:
+            agents = [Agent(tmp_path, node) for node in ("a", "b", "c")]
+            for agent in agents:
+                await agent.results.prepare(agent.root, None, has_earlier=False)
+                (agent.root / f"{agent.node}.txt").write_text("equal" * 2**16)
+            opening = [asyncio.create_task(leader.start(worker, "abc"[worker])) for worker in range(3)]
+            for agent in agents:
+                await agent.join(leader)
+            await asyncio.gather(*opening)
+            leader.engine.note_slots(["c/0"])
+            for worker, agent in enumerate(agents[:2]):
+                agent.say(messages.WorkerEvent(number=1, worker=worker, exit_code=0))
+            receiving = asyncio.create_task(_receive(leader.engine))
+            await _until(lambda: set(leader.engine._nodes) == {"c"})
+            assert leader.contents() == dict.fromkeys(("a.txt", "b.txt"), "equal" * 2**16)
+            assert [agent.is_complete for agent in agents[:2]] == [True, True]
+            await leader.engine.detach()
+            assert not [event for event in await receiving if isinstance(event, Noted) and event.is_warning]
+            for agent in agents:
+                await agent.end()
+
+    asyncio.run(limited())
+
+
+def test_what_comes_from_a_machine_is_kept_when_another_one_is_done(tmp_path: Path) -> None:
+    async def limited() -> None:
+        folder = result_intake.ResultFolder(tmp_path / "work", tmp_path / "incoming")
+        asked: list[object] = []
+
+        def ask(message: object) -> bool:
+            asked.append(message)
+            return True
+
+        done, coming = (result_intake.ResultIntake(node, folder, ask) for node in "ab")
+        sha256 = hashlib.sha256(b"content").hexdigest()
+        file = messages.OfferedFile("a.txt", 7, sha256)
+        fetching = asyncio.ensure_future(anext(coming.fetcher.fetch_all([file], is_urgent=True)))
+        await asyncio.sleep(0)
+        for offset, data, known in ((0, b"con", ""), (3, b"tent", sha256)):
+            piece = messages.FilePiece(name=sha256, offset=offset, data=data, num_bytes=7, sha256=known)
+            await coming.fetcher.take(piece)
+            done.fetcher.clear()
+        assert [type(each) for each in asked] == [messages.FetchFile, messages.FileTaken, messages.FileTaken]
+        _, path, _ = await fetching
+        assert path is not None and path.read_bytes() == b"content"
+
+    asyncio.run(limited())
+
+
+async def _receive(engine: AgentsEngine) -> list[object]:
+    return [event async for event in engine.events()]
