@@ -22,6 +22,7 @@ from typing import Final
 from legato.agent.agent import JOB_ENDED, Agent, AgentFailedError
 from legato.agent.orders import AgentOrder, read_agent_order, write_agent_order
 from legato.core.errors import LegatoError, UsageError
+from legato.driver.journal import is_held
 from legato.system.plain_files import delete_tree
 from legato.system.processes import boot_id, send_signal, start_time_of
 
@@ -74,18 +75,7 @@ def check_disk(directory: Path) -> None:
 
 def is_running(directory: Path) -> bool:
     """Return whether the agent of a directory runs: it holds the lock."""
-    try:
-        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(lock)
+    return is_held(directory / LOCK_FILE)
 
 
 def has_died(directory: Path) -> bool:

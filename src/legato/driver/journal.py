@@ -244,7 +244,7 @@ class JobDirectory:
         a driver that starts meanwhile waits for them.
         """
         files = [self.path / self.lock_name] if self.lock_name is not None else self.path.glob(f"{LOCK}*")
-        return any(_is_held(file) for file in files)
+        return any(is_held(file) for file in files)
 
     # ------------------------------------------------------------ files
 
@@ -455,7 +455,8 @@ def move_record(record: T, moves: Mapping[str, str]) -> T:
     return convert(move_paths(msgspec.to_builtins(record), moves), type(record)) if moves else record
 
 
-def _is_held(file: Path) -> bool:
+def is_held(file: Path) -> bool:
+    """Return whether a process holds the lock of a file; False without the file."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
