@@ -21,6 +21,7 @@ from legato.core.errors import UsageError
 from legato.core.version import __version__
 from legato.system.decoding import decode
 from legato.system.door import Door
+from legato.system.tls import is_loopback
 
 _log = logging.getLogger(__name__)
 
@@ -171,8 +172,8 @@ class CommandStarter(ABC):
                         f"it has {what} {mine}, and {earlier} has {its}: results would differ. Use machines that are "
                         "equal in this"
                     )
-            if _is_loopback(facts.address) != _is_loopback(known.address):
-                inner, outer = (node, earlier) if _is_loopback(facts.address) else (earlier, node)
+            if is_loopback(facts.address) != is_loopback(known.address):
+                inner, outer = (node, earlier) if is_loopback(facts.address) else (earlier, node)
                 raise UnfitError(
                     f"{outer} cannot reach {inner} at a loopback address: name {inner} by its address in the network "
                     "that both share, or give this network by --network"
@@ -291,7 +292,3 @@ async def _read_line(stream: asyncio.StreamReader) -> bytes:
     while True:
         with contextlib.suppress(ValueError):
             return await stream.readline()
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

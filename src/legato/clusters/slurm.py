@@ -24,6 +24,7 @@ from legato.clusters.base import AgentConnection, CommandStarter
 from legato.core.errors import LegatoError, UsageError
 from legato.engines.agents import PATH
 from legato.system.door import LOOPBACK, Door
+from legato.system.tls import is_loopback
 
 EXIT_AGAIN: Final = 75
 """Of a command that Slurm ended: the job has a checkpoint and is not finished (EX_TEMPFAIL of sysexits.h)."""
@@ -219,7 +220,7 @@ def find_own_address(allocation: Allocation, environment: Mapping[str, str] = os
         except (OSError, UsageError):
             unknown.append(node)
             continue
-        if not found.startswith("127.") and found != "::1":
+        if not is_loopback(found):
             return found
     if not others:
         return LOOPBACK

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from legato.policy.claims import Claim, Needs, SortedSnapshot, Worker
-from legato.policy.free_slots import FreeSlots, can_run
+from legato.policy.free_slots import FreeSlots, has_labels
 from legato.policy.snapshot import Slot
 
 _LEVELS: Final = ((1, True), (1, False), (2, False), (4, False), (16, False))
@@ -239,9 +237,8 @@ class _Search:
         labels = claim.needs[1]
         usable = self._usable.get(labels)
         if usable is None:
-            job = msgspec.structs.replace(claim.job, refusals={})
             nodes = self._pool.nodes
-            usable = [node for node in sorted(self._on_node) if can_run(node, nodes.get(node), job)]
+            usable = [node for node in sorted(self._on_node) if has_labels(nodes.get(node), claim.job)]
             self._usable[labels] = usable
         # Many jobs may have refusals of their own, so they have no list of their own.
         refusals = claim.job.refusals
