@@ -94,7 +94,7 @@ class ResultFiles:
         if self._begin.is_file():
             return None
         told = await self._fetch(root, user) if has_earlier else None
-        stamps = await asyncio.to_thread(stamp_all, root, {}, user)
+        stamps = await asyncio.to_thread(stamp_all, root, user)
         await asyncio.to_thread(replace_file, self._begin, msgspec.json.encode(stamps))
         return told
 
@@ -105,7 +105,7 @@ class ResultFiles:
         try:
             self._say(WantFiles())
             offered = await self.fetcher.fetch_list()
-            have = await asyncio.to_thread(stamp_all, root, {}, user)
+            have = await asyncio.to_thread(stamp_all, root, user)
             wanted = [file for file in offered if file.path not in have or have[file.path].sha256 != file.sha256]
             async with contextlib.aclosing(self.fetcher.fetch_all(wanted, is_urgent=True)) as coming:
                 async for file, staged, why_not in coming:

@@ -72,6 +72,16 @@ class Arrivals:
         if saved.path not in coming:
             coming[saved.path] = _Coming(saved.step, asyncio.create_task(self._bring(worker, saved)))
 
+    async def recover(self, worker: int) -> None:
+        """Wait until the checkpoints are here from which a new worker may resume; it is not late meanwhile."""
+        recovering = asyncio.ensure_future(self._engine.recover())
+        try:
+            while not (await asyncio.wait([recovering], timeout=_REMIND_EVERY_S))[0]:
+                self._feed(events.Bringing(worker))
+            recovering.result()
+        finally:
+            recovering.cancel()
+
     async def finish(self, saved_step: int) -> None:
         """Wait for checkpoints of later steps than ``saved_step``: the job has ended, and a next one continues it."""
         later = []

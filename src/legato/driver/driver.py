@@ -51,7 +51,6 @@ from legato.system.hosts import name_this_machine
 _log = logging.getLogger(__name__)
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # the folder of Legato's package
-_REMIND_EVERY_S: Final = 0.5
 _MIN_TICK_S: Final = 0.01  # deadlines that are closer together are handled together
 
 
@@ -640,7 +639,7 @@ class Driver:
 
     async def _start_worker(self, number: int, slot: str) -> None:
         try:
-            await self._await_recovery(number)
+            await self._arrivals.recover(number)
             await asyncio.wait([self._devices[number]])
             found = self._devices.pop(number)
             if found.cancelled():
@@ -670,16 +669,6 @@ class Driver:
             # There is no process, so the engine will not report its end.
             self._feed_safely(Exited(number, EXIT_UNSTARTED))
             raise
-
-    async def _await_recovery(self, number: int) -> None:
-        """Wait until the checkpoints are here from which the worker may resume; it is not late meanwhile."""
-        recovering = asyncio.ensure_future(self._engine.recover())
-        try:
-            while not (await asyncio.wait([recovering], timeout=_REMIND_EVERY_S))[0]:
-                self._feed_safely(events.Bringing(number))
-            recovering.result()
-        finally:
-            recovering.cancel()
 
 
 _ENDED: Final = {

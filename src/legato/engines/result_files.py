@@ -11,7 +11,7 @@ import enum
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -222,15 +222,11 @@ def stamp(root: Path, path: str, user: JobUser | None = None) -> Stamp:
         os.close(descriptor)
 
 
-def stamp_all(root: Path, known: Mapping[str, Stamp], user: JobUser | None = None) -> dict[str, Stamp]:
-    """Return the stamps of all files of a working directory; read only those that are not known. Blocks."""
+def stamp_all(root: Path, user: JobUser | None = None) -> dict[str, Stamp]:
+    """Return the stamps of all files of a working directory with their SHA-256. Blocks."""
     found = {}
-    listing = list_files(root, user)
-    for path, seen in listing.found.items():
-        before = known.get(path)
-        if before is not None and seen.is_same(before):
-            found[path] = before
-        elif seen.num_bytes <= MAX_BYTES:
+    for path, seen in list_files(root, user).found.items():
+        if seen.num_bytes <= MAX_BYTES:
             with contextlib.suppress(LegatoError, OSError):  # it is as unknown as a file that the program makes later
                 found[path] = stamp(root, path, user)
     return found

@@ -101,5 +101,5 @@ async def persist(work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except OSError:
-            _log.exception("This is tried again in %g s", _AFTER_FAULT_S)
+            _log.exception("Work failed, and begins again in %g s", _AFTER_FAULT_S)
         await asyncio.sleep(_AFTER_FAULT_S)
