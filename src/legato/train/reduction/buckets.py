@@ -35,6 +35,9 @@ class Bucket:
         index: its place in the layout; buckets are exchanged in this order.
         parameters: in the order in which they are in the bucket.
         positions: the parameters' places in the layout's flat list of parameters.
+
+    Attributes:
+        gradient_views: one tensor per parameter, of its shape, always the same memory; `set_gradient` makes them.
     """
 
     def __init__(self, index: int, parameters: Sequence[torch.nn.Parameter], positions: Sequence[int]) -> None:
@@ -47,17 +50,15 @@ class Bucket:
         unit = max(1, _ALIGNMENT // self.dtype.itemsize)
         self._starts = list(accumulate((-(-each.numel() // unit) * unit for each in parameters), initial=0))
         self._gradient: torch.Tensor | None = None
+        self.gradient_views: list[torch.Tensor] = []
         self._cuts: dict[tuple[int, ...], tuple[list[list[int]], list[torch.Tensor]]] = {}
 
-    def set_gradient(self, pieces: Sequence[torch.Tensor], scale: float) -> list[torch.Tensor]:
-        """Set this rank's gradients to a sum times a factor.
+    def set_gradient(self, pieces: Sequence[torch.Tensor], scale: float) -> None:
+        """Set this rank's gradients, `gradient_views`, to a sum times a factor.
 
         Args:
             pieces: of the sum; together they make up ``[numel]``.
             scale: the factor.
-
-        Returns:
-            One tensor per parameter, of its shape; always the same memory.
         """
         if self._gradient is None:
             self._gradient = torch.zeros(self._starts[-1], dtype=self.dtype, device=self.device)
@@ -72,7 +73,6 @@ class Bucket:
         sources = [part for piece, parts in zip(pieces, lengths, strict=True) for part in torch.split(piece, parts)]
         for source, target in zip(sources, targets, strict=True):
             torch.mul(source, scale, out=target)
-        return self.gradient_views
 
     def _cut(self, sizes: Sequence[int]) -> tuple[list[list[int]], list[torch.Tensor]]:
         """Cut pieces of the given sizes at the bounds of the parameters.

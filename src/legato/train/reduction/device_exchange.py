@@ -74,22 +74,25 @@ class DeviceExchange(Unmeasured):
         with _on_stream(self._stream, self._device):
             self._reduce(bucket, local, assignment)
 
-    def settle(self) -> None:
-        """Wait until all sums are complete.
+    def settle(self, take: Callable[[Bucket], object]) -> None:
+        """Wait until all sums are complete, and pass on the buckets.
 
         Raises:
             BrokenView: the view broke meanwhile.
         """
-        if self._stream is None:
-            return
+        if self._stream is not None:
+            self._wait_for(self._stream)
+        super().settle(take)
+
+    def _wait_for(self, stream: Any) -> None:
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record(self._stream)
+        done.record(stream)
         with self._group.waits:
             while not done.query():  # type: ignore[no-untyped-call]
                 if self._group.is_broken:
                     raise BrokenView(f"view {self._group.view.number}: broken during an exchange between devices")
                 time.sleep(_POLL_S)
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, as one tensor."""
@@ -326,17 +329,20 @@ class HostExchange:
         """Continue sums that `reduce` began."""
         self._inner.proceed()
 
-    def settle(self) -> None:
-        """Wait until all sums that `reduce` began are complete, and copy them to the GPU."""
-        self._inner.settle()
+    def settle(self, take: Callable[[Bucket], object]) -> None:
+        """Wait until all sums that `reduce` began are complete, copy them to the GPU, and pass on the buckets."""
         with _on_stream(self._stream, self._device):
-            for host, result in zip(self._hosts, self._results, strict=True):
-                offset = 0
-                for piece in self._inner.result(host):
-                    result[offset : offset + piece.numel()].copy_(piece)
-                    offset += piece.numel()
+            self._inner.settle(self._copy)
         if self._stream is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        for bucket in self.buckets:
+            take(bucket)
+
+    def _copy(self, host: Bucket) -> None:
+        offset = 0
+        for piece in self._inner.result(host):
+            self._results[host.index][offset : offset + piece.numel()].copy_(piece)
+            offset += piece.numel()
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, as one tensor."""

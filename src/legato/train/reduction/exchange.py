@@ -7,7 +7,7 @@ nothing about membership; a failure is a `BrokenView` and leaves no partial resu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
@@ -140,8 +140,12 @@ class Exchange(Protocol):
         """Continue sums that `reduce` began, while no other bucket is to be summed. Raises BrokenView like `reduce`."""
         ...
 
-    def settle(self) -> None:
-        """Wait until all sums that `reduce` began are complete. Raises BrokenView like `reduce`."""
+    def settle(self, take: Callable[[Bucket], object]) -> None:
+        """Wait until all sums that `reduce` began are complete. Raises BrokenView like `reduce`.
+
+        Args:
+            take: called once for each bucket, in order, as soon as its result is complete on this rank.
+        """
         ...
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
@@ -173,9 +177,11 @@ class Unmeasured:
     """The part of exchanges that divide the micro-batches evenly, and so need no measured costs.
 
     Attributes:
+        buckets: all buckets that it sums, in their order.
         sent_bytes: that this rank has sent to other nodes since the last `take_sent_bytes`.
     """
 
+    buckets: Sequence[Bucket]
     sent_bytes = 0
 
     def take_sent_bytes(self) -> int:
@@ -184,7 +190,12 @@ class Unmeasured:
         return taken
 
     def proceed(self) -> None:
-        """Do nothing."""
+        """Do nothing: `reduce` returns after the sum is complete."""
+
+    def settle(self, take: Callable[[Bucket], object]) -> None:
+        """Pass on all buckets, which are complete."""
+        for bucket in self.buckets:
+            take(bucket)
 
     def word(self, micro_batch_s: float) -> list[int]:
         """Return nothing."""
@@ -248,9 +259,6 @@ class PrivateExchange(Unmeasured):
         if not direct:
             pieces = [[result[cut.start : cut.stop]] for cut in cuts]
             group.swap([pieces[group.rank]] * group.size, pieces)
-
-    def settle(self) -> None:
-        """Do nothing: `reduce` returns after the sum is complete."""
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, as one tensor."""
@@ -353,9 +361,6 @@ class SharedExchange(Unmeasured):
         mine = split(bucket.numel, self._group.size)[self._group.rank]
         fold([term[mine.start : mine.stop] for term in terms], assignment.additions, places[self._group.rank].result)
         self._group.barrier()
-
-    def settle(self) -> None:
-        """Do nothing: `reduce` returns after the sum is complete."""
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum: as one tensor, or each rank's part in that rank's memory."""

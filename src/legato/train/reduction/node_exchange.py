@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median_low
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -30,6 +30,8 @@ _NS: Final = 1e9
 _MAX_WORD: Final = 2**52
 _FIRST_DECISION: Final = 3
 _EVERY: Final = 50
+_NUM_NEWEST: Final = 2
+"""Buckets whose results are on the way when the sums of the last one are."""
 _MAX_SUMS: Final = 256
 """More than a node contributes to a bucket: twice the number of levels of the tree."""
 _WORTH: Final = 0.95
@@ -78,10 +80,10 @@ class NodeExchange:
         self._turn = 0
         self._has_result = False
         self._scratch: dict[tuple[torch.dtype, int], torch.Tensor] = {}
-        # Buckets whose sums are on the way to their homes, the oldest first; the next one; the transfers of results.
+        # Buckets whose sums are on the way to their homes, the oldest first; the next one; transfers of each result.
         self._on_way: deque[_OnWay] = deque()
         self._expected: _OnWay | None = None
-        self._results_on_way: list[Work] = []
+        self._results_on_way: dict[int, list[Work]] = {}
         self._num_steps = 0
         self._spans: tuple[Span, ...] = ()
         self._travel_s = 0.0
@@ -159,13 +161,32 @@ class NodeExchange:
             while self._on_way:
                 self._send_result(self._on_way.popleft())
 
-    def settle(self) -> None:
-        """Wait until all sums that `reduce` began are complete."""
+    def settle(self, take: Callable[[Bucket], object]) -> None:
+        """Wait until all sums that `reduce` began are complete, and pass on each bucket."""
+        if len(self.mates) > 1:
+            self.proceed()
+            self._finish_results(len(self.buckets))
+            self._meet_mates()
+            for bucket in self.buckets:
+                take(bucket)
+            return
+        # The older results arrive before the sums for which `proceed` waits, so the caller's work costs no time.
+        num_older = max(0, len(self.buckets) - _NUM_NEWEST)
+        self._finish_results(num_older)
+        for bucket in self.buckets[:num_older]:
+            take(bucket)
         self.proceed()
+        self._finish_results(len(self.buckets))
+        for bucket in self.buckets[num_older:]:
+            take(bucket)
+
+    def _finish_results(self, stop: int) -> None:
+        """Wait for the results of the buckets before an index."""
         with self._traveling():
-            self._group.finish(self._results_on_way)
-        self._results_on_way = []
-        self._meet_mates()
+            arriving = [index for index in self._results_on_way if index < stop]
+            self._group.finish([work for index in arriving for work in self._results_on_way[index]])
+        for index in arriving:
+            del self._results_on_way[index]
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, as one tensor."""
@@ -236,7 +257,7 @@ class NodeExchange:
         results: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
         for home in self._carried:
             results[home] = [result[cuts[home].start : cuts[home].stop]]
-        self._results_on_way += self._start(2 * bucket.index + 1, incoming=results)
+        self._results_on_way[bucket.index] = self._start(2 * bucket.index + 1, incoming=results)
         return found
 
     def _send_sums(self, found: _OnWay) -> None:
@@ -261,7 +282,7 @@ class NodeExchange:
             else:
                 terms += [self._sum(found.bucket, each, cut, next(found.room)) for each in plan.sums[node]]
         fold(terms, plan.additions, mine)
-        self._results_on_way += self._start(2 * found.bucket.index + 1, outgoing=outgoing)
+        self._results_on_way[found.bucket.index] += self._start(2 * found.bucket.index + 1, outgoing=outgoing)
 
     @contextlib.contextmanager
     def _traveling(self) -> Iterator[None]:
@@ -277,9 +298,11 @@ class NodeExchange:
 
     def _give_up(self) -> None:
         expected = () if self._expected is None else (self._expected,)
-        works = [*self._results_on_way, *(work for found in (*self._on_way, *expected) for work in found.works)]
+        works = [work for works in self._results_on_way.values() for work in works]
+        works += [work for found in (*self._on_way, *expected) for work in found.works]
         self._on_way.clear()
-        self._results_on_way, self._expected = [], None
+        self._results_on_way.clear()
+        self._expected = None
         if works:
             self._group.give_up(works)
 

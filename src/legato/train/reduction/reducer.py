@@ -429,8 +429,17 @@ class StepReducer:
         faults.strike("reduce")
         for bucket in self._buckets[self._num_handed_over :]:
             exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
-        exchange.settle()
+        buckets, scale = (
+            self._buckets,
+            self._scale,
+        )  # the exchange may have been built with other buckets of this layout
+        exchange.settle(lambda each: buckets[each.index].set_gradient(exchange.result(each), scale))
         return self._split_tail(flat), words, [exchange.result(bucket) for bucket in self._buckets]
+
+    @property
+    def _scale(self) -> float:
+        """By which a sum is multiplied to get the mean over all samples."""
+        return self._full / ((self._num_micro_batches - 1) * self._full + self._last)
 
     def _split_tail(self, flat: torch.Tensor) -> _Tail:
         return _Tail(flat[: self._head_numel].tolist(), flat[self._head_numel :])
@@ -475,22 +484,17 @@ class StepReducer:
         return total.blocks
 
     def _keep(self, tail: _Tail, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
+        """Keep the sums, and set gradients, buffers, notes and the loss from them."""
         self._tail, self._extra, self._pieces = tail, extra, pieces
-        self._apply()
-
-    def _apply(self) -> None:
-        """Set gradients, buffers, notes and the loss from the sums."""
-        head = self._tail.head
-        num_samples = (self._num_micro_batches - 1) * self._full + self._last
-        scale = self._full / num_samples
+        head = tail.head
         self.loss = head[0] / head[1] if head[1] else None
         if self._is_alone:
-            total = self._own_sum.total(self._additions_alone(), scale)
+            total = self._own_sum.total(self._additions_alone(), self._scale)
             for parameter, gradient in zip(self.parameters, total, strict=True):
                 parameter.grad = gradient
         else:
-            for bucket, pieces in zip(self._buckets, self._pieces, strict=True):
-                views = bucket.set_gradient(pieces, scale)
+            for bucket in self._buckets:
+                views = bucket.gradient_views
                 for position, parameter, view in zip(bucket.positions, bucket.parameters, views, strict=True):
                     parameter.grad = view if head[2 + position] else None
         self.notes.keep(head[-self.notes.numel :])
@@ -530,7 +534,10 @@ class StepReducer:
         tensors = [extra, *wholes]
         works = [group.receive(tensor, peer, tag) for tag, tensor in enumerate(tensors, start=1) if tensor.numel()]
         group.finish(works)
-        self._keep(tail, extra, [[w.to(bucket.device)] for w, bucket in zip(wholes, self._buckets, strict=True)])
+        results = [whole.to(bucket.device) for whole, bucket in zip(wholes, self._buckets, strict=True)]
+        for bucket, result in zip(self._buckets, results, strict=True):
+            bucket.set_gradient([result], self._scale)
+        self._keep(tail, extra, [[result] for result in results])
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)).cpu() for pieces in self._pieces]

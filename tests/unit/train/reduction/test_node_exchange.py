@@ -50,7 +50,7 @@ def sum_up(exchange: NodeExchange, group: Group, bucket: Bucket) -> torch.Tensor
     for block in local:
         block.fill_(group.rank + 1.0)
     exchange.reduce(bucket, local, assignment, announced=False)
-    exchange.settle()
+    exchange.settle(lambda _bucket: None)
     return torch.cat(list(exchange.result(bucket))).clone()
 
 
@@ -305,7 +305,7 @@ def test_the_last_result_stays_until_every_rank_has_read_it(monkeypatch: pytest.
             for block in local:
                 block.fill_(factor)
             found.reduce(bucket, local, assignment, announced=False)
-            found.settle()
+            found.settle(lambda _bucket: None)
 
         add_up(1.0)
         (first,) = found.result(bucket)
@@ -341,10 +341,54 @@ def test_a_bucket_begins_to_travel_before_the_one_before_it_has_come_back() -> N
             local = [exchange.memory(bucket)[0].fill_(group.rank + 1.0 + bucket.index)]
             exchange.reduce(bucket, local, exchange.division.assign(2), announced=False)
         has_sent.set()
-        exchange.settle()
+        exchange.settle(lambda _bucket: None)
         return [float(total) for bucket in buckets for total in exchange.result(bucket)[0].unique()]
 
     assert run_ranks(2, play, ["a", "b"]) == [[3.0, 5.0]] * 2
+
+
+def test_results_are_passed_on_while_sums_of_the_last_bucket_are_on_the_way() -> None:
+    """Rank 1 sends nothing of the last bucket until rank 0 has been passed the first ones."""
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(4)], NUMEL * 4, NUMEL * 4)
+    has_taken = threading.Event()
+
+    def play(group: Group) -> list[float]:
+        exchange = make_exchange(group, buckets, 2)
+        assert isinstance(exchange, NodeExchange)
+        taken: list[float] = []
+
+        def take(bucket: Bucket) -> None:
+            taken.extend([float(bucket.index), *map(float, exchange.result(bucket)[0].unique())])
+            if group.rank == 0 and bucket.index == 1:
+                has_taken.set()
+
+        exchange.begin_step()
+        for bucket in buckets:
+            if group.rank == 1 and bucket is buckets[-1]:
+                assert has_taken.wait(LIMIT_S), "rank 0 waits for the last bucket"
+            local = [exchange.memory(bucket)[0].fill_(group.rank + 1.0 + bucket.index)]
+            exchange.reduce(bucket, local, exchange.division.assign(2), announced=False)
+        exchange.settle(take)
+        return taken
+
+    assert run_ranks(2, play, ["a", "b"]) == [[0.0, 3.0, 1.0, 5.0, 2.0, 7.0, 3.0, 9.0]] * 2
+
+
+def test_ranks_of_one_node_are_passed_complete_results() -> None:
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(4)], NUMEL * 4, NUMEL * 4)
+
+    def play(group: Group) -> list[float]:
+        exchange = make_exchange(group, buckets, 4)
+        assert isinstance(exchange, NodeExchange)
+        taken: list[float] = []
+        exchange.begin_step()
+        for bucket in buckets:
+            local = [exchange.memory(bucket)[0].fill_(1.0 + bucket.index)]
+            exchange.reduce(bucket, local, exchange.division.assign(4), announced=False)
+        exchange.settle(lambda bucket: taken.extend(map(float, exchange.result(bucket)[0].unique())))
+        return taken
+
+    assert run_ranks(4, play, ["a", "a", "b", "b"]) == [[4.0, 8.0, 12.0, 16.0]] * 4
 
 
 def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None:
@@ -364,7 +408,7 @@ def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None
 
         def end_step() -> None:
             exchange.reduce(buckets[1], exchange.memory(buckets[1])[:1], assignment, announced=False)
-            exchange.settle()
+            exchange.settle(lambda _bucket: None)
 
         with pytest.raises(BrokenView):
             end_step()
