@@ -107,3 +107,14 @@ def test_slots_that_join_and_leave(store: Store) -> None:
     assert store.history.list_slot_changes(NOW) == (SlotChange(NOW + 5, slots[1]),)
     assert {one.slot for one in store.history.list_slot_changes(NOW - 1)} == set(slots)
     assert len(store.history.list_slot_changes(NOW - 1)) == 3
+
+
+def test_another_reason_of_an_unusable_slot_is_no_change(store: Store) -> None:
+    """The number of usable slots over time is counted by the changes."""
+    lease, (slot,) = make_pool(store, 1)
+    for seconds, trouble in ((1, "it is drained"), (2, "it is silent"), (3, None), (4, None), (5, "it is silent")):
+        node = Node(name="node", engine="local", slots=(DeclaredSlot(slot, "cpu"),), trouble=trouble)
+        store.pool.declare([node], lease.fence, NOW + seconds)
+    newcomer = Node(name="other", engine="local", slots=(DeclaredSlot("other/0", "cpu"),), trouble="it is drained")
+    store.pool.declare([newcomer], lease.fence, NOW + 6)
+    assert [change.time - NOW for change in store.history.list_slot_changes(NOW)] == [5, 3, 1]

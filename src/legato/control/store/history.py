@@ -150,7 +150,7 @@ class History:
         return tuple(moves)
 
     def list_slot_changes(self, since: float) -> tuple[SlotChange, ...]:
-        """Return the slots that joined or left the pool since a time, the newest first."""
+        """Return the slots that became usable or unusable since a time, the newest first."""
         statement = (
             select(events.c.time, events.c.detail)
             .where(events.c.job.is_(None), events.c.kind == _SLOT, events.c.time > since)
@@ -158,7 +158,11 @@ class History:
         )
         with self._database.reading() as connection:
             rows = fetch(connection, statement)
-        return tuple(SlotChange(time, how["slot"]) for time, how in rows if isinstance(how, dict) and _SLOT in how)
+        return tuple(
+            SlotChange(time, how["slot"])
+            for time, how in rows
+            if isinstance(how, dict) and _SLOT in how and how.get("is_change", True)
+        )
 
 
 def _read_runs(connection: Connection, these: Collection[str], sees_only: str | None) -> dict[str, Run]:

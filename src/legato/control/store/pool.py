@@ -132,7 +132,7 @@ def forget_node(transaction: Transaction, name: str, why: str) -> None:
     connection.execute(update(nodes).where(nodes.c.name == name).values(engine=GONE))
     usable = select(slots.c.id).where(slots.c.node == name, slots.c.unusable_since.is_(None)).order_by(slots.c.id)
     for slot in connection.execute(usable).scalars().all():
-        transaction.note("slot", f"slot {slot} is not usable any more: {why}", detail={"slot": slot})
+        _note_slot(transaction, slot, f"is not usable any more: {why}", is_change=True)
     since = func.coalesce(slots.c.unusable_since, now)
     connection.execute(update(slots).where(slots.c.node == name).values(unusable_since=since, unusable_reason=why))
 
@@ -255,19 +255,25 @@ def _declare_node(transaction: Transaction, node: Node) -> None:
         }
         if row is None:
             connection.execute(insert(slots).values(id=slot.id, **values))
-            transaction.note("slot", f"slot {slot.id} joined the pool", detail={"slot": slot.id})
+            _note_slot(transaction, slot.id, "joined the pool", is_change=node.trouble is None)
             continue
         connection.execute(update(slots).where(slots.c.id == slot.id).values(values))
         if row.unusable_reason == node.trouble:
             continue
         told = "is usable again" if node.trouble is None else f"is not usable: {node.trouble}"
-        transaction.note("slot", f"slot {slot.id} {told}", detail={"slot": slot.id})
+        _note_slot(transaction, slot.id, told, is_change=(row.unusable_since is None) != (node.trouble is None))
     gone = [name for name, row in known.items() if name not in ids and row.unusable_since is None]
     if gone:
         values = {"unusable_since": now, "unusable_reason": _UNDECLARED}
         connection.execute(update(slots).where(slots.c.id.in_(gone)).values(values))
         for name in gone:
-            transaction.note("slot", f"slot {name} is not usable any more: {_UNDECLARED}", detail={"slot": name})
+            _note_slot(transaction, name, f"is not usable any more: {_UNDECLARED}", is_change=True)
+
+
+def _note_slot(transaction: Transaction, slot: str, what: str, *, is_change: bool) -> None:
+    """Note an event of a slot. ``is_change``: the slot is usable now and was not before, or the other way round."""
+    detail = {"slot": slot} if is_change else {"slot": slot, "is_change": False}
+    transaction.note("slot", f"slot {slot} {what}", detail=detail)
 
 
 def _check_declared(node: Node, known: Mapping[str, Any], others: Collection[str]) -> None:
