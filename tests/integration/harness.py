@@ -38,6 +38,7 @@ NAME: Final = "job"
 LIMIT_S: Final = 75.0
 _STACKS_LIMIT_S: Final = 5.0
 _KEPT_STEPS: Final = 8
+_SLOWEST_S: Final = 2.0
 _SHA: Final = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
 _METRICS: Final = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
 
@@ -549,10 +550,9 @@ class _Play:
             left = max((status.get("num_steps") or 40) - (status.get("step") or 0), 1)
             # A fresh worker imports torch before it comes.
             patience_s = 0.6 if self._start == "fork" else 6.0
-            slowest = 2.0 if self._start == "fresh" else 1.0
             # The last steps are kept for acts that a busy machine delays.
-            pace = slowest if left <= _KEPT_STEPS + len(self._acts) else patience_s * len(self._acts) / left
-            pace = min(max(pace, 0.02), slowest)
+            pace = _SLOWEST_S if left <= _KEPT_STEPS + len(self._acts) else patience_s * len(self._acts) / left
+            pace = min(max(pace, 0.02), _SLOWEST_S)
         path = self._stage.reins / "pace"
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))
