@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,8 +25,8 @@ from legato.engines.base import Exited, NodeBack, NodeLost
 SLOTS = ("a/0", "a/1", "b/0", "b/1")
 
 
-def make_world(*slots: str, min_workers: int = 1) -> NodesWorld:
-    world = NodesWorld(slots, min_workers=min_workers)
+def make_world(*slots: str, **changes: Any) -> NodesWorld:
+    world = NodesWorld(slots, **{"min_workers": 1, **changes})
     world.calm(5)
     assert len(world.bodies) == len(slots)
     world.check_at_peace()
@@ -368,7 +369,7 @@ def break_connections(world: NodesWorld, *pairs: tuple[int, int]) -> None:
 def test_the_job_continues_without_a_node_that_cannot_connect_to_the_others(
     slots: tuple[str, ...], pairs: list[tuple[int, int]], left: list[int]
 ) -> None:
-    world = make_world(*slots)
+    world = make_world(*slots, max_breaks=3)
     rounds = world.most_rounds
     break_connections(world, *pairs)
     job = job_of(world)
@@ -382,7 +383,7 @@ def test_the_job_continues_without_a_node_that_cannot_connect_to_the_others(
 
 @pytest.mark.parametrize("pairs", [[(1, 0)], [(1, 99)]])
 def test_workers_that_cannot_connect_are_named_with_their_nodes(pairs: list[tuple[int, int]]) -> None:
-    world = make_world("a/0", "b/0", min_workers=2)
+    world = make_world("a/0", "b/0", min_workers=2, max_breaks=3)
     job = job_of(world)
     break_connections(world, *pairs)
     if pairs == [(1, 99)]:
