@@ -18,7 +18,7 @@ DIGEST = re.compile(r"weights sha256 ([0-9a-f]{64})")
 LIMIT_S = 100.0
 
 PROGRAM = """
-import hashlib, time
+import hashlib, os, time
 import torch, legato
 
 class Data(torch.utils.data.Dataset):
@@ -35,7 +35,7 @@ for epoch in run.epochs(8):
         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(0.05)
+        time.sleep(float(os.environ.get("TURN_S", "0")))
 weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
 print("weights sha256", hashlib.sha256(weights).hexdigest())
 """
@@ -101,6 +101,8 @@ def digest_of(told: str) -> str:
     return str(found)
 
 
+SLOWLY = {"TURN_S": "0.05"}
+"""There are steps left when a signal comes."""
 NETWORK = ("--network", "127.0.0.0/8")
 
 
@@ -109,7 +111,7 @@ def test_a_time_limit_ends_with_a_checkpoint_and_the_requeued_job_goes_on_with_t
 ) -> None:
     alone = train(tmp_path / "alone", {}, str(program))
     arguments = (*NETWORK, "--checkpoint-every", "5steps", str(program))
-    with legato(tmp_path / "home", slurm, *arguments) as process:
+    with legato(tmp_path / "home", {**slurm, **SLOWLY}, *arguments) as process:
         told = train_until_saved(process)
         process.send_signal(signal.SIGUSR1)
         told += process.communicate(timeout=LIMIT_S)[0]
@@ -130,7 +132,8 @@ def test_a_time_limit_ends_with_a_checkpoint_and_the_requeued_job_goes_on_with_t
 def test_a_signal_to_a_step_reaches_the_driver_and_a_job_that_a_user_cancels_is_not_requeued(
     tmp_path: Path, program: Path, slurm: Mapping[str, str]
 ) -> None:
-    with legato(tmp_path / "home", slurm, *NETWORK, "--checkpoint-every", "5steps", str(program)) as process:
+    variables = {**slurm, **SLOWLY}
+    with legato(tmp_path / "home", variables, *NETWORK, "--checkpoint-every", "5steps", str(program)) as process:
         told = train_until_saved(process)
         for node in ("b", "a"):  # each of them reports it, and the job stops once
             os.kill(int((tmp_path / "steps" / node).read_text()), signal.SIGTERM)
