@@ -26,8 +26,6 @@ LAST_BUCKET_BYTES: Final = 2**20
 # torch aligns new tensors to 64 bytes on the CPU and to 512 on CUDA. Kernels may add up in another order where a tensor
 # lies otherwise, so the gradients that the program sees are aligned alike with one worker and with many.
 _ALIGNMENT: Final = 512
-# From this size on, the first gradients of a block are not copied but kept, and added to the second ones.
-_KEPT_BYTES: Final = 2**20
 
 
 class Bucket:
@@ -173,14 +171,11 @@ class LocalSum:
         self._bucket = bucket
         self._flats = [flat[: bucket.numel] for flat in memory]
         self._views = [bucket.views_of(flat) for flat in memory]
-        self._is_large = bucket.device.type == "cpu" and bucket.numel * bucket.dtype.itemsize >= _KEPT_BYTES
-        self._kept: Sequence[torch.Tensor] = ()
         self.num_blocks = 0
 
     @property
     def blocks(self) -> list[torch.Tensor]:
         """The pending blocks, left to right, each of shape ``[numel]``."""
-        self._write_kept()
         return self._flats[: self.num_blocks]
 
     def add(self, num_merges: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
@@ -194,27 +189,10 @@ class LocalSum:
         if weight != 1.0:
             gradients = [None if gradient is None else gradient * weight for gradient in gradients]
         if num_merges == 0:
-            self._write_kept()
+            views = self._views[self.num_blocks]
             self.num_blocks += 1
-        views = self._views[self.num_blocks - 1]
-        whole = [gradient for gradient in gradients if gradient is not None]
-        if num_merges == 0 and self._is_large and len(whole) == len(views) and all(map(_is_own, whole)):
-            self._kept = whole
-            return
-        if self._kept and len(whole) == len(views):
-            for view, first, second in zip(views, self._kept, whole, strict=True):
-                torch.add(first, second, out=view)
-            self._kept = ()
         else:
-            self._write_kept()
-            self._accumulate(num_merges, views, gradients)
-        for _ in range(num_merges - 1):
-            self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
-            self.num_blocks -= 1
-
-    def _accumulate(
-        self, num_merges: int, views: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
-    ) -> None:
+            views = self._views[self.num_blocks - 1]
         present = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
         absent = [view for view, gradient in zip(views, gradients, strict=True) if gradient is None]
         if present:
@@ -225,16 +203,13 @@ class LocalSum:
                 view.zero_()  # the place still holds the sum of an earlier step
             else:
                 view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent micro-batch is a block of its own
-
-    def _write_kept(self) -> None:
-        """Write the gradients that are the newest block into its memory."""
-        if self._kept:
-            torch_private.copy_each(self._views[self.num_blocks - 1], list(self._kept))
-            self._kept = ()
+        for _ in range(num_merges - 1):
+            self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
+            self.num_blocks -= 1
 
     def clear(self) -> None:
         """Drop the blocks: the step begins, or begins again."""
-        self.num_blocks, self._kept = 0, ()
+        self.num_blocks = 0
 
 
 class OwnSum:
@@ -274,15 +249,6 @@ class OwnSum:
         return blocks[0]
 
 
-def _is_own(gradient: torch.Tensor) -> bool:
-    """Return whether a gradient is contiguous, has memory of its own, and no graph."""
-    return (
-        not gradient.requires_grad
-        and gradient.is_contiguous()
-        and gradient.untyped_storage().nbytes() == gradient.nbytes
-    )
-
-
 def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Return gradients that may be changed in place, contiguous and each with memory of its own."""
     seen: set[int] = set()
@@ -291,7 +257,12 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
             continue
         place = gradient.data_ptr()
         # Gradients of two parameters may be views of one tensor.
-        if place in seen or not _is_own(gradient):
+        if (
+            place in seen
+            or gradient.requires_grad
+            or not gradient.is_contiguous()
+            or gradient.untyped_storage().nbytes() != gradient.nbytes
+        ):
             gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
         seen.add(place)
     return gradients
