@@ -163,6 +163,13 @@ class NodeExchange:
 
     def settle(self, take: Callable[[Bucket], object]) -> None:
         """Wait until all sums that `reduce` began are complete, and pass on each bucket."""
+        try:
+            self._settle(take)
+        except BaseException:
+            self._give_up()  # if `take` fails, the rest is still on the way
+            raise
+
+    def _settle(self, take: Callable[[Bucket], object]) -> None:
         if len(self.mates) > 1:
             self.proceed()
             self._finish_results(len(self.buckets))

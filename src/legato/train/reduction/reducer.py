@@ -429,10 +429,8 @@ class StepReducer:
         faults.strike("reduce")
         for bucket in self._buckets[self._num_handed_over :]:
             exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
-        buckets, scale = (
-            self._buckets,
-            self._scale,
-        )  # the exchange may have been built with other buckets of this layout
+        # The exchange may have been built with other buckets of this layout.
+        buckets, scale = self._buckets, self._scale
         exchange.settle(lambda each: buckets[each.index].set_gradient(exchange.result(each), scale))
         return self._split_tail(flat), words, [exchange.result(bucket) for bucket in self._buckets]
 

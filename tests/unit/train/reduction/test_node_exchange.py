@@ -374,6 +374,28 @@ def test_results_are_passed_on_while_sums_of_the_last_bucket_are_on_the_way() ->
     assert run_ranks(2, play, ["a", "b"]) == [[0.0, 3.0, 1.0, 5.0, 2.0, 7.0, 3.0, 9.0]] * 2
 
 
+def test_transfers_are_given_up_if_the_caller_fails_in_the_middle_of_them() -> None:
+    """Rank 0 has no memory for the first gradients, while results of others are on the way."""
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(4)], NUMEL * 4, NUMEL * 4)
+
+    def take(_bucket: Bucket) -> None:
+        raise MemoryError
+
+    def play(group: Group) -> bool:
+        exchange = make_exchange(group, buckets, 2)
+        assert isinstance(exchange, NodeExchange)
+        exchange.begin_step()
+        for bucket in buckets:
+            exchange.reduce(bucket, exchange.memory(bucket)[:1], exchange.division.assign(2), announced=False)
+        with pytest.raises(MemoryError if group.rank == 0 else BrokenView):
+            exchange.settle(take if group.rank == 0 else lambda _bucket: None)
+        is_broken = group.is_broken
+        exchange.close()
+        return is_broken
+
+    assert run_ranks(2, play, ["a", "b"]) == [True, True]
+
+
 def test_ranks_of_one_node_are_passed_complete_results() -> None:
     buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(4)], NUMEL * 4, NUMEL * 4)
 
