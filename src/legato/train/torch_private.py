@@ -212,6 +212,23 @@ def after_backward(call: Callable[[], None]) -> None:
     _part(engine, "queue_callback")(call)
 
 
+def has_own_memory(tensor: torch.Tensor) -> bool:
+    """Return whether no other tensor, and nothing outside of torch, uses the memory of a tensor.
+
+    Why: autograd takes over the tensors that a program's autograd function returns as gradients, also one that shares
+    the memory of a buffer, which the function writes again in its next backward pass. If missing: nothing is known to
+    have memory of its own.
+    """
+    if _use_count is None:
+        return False
+    storage = tensor.untyped_storage()
+    # Used by the tensor and by the variable above. Memory of NumPy cannot be resized.
+    return storage.nbytes() == tensor.nbytes and storage.resizable() and _use_count(storage._cdata) <= 2
+
+
+_use_count: Final[Callable[[int], int] | None] = getattr(torch._C, "_storage_Use_Count", None)
+
+
 def _copy_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
     for target, value in zip(targets, values, strict=True):
         target.copy_(value)

@@ -261,7 +261,7 @@ def _owned(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
             place in seen
             or gradient.requires_grad
             or not gradient.is_contiguous()
-            or gradient.untyped_storage().nbytes() != gradient.nbytes
+            or not torch_private.has_own_memory(gradient)
         ):
             gradients[index] = gradient.detach().clone(memory_format=torch.contiguous_format)
         seen.add(place)
