@@ -961,6 +961,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/clusters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Clusters
+         * @description List the clusters that give machines to the pool, with those that run, and those that wait and why.
+         */
+        get: operations["list_clusters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/slots": {
         parameters: {
             query?: never;
@@ -2450,10 +2470,14 @@ export interface components {
         /**
          * Orders
          * @description The jobs for which a machine must have an agent, and after how many seconds its next report is due.
+         *
+         *         ``leave``: the server lets the machine go; its agent gives its slots back, and ends when no job holds them.
          */
         Orders: {
             orders: components["schemas"]["AgentOrder"][];
             beat_every_s: number;
+            /** @default false */
+            leave: boolean;
         };
         /**
          * AgentOrder
@@ -3285,6 +3309,58 @@ export interface components {
             seen_at: number | null;
             drained_by: string | null;
             drain_reason: string | null;
+        };
+        /**
+         * Listed[Cluster]
+         * @description A complete list.
+         */
+        Listed_Cluster_: {
+            items: components["schemas"]["Cluster"][];
+        };
+        /**
+         * Cluster
+         * @description A cluster that gives machines to the pool as its jobs need them.
+         *
+         *         Args:
+         *             kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
+         *             name: for people.
+         *             min_pilots, max_pilots: bounds of the number of its machines.
+         *             target: number of machines that the jobs of the pool need now.
+         *             pilots: its machines, as it last showed them.
+         *             trouble: why it gives none now, as sentences. None: it does.
+         *             machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
+         *             gpu_types: models of their GPUs, as far as known.
+         */
+        Cluster: {
+            kind: string;
+            name: string;
+            min_pilots: number;
+            max_pilots: number;
+            target: number;
+            pilots: components["schemas"]["Pilot"][];
+            trouble: string | null;
+            /** @default [] */
+            machine_kinds: string[];
+            /** @default [] */
+            gpu_types: string[];
+        };
+        /**
+         * Pilot
+         * @description A machine that a cluster gives to the pool, or is to give.
+         *
+         *         Args:
+         *             id: by which the cluster names it.
+         *             node: name of the machine in the pool.
+         *             state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
+         *             reason: why, in the words of the cluster. None: it gives no reason.
+         *             ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
+         */
+        Pilot: {
+            id: string;
+            node: string;
+            state: string;
+            reason: string | null;
+            ends_at: number | null;
         };
         /**
          * Listed[SlotState]
@@ -10041,6 +10117,89 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_NodeState_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_clusters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_Cluster_"];
                 };
             };
             /** @description The request cannot be read */

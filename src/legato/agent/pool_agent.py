@@ -68,6 +68,8 @@ _ONE_OF_SEVERAL_LIMIT_S: Final = 3.0
 _NEXT_S: Final = 0.1
 _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
+_JOBS_LIMIT_S: Final = 240.0
+_JOBS_POLL_S: Final = 0.5
 
 
 class PoolState(msgspec.Struct):
@@ -95,6 +97,7 @@ class _Joined(msgspec.Struct):
 class _Orders(msgspec.Struct):
     orders: tuple[AgentOrder, ...]
     beat_every_s: float
+    leave: bool = False
 
 
 class PoolAgent:
@@ -109,6 +112,8 @@ class PoolAgent:
         labels: that jobs may ask for. None: those of the last start.
         network: in which other machines reach this one; None: that of the way to the server.
         home: folder for the files; None: as `find_agent_directory` chooses it.
+        is_pilot: a cluster has started it, and kills all processes of the machine when this one ends. So it waits for
+            the agents of jobs.
         say: shows a line to the user who started it.
     """
 
@@ -122,6 +127,7 @@ class PoolAgent:
         labels: Mapping[str, str] | None = None,
         network: str | None = None,
         home: Path | None = None,
+        is_pilot: bool = False,
         say: Callable[[str], None],
     ) -> None:
         self._urls = tuple(dict.fromkeys(check_url(each) for each in url.split(",")))
@@ -132,6 +138,7 @@ class PoolAgent:
         self._labels = None if labels is None else dict(labels)
         self._network = network
         self._home = home
+        self._is_pilot = is_pilot
         self._folder = find_agent_directory(node, "", home)
         self._codes = CodeCache(self._folder)
         self._say = say
@@ -141,7 +148,7 @@ class PoolAgent:
         self._state = PoolState()
         self._applying: dict[str, asyncio.Task[None]] = {}
         self._removing: asyncio.Task[None] | None = None
-        self._is_leaving = False
+        self._is_leaving = self._has_told_users = False
         self._changed = asyncio.Event()
         self._outage: str | None = None
 
@@ -149,6 +156,14 @@ class PoolAgent:
         """Give the machine's slots back: jobs shrink off it first. A second call ends `run` at once."""
         if self._is_leaving:
             raise SystemExit(130)
+        self.begin_leave("")
+
+    def begin_leave(self, why: str) -> None:
+        """Give the machine's slots back. ``why``: a sentence for the log; repeated calls do nothing."""
+        if self._is_leaving:
+            return
+        if why:
+            self._say(why)
         self._is_leaving = True
         self._changed.set()
 
@@ -187,7 +202,7 @@ class PoolAgent:
         http: httpx.AsyncClient | None = None
         wait_s = 1.0
         num_failed = 0
-        has_joined = is_waiting = False
+        has_joined = False
         while True:
             self._changed.clear()
             try:
@@ -219,20 +234,38 @@ class PoolAgent:
                         f"{self._describe_offer()}. Its address for other machines is {self._address}."
                     )
                 wait_s = answer.beat_every_s
-                if self._is_leaving and not answer.orders:
-                    self._say("No job uses this machine any more.")
+                if await self._may_end(answer):
                     return
-                if self._is_leaving and not is_waiting:
-                    is_waiting = True
-                    self._say(
-                        f"{_count_users(len(answer.orders))} off it. Press Ctrl-C again to end at once; workers here "
-                        "then train on."
-                    )
                 self._apply_all(http, answer.orders)
                 self._begin_removal(answer.orders)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
+
+    async def _may_end(self, answer: _Orders) -> bool:
+        """Take what the server answers about the end of this agent; returns whether it can end now."""
+        if self._is_leaving and not answer.orders:
+            self._say("No job uses this machine any more.")
+            if self._is_pilot:
+                await self._wait_for_jobs()
+            return True
+        if self._is_leaving and not self._has_told_users:
+            self._has_told_users = True
+            hint = "" if self._is_pilot else " Press Ctrl-C again to end at once; workers here then train on."
+            self._say(f"{_count_users(len(answer.orders))} off it.{hint}")
+        if answer.leave:
+            self.begin_leave("The server lets this machine go.")
+        return False
+
+    async def _wait_for_jobs(self) -> None:
+        """Wait until the agents of jobs have ended, which still send files to their drivers, at most some minutes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_JOBS_LIMIT_S):
+                while await asyncio.to_thread(self._has_jobs):  # noqa: ASYNC110 -- other processes
+                    await asyncio.sleep(_JOBS_POLL_S)
+
+    def _has_jobs(self) -> bool:
+        return any(path.is_dir() and is_running(path) for path in self._list())
 
     def _note_failure(self, error: Exception) -> None:
         """Say why the server cannot be used now. Raises UsageError if the machine cannot join it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from legato.api.jobs import Effect
@@ -101,6 +103,75 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     gpu_types: dict[str, int] = {}
     agent: NodeAgent | None = None
     address: str | None = None
+
+
+class Pilot(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that a cluster gives to the pool, or is to give.
+
+    Args:
+        id: by which the cluster names it.
+        node: name of the machine in the pool.
+        state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
+        reason: why, in the words of the cluster. None: it gives no reason.
+        ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
+    """
+
+    id: str
+    node: str
+    state: str
+    reason: str | None
+    ends_at: float | None
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that gives machines to the pool as its jobs need them.
+
+    Args:
+        kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
+        name: for people.
+        min_pilots, max_pilots: bounds of the number of its machines.
+        target: number of machines that the jobs of the pool need now.
+        pilots: its machines, as it last showed them.
+        trouble: why it gives none now, as sentences. None: it does.
+        machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
+        gpu_types: models of their GPUs, as far as known.
+    """
+
+    kind: str
+    name: str
+    min_pilots: int
+    max_pilots: int
+    target: int
+    pilots: tuple[Pilot, ...]
+    trouble: str | None
+    machine_kinds: tuple[str, ...] = ()
+    gpu_types: tuple[str, ...] = ()
+
+    def describe(self) -> tuple[str, ...]:
+        """Return what it gives, what waits and why, as sentences.
+
+        >>> waiting = [Pilot(id="7", node="s-1", state="waiting", reason="Priority", ends_at=None)]
+        >>> fields = {"kind": "slurm", "min_pilots": 0, "max_pilots": 4, "target": 1, "trouble": None}
+        >>> Cluster(name="Slurm", pilots=tuple(waiting), **fields).describe()
+        ('1 machine waits in the queue of Slurm: Priority.',)
+        """
+        said = []
+        running = sum(pilot.state == "running" for pilot in self.pilots)
+        if running:
+            said.append(f"{_count_machines(running)} of {self.name} {'run' if running > 1 else 'runs'}.")
+        waiting = Counter(pilot.reason or "unknown" for pilot in self.pilots if pilot.state == "waiting")
+        if waiting:
+            reasons = [f"{reason} ({number})" if len(waiting) > 1 else reason for reason, number in waiting.items()]
+            verb = "wait" if waiting.total() > 1 else "waits"
+            told = f"{_count_machines(waiting.total())} {verb} in the queue of {self.name}"
+            said.append(f"{told}: {', '.join(sorted(reasons))}.")
+        if self.trouble is not None:
+            said.append(f"{self.trouble.rstrip('.')}.")
+        return tuple(said)
+
+
+def _count_machines(number: int) -> str:
+    return f"{number} machine{'' if number == 1 else 's'}"
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from legato.api.jobs import Allocation, Event
 from legato.api.lists import Page
 from legato.api.people import Version
 from legato.api.pool import (
+    Cluster,
     JoinToken,
     NewJoinToken,
     Node,
@@ -43,6 +44,10 @@ class PoolCalls:
     def nodes(self) -> Listing[Node]:
         """Return the nodes."""
         return Listing(self._line.ask(Page[Node], "GET", "/nodes").items)
+
+    def clusters(self) -> Listing[Cluster]:
+        """Return the clusters that give machines to the pool, with their machines."""
+        return Listing(self._line.ask(Page[Cluster], "GET", "/clusters").items)
 
     def drain_node(self, name: str, reason: str = "") -> None:
         """Stop using a machine with an agent: jobs shrink off it, and none is stopped. For admins."""

@@ -126,6 +126,10 @@ class Cluster(ABC):
             ClusterAwayError: the cluster does not answer.
         """
 
+    def explain_failure(self, node: str) -> str:  # noqa: ARG002
+        """Return where a person sees why a pilot ended before its agent joined, as a sentence; "": nowhere."""
+        return ""
+
     async def close(self) -> None:  # noqa: B027 -- most have nothing to close
         """Close connections. Pilots run on."""
 
@@ -153,7 +157,7 @@ class PilotRules(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 8
     replace_s: float = 900.0
     leave_s: float = 180.0
-    end_s: float = 60.0
+    end_s: float = 300.0
     silent_s: float = 600.0
 
 

@@ -148,6 +148,7 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
         seen_at: time of its last report. None: there was none.
         left_at: since when it gives its slots back. None: it does not.
         drained_at, drained_by, drain_reason: since when, by whom and why its slots are not used. None: they are.
+        cluster: kind of the cluster of which it is a pilot. None: it is none.
     """
 
     node: str
@@ -166,6 +167,7 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
     drained_at: float | None
     drained_by: str | None
     drain_reason: str | None
+    cluster: str | None = None
 
     @property
     def is_server(self) -> bool:
@@ -175,6 +177,24 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
     def is_silent(self, now: float) -> bool:
         """Return whether it has not reported for too long, or not since the server's clock was set back."""
         return self.seen_at is None or abs(now - self.seen_at) > AGENT_SILENT_S
+
+
+class StoredPilot(msgspec.Struct, frozen=True, kw_only=True):
+    """A pilot of a cluster, without the secret with which its agent joins.
+
+    Args:
+        node: name of its machine.
+        cluster: kind of the cluster.
+        created_at: when the server asked for it.
+        expires_at: until when its agent can join.
+        identity: of its agent. None: it has not joined.
+    """
+
+    node: str
+    cluster: str
+    created_at: float
+    expires_at: float
+    identity: str | None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

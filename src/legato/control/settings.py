@@ -29,6 +29,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from legato.control.cluster_settings import ClusterSettings, SlurmSettings
 from legato.core.errors import SettingsError
 from legato.core.invalid_values import describe_value
 from legato.core.limits import MIN_MEMORY_BYTES, Limits
@@ -291,9 +292,14 @@ class Settings(BaseSettings):
 
     slots: int | None = Field(
         default=None,
-        ge=1,
+        ge=0,
         description="number of slots of this machine. None: one per GPU, or one per CPU core if there is no GPU. A "
-        "number: that many of the GPUs, or that many CPU slots",
+        "number: that many of the GPUs, or that many CPU slots. 0: jobs run on other machines only",
+    )
+    slurm: SlurmSettings | None = Field(
+        default=None,
+        description="the section `[slurm]` of the file: Slurm gives machines to the pool as its jobs need them "
+        "([how](slurm.md#slurm-as-a-pool)). In the environment, a JSON object. None: no machines of Slurm",
     )
     network: str | None = Field(
         default=None,
@@ -545,9 +551,47 @@ class Settings(BaseSettings):
             raise ValueError("tls_certificate and tls_key belong together; set both or none")
         if self.tls == "own" and self.tls_certificate is not None:
             raise ValueError("tls=own and tls_certificate exclude each other; leave one of them out")
+        self._check_clusters()
         if self.token_days > self.max_token_days:
             raise ValueError("token_days is above max_token_days; lower it or raise the other")
         return self
+
+    @property
+    def clusters(self) -> dict[str, ClusterSettings]:
+        """The sections of clusters, by name."""
+        return {name: found for name, found in {"slurm": self.slurm}.items() if found is not None}
+
+    def _check_clusters(self) -> None:
+        for name, found in self.clusters.items():
+            if self.run_jobs_as != "server":
+                raise ValueError(
+                    f"[{name}] needs run_jobs_as=server: its machines run as the server's own system user. One pool "
+                    "per user is not possible yet; start a server for each user instead"
+                )
+            if self.host in ("localhost", "::1") or self.host.startswith("127."):
+                raise ValueError(
+                    f"[{name}] needs a server that its machines reach: set host to 0.0.0.0, or to an address of this "
+                    "machine in their network"
+                )
+            if not self.has_tls and not self.allow_plain_agents and not (found.url or "").startswith("https:"):
+                raise ValueError(
+                    f"[{name}] needs TLS, because machines get secrets of jobs: set tls=own, or, on a network that you "
+                    "trust, allow_plain_agents=true"
+                )
+            if found.url is None and self.public_host is None:
+                raise ValueError(
+                    f"[{name}] needs a name of this server: add one that its machines know to allowed_hosts, or set "
+                    f"url in [{name}]"
+                )
+
+    @property
+    def public_host(self) -> str | None:
+        """The first name of ``allowed_hosts`` by which other machines can address the server; None: there is none."""
+        for name in self.allowed_hosts:
+            host = name.strip("[]")
+            if host not in ("*", "localhost", "::1") and not host.startswith("127."):
+                return name
+        return None
 
     @classmethod
     def settings_customise_sources(
@@ -653,12 +697,18 @@ def _find_file(file: Path | None, flags: Mapping[str, Any]) -> Path | None:
     return found if found.is_file() else None
 
 
+def _list_names() -> list[str]:
+    """Return the names of all settings, those of sections with a dot."""
+    return [*Settings.model_fields, *(f"slurm.{name}" for name in SlurmSettings.model_fields)]
+
+
 def _describe(error: ValidationError, file: Path | None) -> str:
     told = []
     for problem in error.errors():
-        name = str(problem["loc"][0]) if problem["loc"] else ""
+        section = "".join(f"{part}." for part in problem["loc"][:1] if len(problem["loc"]) > 1)
+        name = f"{section}{problem['loc'][-1]}" if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+            near = difflib.get_close_matches(name, _list_names(), n=1)
             hint = f"Did you mean {near[0]}?" if near else "'legato config show' lists all."
             told.append(f"there is no setting {name}. {hint}")
         elif name:

@@ -9,6 +9,10 @@ import typing
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from legato.control.cluster_settings import SlurmSettings
 from legato.control.settings import FILE_NAME, PREFIX, Settings
 
 _HEAD: Final = f"""# Settings of the platform
@@ -28,15 +32,31 @@ refuses to start with an unknown name in the file. Most descriptions end with th
 """
 
 
+_SECTION_HEAD: Final = """| setting | type | default | meaning |
+|---|---|---|---|
+"""
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {"slurm": SlurmSettings}
+
+
 def render_page() -> str:
     """Return the page, as Markdown."""
-    rows = []
-    for name, field in Settings.model_fields.items():
-        meaning = (field.description or "").replace("|", "\\|")
-        default = _render_default(field.default)
-        kind = _render_type(field.annotation)
-        rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {kind} | {default} | {meaning} |")
-    return _HEAD + "\n".join(rows) + "\n"
+    rows = [
+        f"| `{name}` | `{PREFIX}{name.upper()}` | {_render_field(field)} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    sections = [_render_section(name, fields) for name, fields in _SECTIONS.items()]
+    return _HEAD + "\n".join(rows) + "\n" + "".join(sections)
+
+
+def _render_section(name: str, fields: type[BaseModel]) -> str:
+    rows = [f"| `{field}` | {_render_field(found)} |" for field, found in fields.model_fields.items()]
+    return f"\n## The section `[{name}]`\n\n{_SECTION_HEAD}" + "\n".join(rows) + "\n"
+
+
+def _render_field(field: FieldInfo) -> str:
+    meaning = (field.description or "").replace("|", "\\|")
+    default = "required" if field.is_required() else _render_default(field.default)
+    return f"{_render_type(field.annotation)} | {default} | {meaning}"
 
 
 def _render_type(annotation: Any) -> str:
@@ -48,13 +68,15 @@ def _render_type(annotation: Any) -> str:
         return "none"
     if typing.get_origin(annotation) is tuple:
         return "list of text"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
     return {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}[annotation]
 
 
 def _render_default(default: Any) -> str:
     if default is None:
         return "none"
-    if default == ():
+    if default in ((), ""):
         return "none"
     if isinstance(default, tuple):
         return ", ".join(f"`{item}`" for item in default)

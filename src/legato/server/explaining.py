@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from legato.api import jobs
@@ -68,7 +68,7 @@ class Explainer:
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
-            sentences=self._write(job, holders, lost, freed),
+            sentences=self._write(job, holders, lost, freed, wants_more=wants_more),
             wanted=latest.wanted if latest else None,
             share=latest.share if latest else None,
             because=self._describe(latest.because if latest else ()),
@@ -81,7 +81,13 @@ class Explainer:
         )
 
     def _write(
-        self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...], freed: tuple[LostSlot, ...]
+        self,
+        job: Job,
+        holders: tuple[Party, ...],
+        lost: tuple[LostSlot, ...],
+        freed: tuple[LostSlot, ...],
+        *,
+        wants_more: bool,
     ) -> tuple[str, ...]:
         sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
@@ -114,6 +120,7 @@ class Explainer:
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
+        sentences.extend(self._describe_clusters() if wants_more else ())
         # Lost slots do not explain the state of a job that has ended.
         for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
@@ -198,6 +205,10 @@ class Explainer:
         told = [f"{node} ({number})" for node, number in sorted(held.items())]
         more = f" and {len(told) - _MAX_NODES_NAMED} more" if len(told) > _MAX_NODES_NAMED else ""
         return f"Its slots are on: {', '.join(told[:_MAX_NODES_NAMED])}{more}." if told else ""
+
+    def _describe_clusters(self) -> Iterator[str]:
+        for cluster in self._store.pilots.read_states(self._now):
+            yield from cluster.describe()
 
     def _count_free(self) -> int:
         held = {one.slot for one in self._store.pool.list_open()}

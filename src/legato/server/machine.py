@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from legato.agent.starting import find_address
+from legato.clusters.pilots import CLUSTER_LABEL
 from legato.control.drivers.process import DoorOrder
 from legato.control.home_lock import NAMES
 from legato.control.records import AGENT, AGENT_SILENT_S, GONE, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
@@ -41,6 +42,8 @@ def find_slots(num_slots: int | None) -> tuple[str, ...]:
     Raises:
         SettingsError: the machine has fewer GPUs than that.
     """
+    if num_slots == 0:
+        return ()
     devices = find_devices()
     if not devices:
         return ("cpu",) * (num_slots or len(os.sched_getaffinity(0)))
@@ -197,7 +200,7 @@ def describe(agent: StoredAgent, now: float) -> Node:
         slots=_make_slots(agent.node, agent.devices, agent.gpu_types),
         kind=agent.kind,
         traits=agent.traits,
-        labels=agent.labels,
+        labels=agent.labels if agent.cluster is None else {**agent.labels, CLUSTER_LABEL: agent.cluster},
         trouble=_explain(agent, now),
     )
 
@@ -256,7 +259,8 @@ class DoorFinder:
             UsageError: this machine has no address at which the others can reach it.
         """
         # Agents look the users of jobs up by name; a user of the pool has none on other machines.
-        if self._settings.run_jobs_as == "pool" or not (self._declaration.has_agents or self._is_shared):
+        expects_agents = self._declaration.has_agents or self._is_shared or bool(self._settings.clusters)
+        if self._settings.run_jobs_as == "pool" or not expects_agents:
             return None
         return DoorOrder(
             host=self._settings.host,

@@ -55,6 +55,11 @@ class LoopHandle(Protocol):
         ...
 
     @property
+    def snapshot(self) -> Snapshot | None:
+        """The pool on which the last decisions are based. None: as `decisions`."""
+        ...
+
+    @property
     def stats(self) -> LoopStats:
         """Statistics of the loop's rounds."""
         ...
@@ -70,6 +75,7 @@ class NoLoop:
     owner: str = ""
     starts_drivers = False
     decisions: Decisions | None = None
+    snapshot: Snapshot | None = None
 
     def __init__(self) -> None:
         self.stats = LoopStats()

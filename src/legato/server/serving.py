@@ -40,8 +40,9 @@ from legato.control.store.database import Database
 from legato.core.errors import LegatoError, StoreError, UsageError
 from legato.driver.journal import list_platform_jobs, replace_file
 from legato.engines.cgroups import find_support, prepare_server
-from legato.policy.snapshot import Decisions
+from legato.policy.snapshot import Decisions, Snapshot
 from legato.server.app import make_app
+from legato.server.clusters import make_pools
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
@@ -314,6 +315,10 @@ class _RunningLoop:
         return self._control.decisions
 
     @property
+    def snapshot(self) -> Snapshot | None:
+        return self._control.snapshot
+
+    @property
     def stats(self) -> LoopStats:
         return self._control.stats
 
@@ -341,6 +346,17 @@ async def _run(
         node = "" if here is None else here.node
         ca = tls.authority if tls is not None and tls.is_own else ""
         services = make_services(store, settings, handle, followers, now=time.time, node=node, ca=ca)
+        pools = make_pools(
+            settings,
+            store,
+            find_url(settings, sockets),
+            ca,
+            read_snapshot=lambda: handle.snapshot,
+            leads=services.leads,
+            now=time.time,
+        )
+        if here is not None:
+            parts |= {f"cluster {name}": pool.run for name, pool in pools.items()}
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
@@ -382,6 +398,7 @@ async def _control_loop(settings: Settings, store: Store, here: _Here) -> AsyncI
         lease_s=settings.lease_s,
         on_lead=lambda lease: declaration.declare(lease, time.time()),
         on_round=lambda lease: declaration.refresh(lease, time.time()),
+        expects_agents=bool(settings.clusters),
         # In its own thread, so that the renewal of the lease does not wait for password hashes.
         in_thread=lambda call, *given: asyncio.get_running_loop().run_in_executor(
             thread, functools.partial(call, *given)

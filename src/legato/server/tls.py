@@ -204,6 +204,18 @@ def list_names(settings: Settings) -> list[str]:
     return list(dict.fromkeys(name.strip("[]").lower() for name in names))
 
 
+def make_token_suffix(settings: Settings, ca: str) -> str:
+    """Return what a join token has behind its secret, by which an agent knows how to trust the server.
+
+    Args:
+        settings: of the server.
+        ca: certificate (PEM) of the server's own authority; "": it has none.
+    """
+    if ca:
+        return f".{fingerprint(ca)}"
+    return f".{PLAIN}" if settings.allow_plain_agents else ""
+
+
 def choose_public_url(settings: Settings, url: str) -> str:
     """Return the URL for users of other machines.
 

@@ -27,7 +27,7 @@ from legato.control.settings import Settings
 from legato.control.stages import Stage
 from legato.control.store import Store, migrate
 from legato.control.store.database import Database
-from legato.policy.snapshot import Decision, Decisions
+from legato.policy.snapshot import Decision, Decisions, Snapshot
 from legato.server.app import make_app
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.plugins import ServerPlugin
@@ -50,6 +50,7 @@ class StandInLoop:
         self.owner = "the-loop"
         self.starts_drivers = False
         self.decisions: Decisions | None = None
+        self.snapshot: Snapshot | None = None
         self.stats = LoopStats()
         self.num_wakes = 0
         self.woken = threading.Event()

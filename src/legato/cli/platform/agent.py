@@ -50,6 +50,12 @@ def agent(
         Path | None,
         typer.Option(metavar="FOLDER", help="Directory for the files of jobs. [default: ~/.local/share/legato]"),
     ] = None,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="A cluster has started this: SIGTERM and SIGUSR1 give the GPUs back.")
+    ] = False,
+    gpus: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="End with an error if the machine has fewer GPUs.")
+    ] = 0,
 ) -> None:
     """Make this machine a node of a server's pool. Ctrl-C gives its GPUs back: jobs shrink off it, none is stopped.
 
@@ -64,6 +70,8 @@ def agent(
     from legato.system.hosts import name_this_machine
 
     logging.basicConfig(level=logging.WARNING, format="legato: %(message)s")
+    if gpus:
+        _check_gpus(gpus)
     pool_agent = PoolAgent(
         connect,
         name or name_this_machine(),
@@ -72,12 +80,20 @@ def agent(
         labels=_read_labels(label),
         network=None if network is None else check_network(network),
         home=home,
+        is_pilot=pilot,
         say=typer.echo,
     )
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         running = loop.create_task(pool_agent.run())
+        if pilot:
+            # The cluster ends the machine soon: at its time limit, or because it needs it for something else.
+            for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+                why = f"The cluster takes this machine back ({number.name})."
+                loop.add_signal_handler(number, pool_agent.begin_leave, why)
+            await running
+            return
         loop.add_signal_handler(signal.SIGINT, pool_agent.leave)
         # Service managers send it also for a restart, from which jobs must notice nothing.
         loop.add_signal_handler(signal.SIGTERM, running.cancel)
@@ -90,6 +106,20 @@ def agent(
             )
 
     asyncio.run(run())
+
+
+def _check_gpus(number: int) -> None:
+    """Raise UsageError if this machine has fewer GPUs than its cluster was asked for."""
+    import os
+
+    from legato.engines.gpus import find_devices
+
+    found = len(find_devices())
+    if found < number and "LEGATO_DEVICE" not in os.environ:
+        raise UsageError(
+            f"Cannot join the pool: this machine must have {number} GPUs, and Legato finds {found}. Check nvidia-smi "
+            "there, and CUDA_VISIBLE_DEVICES."
+        )
 
 
 def _read_token(file: str) -> str:

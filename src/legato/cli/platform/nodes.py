@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -14,6 +14,10 @@ from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import OutputOption, ServerOption, WatchOption
 from legato.cli.terminal.formatting import read_duration, render_time
 from legato.cli.terminal.output import Output, make_table, watch, write
+from legato.core.errors import NotFound
+
+if TYPE_CHECKING:
+    from legato.client.client import Client
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=complete_nodes)]
 
@@ -36,10 +40,23 @@ def list_nodes(
         from legato.cli.terminal.columns import node_columns
 
         found = client.nodes()
-        drawn = make_table(node_columns(time.time()), found, is_wide=output is Output.wide)
-        return list(found), drawn if found else "No machine has joined the pool yet.", True
+        if not output.is_for_people:
+            return list(found), None, True
+        told = "\n".join(_describe_clusters(client))
+        if not found:
+            return [], told or "No machine has joined the pool yet.", True
+        is_wide = output is Output.wide
+        return list(found), make_table(node_columns(time.time()), found, is_wide=is_wide, below=told or None), True
 
     watch(look, output, again=again)
+
+
+def _describe_clusters(client: Client) -> list[str]:
+    """Return what the clusters of the pool say, as sentences."""
+    try:
+        return [sentence for cluster in client.clusters() for sentence in cluster.describe()]
+    except NotFound:  # the server is of an earlier release
+        return []
 
 
 def add_token(

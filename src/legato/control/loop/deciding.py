@@ -31,6 +31,8 @@ def make_snapshot(
     works: Mapping[str, Work],
     now: float,
     left_out: LeftOut,
+    *,
+    expects_agents: bool = False,
 ) -> policy.Snapshot:
     """Return the snapshot of the pool for the policy.
 
@@ -44,10 +46,11 @@ def make_snapshot(
         now: the present time.
         left_out: jobs that it names already do not enter the snapshot. Jobs on which the policy cannot decide are added
             to it.
+        expects_agents: machines with agents may join at any time; otherwise only those count that have joined.
     """
     left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
-    has_agents = any(node.engine != LOCAL for node in pool.facts.nodes)
+    has_agents = expects_agents or any(node.engine != LOCAL for node in pool.facts.nodes)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     jobs = []
     for job in in_play.values():

@@ -26,7 +26,7 @@ from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decisions
+from legato.policy.snapshot import Decisions, Snapshot
 
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
 _REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
@@ -72,6 +72,11 @@ class ControlLoop:
         on_lead: called with the lease when this loop gets it, before the first round. May block.
         on_round: called with the lease before each round. May block.
         in_thread: runs blocking functions; the simulation calls them directly.
+        expects_agents: a cluster may start machines with agents at any time.
+
+    Attributes:
+        decisions: the last ones. None: this loop does not decide, or could not.
+        snapshot: of the pool, on which they are based.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class ControlLoop:
         on_lead: Callable[[Lease], None] = lambda _lease: None,
         on_round: Callable[[Lease], None] | None = None,
         in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+        expects_agents: bool = False,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -96,6 +102,7 @@ class ControlLoop:
         self._on_lead = on_lead
         self._on_round = on_round
         self._in_thread = in_thread
+        self._expects_agents = expects_agents
         self._fence: int | None = None
         self._leads_until = 0.0
         self._memories: dict[str, Memory] = {}
@@ -104,6 +111,7 @@ class ControlLoop:
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self.decisions: Decisions | None = None
+        self.snapshot: Snapshot | None = None
         self.stats = LoopStats()
         self._caller = Caller(
             drivers, code, stats=self.stats, is_leading=self._is_leading, note_failure=self._note_failure
@@ -147,7 +155,7 @@ class ControlLoop:
         if lease is None:
             self._lose_lease()
             self._memories.clear()
-            self.decisions = None
+            self.decisions = self.snapshot = None
             self.stats.follow()
             return False
         self._lead_by(lease)
@@ -196,10 +204,19 @@ class ControlLoop:
 
     def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
         """Decide. Returns the error if that fails on all jobs, because drivers must get stops and pauses anyway."""
-        self.decisions = None
+        self.decisions = self.snapshot = None
         try:
-            snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now(), left_out)
+            snapshot = deciding.make_snapshot(
+                pool,
+                reports,
+                self._memories,
+                self._works,
+                self._now(),
+                left_out,
+                expects_agents=self._expects_agents,
+            )
             self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)
+            self.snapshot = snapshot
         except Exception as error:  # noqa: BLE001 -- raised after the rest of the round
             return error
         return None

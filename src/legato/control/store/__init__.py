@@ -26,6 +26,7 @@ from legato.control.store.history import History, Run
 from legato.control.store.idempotency import Requests
 from legato.control.store.jobs import Jobs
 from legato.control.store.loop import Loop
+from legato.control.store.pilots import Pilots
 from legato.control.store.pool import Slots
 from legato.control.store.projects import KIND as PROJECT
 from legato.control.store.projects import LEAVER, Projects, check_may_add
@@ -82,6 +83,7 @@ class Store:
         self.queues = Queues(database)
         self.pool = Slots(database)
         self.agents = Agents(database, random_bits)
+        self.pilots = Pilots(database, random_bits)
         self.history = History(database)
         self.loop = Loop(database)
         self.accounts = Accounts(database, passwords or Passwords(), random_bits)

@@ -11,12 +11,20 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from legato.api.pool import NewJoinToken
 from legato.control.credentials import hash_secret
 from legato.control.ids import make_id
-from legato.control.records import AGENT_SILENT_S, LOCAL, SERVER_PREFIX, AgentReport, JoinToken, StoredAgent
+from legato.control.records import (
+    AGENT_SILENT_S,
+    LOCAL,
+    SERVER_PREFIX,
+    AgentReport,
+    JoinToken,
+    StoredAgent,
+    StoredPilot,
+)
 from legato.control.roles import Asker, check_is_admin
 from legato.control.store.database import Database
 from legato.control.store.pool import forget_node, is_held
 from legato.control.store.rows import read_all, read_one
-from legato.control.store.schema import join_tokens, node_agents, nodes, slots
+from legato.control.store.schema import join_tokens, node_agents, nodes, pilots, slots
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import BadField, Conflict, NotFound, Unauthenticated, UsageError
 from legato.core.slots import check_node
@@ -25,7 +33,7 @@ JOIN_PREFIX: Final = "lgj_"
 AGENT_PREFIX: Final = "lga_"
 MAX_TOKEN_S: Final = 30 * 86_400.0
 _MIN_TOKEN_S: Final = 60.0
-_SECRET_BITS: Final = 256
+SECRET_BITS: Final = 256
 _MAX_SLOTS: Final = 1024
 _MAX_PAIRS: Final = 64
 _MAX_LENGTH: Final = 255
@@ -103,7 +111,7 @@ class Agents:
         """Let a machine join the pool, or join it again; returns the secret with which its agent authenticates.
 
         Args:
-            token: a join token.
+            token: a join token, or that of a pilot, which only its machine can use, and only its first agent.
             node: name of the machine.
             identity: of its agent; no other agent has it.
             now: seconds since 1970.
@@ -117,7 +125,8 @@ class Agents:
         secret = self._make_secret(AGENT_PREFIX)
         with writing(self._database, now) as transaction:
             connection = transaction.connection
-            given_by = _use_token(connection, token, now)
+            pilot = _use_pilot(connection, token, node, identity, now)
+            given_by = _use_token(connection, token, now) if pilot is None else pilot.cluster
             if _is_server(connection, node):
                 raise Conflict(
                     f"Cannot join as '{node}': the server's machine has this name. Give this one another name with "
@@ -131,7 +140,7 @@ class Agents:
                     f"{node}'."
                 )
             values = {"identity": identity, "secret_sha256": hash_secret(secret), "joined_at": now}
-            values |= {"joined_by": given_by}
+            values |= {"joined_by": given_by, "cluster": None if pilot is None else pilot.cluster}
             if before is None:
                 nothing: dict[str, Any] = {"version": "", "address": "", "kind": ""}
                 nothing |= {"devices": (), "gpu_types": (), "traits": {}, "labels": {}}
@@ -157,7 +166,7 @@ class Agents:
             BadField: a field is too long.
         """
         check_node(node)
-        _check_report(said)
+        _check_report(said, fewest=0)
         identity = f"{SERVER_PREFIX}{identity}"
         values = {**msgspec.structs.asdict(said), "identity": identity, "seen_at": now, "left_at": None}
         del values["leaving"]
@@ -193,8 +202,8 @@ class Agents:
             )
         return str(node)
 
-    def report(self, node: str, said: AgentReport, now: float) -> None:
-        """Keep the report of a machine's agent.
+    def report(self, node: str, said: AgentReport, now: float) -> bool:
+        """Keep the report of a machine's agent; returns whether the agent must leave, because its pilot is let go.
 
         Raises:
             BadField: a field is too long.
@@ -209,6 +218,8 @@ class Agents:
         with writing(self._database, now) as transaction:
             if not transaction.connection.execute(statement.values(**values, seen_at=now, left_at=left_at)).rowcount:
                 raise NotFound(f"There is no agent of a node '{node}'.")
+            let_go = (columns.node == node, columns.cluster.is_not(None), columns.drained_at.is_not(None))
+            return transaction.connection.execute(select(columns.node).where(*let_go)).first() is not None
 
     # ------------------------------------------------------------ what people do
 
@@ -247,7 +258,7 @@ class Agents:
         check_is_admin("remove a node", asker)
         with writing(self._database, now) as transaction:
             agent = _find(transaction.connection, node, "remove")
-            if not _has_ended(transaction.connection, agent, now):
+            if not has_ended(transaction.connection, agent, now):
                 raise Conflict(f"Cannot remove node '{node}': {_explain_presence(agent, now)}")
             transaction.connection.execute(delete(node_agents).where(node_agents.c.node == node))
             forget_node(transaction, node, _REMOVED)
@@ -256,7 +267,7 @@ class Agents:
     # ------------------------------------------------------------ inside
 
     def _make_secret(self, prefix: str) -> str:
-        return f"{prefix}{self._random_bits(_SECRET_BITS):064x}"
+        return f"{prefix}{self._random_bits(SECRET_BITS):064x}"
 
     def _change(self, node: str, verb: str, values: dict[str, Any], asker: Asker, now: float) -> None:
         with writing(self._database, now) as transaction:
@@ -296,6 +307,22 @@ def _use_token(connection: Connection, secret: str, now: float) -> str:
     return token.created_by
 
 
+def _use_pilot(connection: Connection, secret: str, node: str, identity: str, now: float) -> StoredPilot | None:
+    """Use the join token of a pilot, and return the pilot; None: it is no such token."""
+    chosen = pilots.c.secret_sha256 == hash_secret(secret)
+    pilot = read_one(connection, select(pilots).where(chosen), StoredPilot)
+    if pilot is None:
+        return None
+    if pilot.node != node:
+        raise Unauthenticated(f"This join token is that of the pilot '{pilot.node}', and of no other machine.")
+    if pilot.expires_at <= now:
+        raise Unauthenticated("This join token has expired: the server has let this pilot go, or it waited too long.")
+    if pilot.identity not in (None, identity):
+        raise Unauthenticated("This join token was used: it is valid for the first agent of its pilot only.")
+    connection.execute(update(pilots).where(chosen).values(identity=identity))
+    return pilot
+
+
 def _is_server(connection: Connection, node: str) -> bool:
     """Return whether a name is that of a server's own machine, which has no agent."""
     own = select(slots.c.id).join(nodes, nodes.c.name == slots.c.node)
@@ -305,10 +332,10 @@ def _is_server(connection: Connection, node: str) -> bool:
 
 def _may_replace(connection: Connection, before: StoredAgent, now: float) -> bool:
     """Return whether another agent may take the name of one: that one has ended, and no job holds its slots."""
-    return _has_ended(connection, before, now) and not is_held(connection, before.node)
+    return has_ended(connection, before, now) and not is_held(connection, before.node)
 
 
-def _has_ended(connection: Connection, agent: StoredAgent, now: float) -> bool:
+def has_ended(connection: Connection, agent: StoredAgent, now: float) -> bool:
     """Return whether an agent is silent, or has left: it ends when no job holds its slots any more."""
     return now - _heard_at(agent) > AGENT_SILENT_S or (_is_leaving(agent) and not is_held(connection, agent.node))
 
@@ -335,8 +362,8 @@ def _explain_presence(agent: StoredAgent, now: float) -> str:
     )
 
 
-def _check_report(said: AgentReport) -> None:
-    if not 1 <= len(said.devices) <= _MAX_SLOTS or len(said.gpu_types) != len(said.devices):
+def _check_report(said: AgentReport, *, fewest: int = 1) -> None:
+    if not fewest <= len(said.devices) <= _MAX_SLOTS or len(said.gpu_types) != len(said.devices):
         raise BadField("devices", f"A machine has 1 to {_MAX_SLOTS} slots, each with a device and a GPU type.")
     for name, pairs in (("traits", said.traits), ("labels", said.labels)):
         if len(pairs) > _MAX_PAIRS:

@@ -180,6 +180,27 @@ node_agents = Table(
     Column("drained_at", Double),
     Column("drained_by", _NAME),
     Column("drain_reason", Text),
+    Column("cluster", _NAME),  # kind of the cluster of which it is a pilot; None: it is none
+)
+
+# Pilots that a cluster has, or has had until a moment ago: each with the join token of its agent.
+pilots = Table(
+    "pilots",
+    metadata,
+    Column("node", String(255), primary_key=True),
+    Column("cluster", _NAME, nullable=False),
+    Column("secret_sha256", String(64), nullable=False, unique=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("identity", String(64)),  # of the agent that has joined with it
+)
+
+cluster_states = Table(
+    "cluster_states",
+    metadata,
+    Column("cluster", _NAME, primary_key=True),
+    Column("updated_at", Double, nullable=False),
+    Column("state", JSON, nullable=False),
 )
 
 slots = Table(

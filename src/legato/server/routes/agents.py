@@ -28,8 +28,8 @@ from legato.server.bodies import DrainBody, JoinBody, JoinTokenBody, ReportBody
 from legato.server.code_archive import pack_code
 from legato.server.ranges import answer_file
 from legato.server.services import CODE, JOBS, Here, Services
-from legato.server.tls import PLAIN
-from legato.system.tls import fingerprint, is_loopback
+from legato.server.tls import make_token_suffix
+from legato.system.tls import is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
 
@@ -45,10 +45,14 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """The jobs for which a machine must have an agent, and after how many seconds its next report is due."""
+    """The jobs for which a machine must have an agent, and after how many seconds its next report is due.
+
+    ``leave``: the server lets the machine go; its agent gives its slots back, and ends when no job holds them.
+    """
 
     orders: tuple[AgentOrder, ...]
     beat_every_s: float
+    leave: bool = False
 
 
 # ---------------------------------------------------------------- for admins
@@ -59,8 +63,8 @@ def create_join_token(body: JoinTokenBody, here: Here, asker: CurrentUser) -> Re
     """Create a token with which machines join the pool."""
     now = here.now()
     made = here.store.agents.create_token(asker, now, expires_at=now + body.expires_in_s)
-    suffix = fingerprint(here.ca) if here.ca else PLAIN if here.settings.allow_plain_agents else ""
-    return Answer(msgspec.structs.replace(made, secret=f"{made.secret}.{suffix}") if suffix else made, 201)
+    suffix = make_token_suffix(here.settings, here.ca)
+    return Answer(msgspec.structs.replace(made, secret=f"{made.secret}{suffix}"), 201)
 
 
 @router.get("/join-tokens", **responses(Listed[JoinToken]))
@@ -124,12 +128,13 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
     check_node_labels(body.labels)
     said = AgentReport(**body.model_dump())
 
-    def work() -> tuple[AgentOrder, ...]:
-        here.store.agents.report(node, said, here.now())
+    def work() -> tuple[tuple[AgentOrder, ...], bool]:
+        is_let_go = here.store.agents.report(node, said, here.now())
         jobs = {found.job for found in here.store.pool.list_open() if node_of(found.slot) == node}
-        return list_orders(here.settings.home_path / JOBS, node, jobs, here.node)
+        return list_orders(here.settings.home_path / JOBS, node, jobs, here.node), is_let_go
 
-    return Answer(Orders(await run_in_threadpool(work), BEAT_EVERY_S))
+    orders, is_let_go = await run_in_threadpool(work)
+    return Answer(Orders(orders, BEAT_EVERY_S, is_let_go))
 
 
 @router.get("/agents/code/{sha256}", openapi_extra=_OPEN, **responses(None, errors=(404,)))

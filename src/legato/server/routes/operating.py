@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from legato.api import API
 from legato.api.people import AuditEntry, Setting
+from legato.control.cluster_settings import ClusterSettings
 from legato.control.records import Page
 from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
@@ -51,6 +52,8 @@ def describe_settings(settings: Settings) -> list[Setting]:
         value = getattr(settings, name)
         if name == "database_url" and value is not None:
             value = hide_password(value)
+        if isinstance(value, ClusterSettings):
+            value = value.model_dump_json()
         value = value if isinstance(value, int | float | tuple | None) else str(value)
         described.append(Setting(name, value, field.description or ""))
     return described

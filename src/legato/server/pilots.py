@@ -1,0 +1,405 @@
+"""Keeps the pilots of a cluster: asks for machines as demand grows, and lets them go when they are idle.
+
+Only the leading server does so. It remembers nothing that matters: pilots are in the store and in the cluster, so the
+next server continues. A cluster that fails, or does not answer, stops neither the control loop nor a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from legato.api import pool
+from legato.clusters.demand import PilotShape, count_pilots
+from legato.clusters.pilots import (
+    Cluster,
+    ClusterAwayError,
+    Demand,
+    Ending,
+    Pilot,
+    PilotAgent,
+    PilotOrder,
+    PilotPlan,
+    PilotRules,
+    PilotState,
+    plan_pilots,
+)
+from legato.control.records import Allocation, StoredAgent, StoredPilot
+from legato.control.store import Store
+from legato.core.errors import Conflict
+from legato.core.slots import node_of
+from legato.policy.snapshot import Snapshot
+
+_log = structlog.get_logger(__name__)
+
+ROUND_S: Final = 5.0
+_SETTLE_S: Final = 60.0
+"""A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
+_FIRST_PAUSE_S: Final = 30.0
+_LONGEST_PAUSE_S: Final = 900.0
+_STATE_EVERY_S: Final = 60.0
+_ASK_AGAIN_S: Final = 60.0
+_JOIN_LIMIT_S: Final = 600.0
+_NOT_JOINED: Final = "its agent does not join the pool"
+_MAX_KNOWN: Final = 16
+_MAX_SHOWN: Final = 1000
+
+
+class PilotPool:
+    """The pilots of one cluster.
+
+    Args:
+        cluster: which starts them.
+        rules: how many there are.
+        shape: what each is, as far as the settings say.
+        store: of the platform.
+        read_snapshot: returns the pool as the policy saw it last; None: it has not decided yet.
+        leads: returns whether this server is the one that decides. May block.
+        url: at which machines of the cluster reach the server.
+        token_suffix: what a join token has behind its secret: the fingerprint of the server's authority.
+        now: returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rules: PilotRules,
+        shape: PilotShape,
+        store: Store,
+        *,
+        read_snapshot: Callable[[], Snapshot | None],
+        leads: Callable[[], bool],
+        url: str,
+        token_suffix: str,
+        now: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self._shape = shape
+        self._store = store
+        self._read_snapshot = read_snapshot
+        self._leads = leads
+        self._url = url
+        self._token_suffix = token_suffix
+        self._now = now
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget everything, because another server may have led meanwhile."""
+        self._leads_since: float | None = None
+        self._seen: tuple[Pilot, ...] = ()
+        self._tried_at = float("-inf")
+        self._observed_at: float | None = None
+        self._away: str | None = None
+        self._refused = _Pause()
+        self._failed = _Pause()
+        self._ended: set[str] = set()  # nodes of pilots that this server has ended
+        self._asked_at: dict[tuple[str, bool], float] = {}  # pilot, and whether by force → when it was asked to end
+        self._running_since: dict[str, float] = {}  # pilot that has not joined → when it was first seen to run
+        self._idle_since: dict[str, float] = {}
+        self._demands: list[tuple[float, int]] = []
+        self._written: tuple[float, pool.Cluster] | None = None
+
+    async def run(self) -> None:
+        """Keep the pilots until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.round()
+                except Exception:  # noqa: BLE001 -- the next round begins from the store and the cluster again
+                    _log.exception("a round of a cluster failed", cluster=self._cluster.name)
+                await asyncio.sleep(ROUND_S)
+        finally:
+            await self._cluster.close()
+
+    async def round(self) -> None:
+        """Observe, decide and act once, if this server leads."""
+        if not await asyncio.to_thread(self._leads):
+            self._reset()
+            return
+        now = self._now()
+        if self._leads_since is None:
+            self._leads_since = now
+            await asyncio.to_thread(self._learn_shape)
+        snapshot = self._read_snapshot()
+        if snapshot is None:
+            return
+        pilots = await self._observe(now)
+        facts = await asyncio.to_thread(self._read)
+        demand = await asyncio.to_thread(self._measure, snapshot, now)
+        agents = self._describe_agents(facts, now)
+        if pilots is not None:
+            await asyncio.to_thread(self._forget_gone, facts, agents, now)
+        plan = plan_pilots(self._rules, demand, pilots, agents, now)
+        if self._refused.holds(now) or self._failed.holds(now):
+            plan = msgspec.structs.replace(plan, num_starts=0)
+        if pilots is not None:
+            plan = msgspec.structs.replace(plan, ending=(*plan.ending, *self._find_strays(facts, now)))
+        await self._apply(plan, facts, now)
+        await asyncio.to_thread(self._write_state, plan, demand, now)
+
+    # ------------------------------------------------------------ what there is
+
+    async def _observe(self, now: float) -> tuple[Pilot, ...] | None:
+        """Return the pilots as the cluster last showed them; None: it does not answer."""
+        if now - self._tried_at >= self._cluster.observe_every_s:
+            self._tried_at = now
+            try:
+                found = await self._cluster.observe()
+            except ClusterAwayError as error:
+                self._note_away(str(error))
+            else:
+                self._seen, self._observed_at = tuple(found), now
+                self._note_away(None)
+        return None if self._away is not None or self._observed_at is None else self._seen
+
+    def _note_away(self, why: str | None) -> None:
+        if why == self._away:
+            return
+        if why is None:
+            _log.info("a cluster answers again", cluster=self._cluster.name)
+        elif self._away is None:
+            _log.warning(
+                "a cluster does not answer; nothing changes until it does", cluster=self._cluster.name, error=why
+            )
+        self._away = why
+
+    def _read(self) -> _Facts:
+        kind, nodes = self._cluster.kind, self._store.pool.list_nodes()
+        return _Facts(
+            pilots=tuple(found for found in self._store.pilots.list() if found.cluster == kind),
+            agents=tuple(found for found in self._store.agents.list() if found.cluster == kind),
+            nodes=frozenset(node.name for node in nodes),
+            allocations=self._store.pool.list_open(),
+        )
+
+    def _measure(self, snapshot: Snapshot, now: float) -> Demand:
+        kinds = {
+            node.kind for node in snapshot.nodes if self._shape.labels.items() <= node.labels.items() and node.kind
+        }
+        nodes = {node.name for node in snapshot.nodes if self._shape.labels.items() <= node.labels.items()}
+        types = {slot.gpu_type for slot in snapshot.slots if slot.node in nodes and slot.gpu_type}
+        if kinds:  # those of the present machines; otherwise those of the last ones
+            self._shape = msgspec.structs.replace(
+                self._shape,
+                machine_kinds=tuple(sorted(kinds)[:_MAX_KNOWN]),
+                gpu_types=tuple(sorted(types)[:_MAX_KNOWN]),
+            )
+        wanted = count_pilots(snapshot, self._shape, self._rules.max_pilots)
+        self._demands = [(at, number) for at, number in self._demands if 0 <= now - at < _SETTLE_S]
+        self._demands.append((now, wanted))
+        return Demand(wanted, max(number for _, number in self._demands))
+
+    def _learn_shape(self) -> None:
+        """Take from the store what an earlier server has learned about the machines of the cluster."""
+        for state in self._store.pilots.read_states(self._now(), with_old=True):
+            if state.kind == self._cluster.kind and not self._shape.machine_kinds:
+                self._shape = msgspec.structs.replace(
+                    self._shape, machine_kinds=state.machine_kinds, gpu_types=state.gpu_types
+                )
+
+    def _describe_agents(self, facts: _Facts, now: float) -> tuple[PilotAgent, ...]:
+        busy = Counter(node_of(found.slot) for found in facts.allocations)
+        idle = {agent.node for agent in facts.agents if not busy[agent.node]}
+        self._idle_since = {node: self._idle_since.get(node, now) for node in idle}
+        return tuple(
+            PilotAgent(
+                node=agent.node,
+                num_busy=busy[agent.node],
+                idle_since=self._idle_since.get(agent.node),
+                leaves_since=min((at for at in (agent.left_at, agent.drained_at) if at is not None), default=None),
+                # While no server took its reports, it was not silent.
+                silent_since=max(agent.seen_at or agent.joined_at, self._leads_since or now),
+            )
+            for agent in facts.agents
+        )
+
+    # ------------------------------------------------------------ what to do
+
+    def _forget_gone(self, facts: _Facts, agents: Sequence[PilotAgent], now: float) -> None:
+        """Let jobs leave machines whose pilots have ended, and forget those that no job holds."""
+        shown = {pilot.node: pilot for pilot in self._seen}
+        joined = {agent.node for agent in agents}
+        if joined:
+            self._failed = _Pause()
+        for stored in facts.pilots:
+            pilot = shown.get(stored.node)
+            if pilot is not None and pilot.state is not PilotState.GONE:
+                continue
+            if pilot is None and (self._observed_at is None or stored.created_at >= self._observed_at):
+                continue  # it was asked for after the last observation
+            why = f": {pilot.reason}" if pilot is not None and pilot.reason else ""
+            if stored.identity is None and stored.node not in self._ended:
+                hint = self._cluster.explain_failure(stored.node)
+                told = f"{self._cluster.name} has ended a machine before its agent joined the pool{why}. {hint}"
+                self._pause(self._failed, told.rstrip(), now)
+            if stored.node in joined:
+                self._store.pilots.drain(stored.node, self._cluster.name, f"its machine was taken back{why}", now)
+            if self._store.pilots.forget(stored.node, now):
+                self._ended.discard(stored.node)
+        self._seen = tuple(pilot for pilot in self._seen if pilot.state is not PilotState.GONE)
+        for lost in joined - {stored.node for stored in facts.pilots}:
+            self._store.pilots.forget(lost, now)
+
+    def _find_strays(self, facts: _Facts, now: float) -> list[Ending]:
+        """Return pilots that the store does not know, and those whose agents do not join."""
+        known = {stored.node: stored for stored in facts.pilots}
+        strays = [
+            Ending(pilot, force=True, reason="the server does not know it")
+            for pilot in self._seen
+            if pilot.node not in known and pilot.state is not PilotState.ENDING
+        ]
+        silent = {
+            pilot.id: pilot
+            for pilot in self._seen
+            if pilot.state is PilotState.RUNNING and pilot.node in known and known[pilot.node].identity is None
+        }
+        self._running_since = {pilot: self._running_since.get(pilot, now) for pilot in silent}
+        return strays + [
+            Ending(silent[pilot], force=True, reason=_NOT_JOINED)
+            for pilot, since in self._running_since.items()
+            if now - since >= _JOIN_LIMIT_S
+        ]
+
+    async def _apply(self, plan: PilotPlan, facts: _Facts, now: float) -> None:
+        for leaving in plan.leaving:
+            await asyncio.to_thread(self._store.pilots.drain, leaving.node, self._cluster.name, leaving.reason, now)
+        try:
+            for force in (False, True):
+                await self._end([end for end in plan.ending if end.force is force], now)
+            if plan.num_starts:
+                await self._start(plan.num_starts, facts, now)
+        except ClusterAwayError as error:
+            self._note_away(str(error))
+
+    async def _end(self, ending: Sequence[Ending], now: float) -> None:
+        """End pilots; each is asked again only after a while."""
+        self._asked_at = {key: at for key, at in self._asked_at.items() if 0 <= now - at < _ASK_AGAIN_S}
+        once = {end.pilot.id: end for end in ending}  # there may be several reasons
+        due = [end for number, end in once.items() if number and (number, end.force) not in self._asked_at]
+        if not due:
+            return
+        for end in due:
+            _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
+            self._asked_at[end.pilot.id, end.force] = now
+            if end.reason != _NOT_JOINED:
+                self._ended.add(end.pilot.node)
+        await self._cluster.end([end.pilot for end in due], force=due[0].force)
+        if due[0].force:
+            self._mark_ending({end.pilot.id for end in due})
+
+    def _mark_ending(self, ids: set[str]) -> None:
+        """Let pilots that were killed count no more until the next observation."""
+        self._seen = tuple(
+            msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
+            for pilot in self._seen
+        )
+
+    async def _start(self, number: int, facts: _Facts, now: float) -> None:
+        orders = await asyncio.to_thread(self._make_orders, number, facts, now)
+        try:
+            done = await self._cluster.start(orders)
+        except ClusterAwayError:
+            for order in orders:
+                await asyncio.to_thread(self._store.pilots.forget, order.node, now)
+            raise
+        refused = [one for one in done if one.refusal is not None]
+        for one in refused:
+            await asyncio.to_thread(self._store.pilots.forget, one.node, now)
+        for one in done:
+            if one.refusal is None:
+                # If the cluster has not confirmed it, it may exist: it counts until the next observation.
+                pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING)
+                self._seen = (*self._seen, pilot)
+                _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
+        if refused:
+            self._pause(self._refused, f"{self._cluster.name} refuses new machines: {refused[0].refusal}", now)
+        else:
+            self._refused = _Pause()
+
+    def _make_orders(self, number: int, facts: _Facts, now: float) -> list[PilotOrder]:
+        """Choose the lowest free names, so that a pool has few of them; record each pilot before it exists."""
+        taken = {pilot.node for pilot in self._seen} | {stored.node for stored in facts.pilots} | facts.nodes
+        orders: list[PilotOrder] = []
+        index = 0
+        while len(orders) < number:
+            index += 1
+            node = f"{self._cluster.kind}-{index}"
+            if node in taken:
+                continue
+            try:
+                secret = self._store.pilots.add(self._cluster.kind, node, now)
+            except Conflict:
+                continue
+            orders.append(PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}"))
+        return orders
+
+    def _pause(self, pause: _Pause, why: str, now: float) -> None:
+        if why != pause.why:
+            _log.warning("no new pilots for a while", cluster=self._cluster.name, error=why)
+        pause.begin(why, now)
+
+    # ------------------------------------------------------------ what it says
+
+    def _write_state(self, plan: PilotPlan, demand: Demand, now: float) -> None:
+        trouble = self._refused.why or self._failed.why
+        if self._away is not None:
+            trouble = f"{self._away} Nothing changes until it answers; jobs train on."
+        target = plan.target or min(max(demand.now, self._rules.min_pilots), self._rules.max_pilots)
+        state = pool.Cluster(
+            kind=self._cluster.kind,
+            name=self._cluster.name,
+            min_pilots=self._rules.min_pilots,
+            max_pilots=self._rules.max_pilots,
+            target=target,
+            pilots=tuple(
+                pool.Pilot(
+                    id=pilot.id, node=pilot.node, state=str(pilot.state), reason=pilot.reason, ends_at=pilot.ends_at
+                )
+                for pilot in self._seen[:_MAX_SHOWN]
+            ),
+            trouble=trouble,
+            machine_kinds=self._shape.machine_kinds,
+            gpu_types=self._shape.gpu_types,
+        )
+        if self._written is None or self._written[1] != state or not 0 <= now - self._written[0] < _STATE_EVERY_S:
+            self._store.pilots.write_state(state, now)
+            self._written = (now, state)
+
+
+class _Pause:
+    """Asks for no pilots for a while after a failure, twice as long after each failure in a row.
+
+    Attributes:
+        why: the last failure. None: there is none.
+    """
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self._length_s = 0.0
+        self._until = float("-inf")
+
+    def begin(self, why: str, now: float) -> None:
+        """Note a failure; several at one moment count once."""
+        if not self.holds(now):
+            self._length_s = min(max(2 * self._length_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._until = now + self._length_s
+        self.why = why
+
+    def holds(self, now: float) -> bool:
+        """Whether the pause is not over."""
+        return now < self._until
+
+
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store says at one moment. ``nodes``: names of all machines, those included whose slots jobs hold."""
+
+    pilots: tuple[StoredPilot, ...]
+    agents: tuple[StoredAgent, ...]
+    nodes: frozenset[str]
+    allocations: tuple[Allocation, ...]

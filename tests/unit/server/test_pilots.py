@@ -1,0 +1,282 @@
+"""The server's loop over a cluster: what it asks for, lets go and forgets; the store is real, the cluster is not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.server.platform import Platform
+from tests.unit.server.test_agents import REPORT, find_node, join, report
+
+from legato.clusters.demand import PilotShape
+from legato.clusters.fake import FakeCluster, FakeEngine
+from legato.clusters.pilots import CLUSTER_LABEL, PilotRules, PilotState
+from legato.control.records import AGENT_SILENT_S
+from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
+from legato.server.machine import Declaration
+from legato.server.pilots import PilotPool
+
+URL = "http://head:8765"
+
+
+class World:
+    """A platform, its cluster, and the server's loop over it. A round takes no time unless a test says so."""
+
+    def __init__(self, platform: Platform, **rules: Any) -> None:
+        self.platform = platform
+        self.engine = FakeEngine()
+        self.rules = PilotRules(**{"max_pilots": 4, "idle_s": 100, **rules})
+        self.want = 0
+        self.leads = True
+        self.secrets: dict[str, str] = {}
+        self.declared = Declaration(platform.store, "node", ())
+        self.restart()
+
+    def restart(self) -> None:
+        """Let another process of the server lead."""
+        self.loop = PilotPool(
+            FakeCluster(self.engine),
+            self.rules,
+            PilotShape(num_slots=2, has_gpus=False, labels={CLUSTER_LABEL: "fake"}),
+            self.platform.store,
+            read_snapshot=self.take_snapshot,
+            leads=lambda: self.leads,
+            url=URL,
+            token_suffix=".plain",
+            now=lambda: self.platform.now,
+        )
+
+    def take_snapshot(self) -> Snapshot:
+        job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want)
+        nodes = self.platform.store.pool.list_nodes()
+        slots = self.platform.store.pool.list_slots()
+        return Snapshot(
+            now=self.platform.now,
+            slots=tuple(Slot(id=s.id, node=s.node, device="cpu", usable=s.unusable_since is None) for s in slots),
+            jobs=(job,) if self.want else (),
+            nodes=tuple(Node(name=n.name, kind=n.kind or "", labels=n.labels or {}) for n in nodes),
+        )
+
+    def round(self, after_s: float = 5.0) -> None:
+        self.platform.now += after_s
+        asyncio.run(self.loop.round())
+        lease = self.platform.store.loop.take_lease("declaring", self.platform.now, 10.0)
+        assert lease is not None
+        self.declared.refresh(lease, self.platform.now)
+        self.platform.store.loop.end_lease(self.platform.now)
+
+    def alive(self) -> dict[str, str]:
+        """Node → id of each pilot that has not ended."""
+        return {p.node: p.id for p in self.engine.pilots.values() if p.state is not PilotState.GONE}
+
+    def let_join(self, node: str, ends_at: float | None = None) -> Any:
+        """Give a pilot a machine, whose agent joins and reports."""
+        number = self.alive()[node]
+        self.engine.set(number, PilotState.RUNNING, ends_at=ends_at)
+        token = self.engine.orders[number].token.partition(".")[0]
+        joined = join(self.platform, token, node=node, identity=f"agent {number}")
+        assert joined.status_code == 200, joined.text
+        self.secrets[node] = joined.json()["secret"]
+        return self.beat(node)
+
+    def beat(self, node: str, **more: Any) -> Any:
+        answer = report(self.platform, self.secrets[node], labels={}, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def end(self, node: str, reason: str | None = None) -> None:
+        self.engine.set(self.alive()[node], PilotState.GONE, reason=reason)
+
+    def nodes(self) -> dict[str, Any]:
+        return {one["name"]: one for one in self.platform.get("nodes")["items"] if one["name"] != "node"}
+
+    def cluster(self) -> Any:
+        (found,) = self.platform.get("clusters")["items"]
+        return found
+
+
+@pytest.fixture
+def world(platform: Platform) -> World:
+    return World(platform)
+
+
+def test_demand_starts_pilots_which_join_with_their_own_token_and_have_a_label(world: World) -> None:
+    world.round()
+    assert world.alive() == {}
+    world.want = 3
+    world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2"}
+    assert {order.url for order in world.engine.orders.values()} == {URL}
+    assert world.let_join("fake-1")["leave"] is False
+    world.round()
+    assert world.nodes()["fake-1"]["labels"] == {CLUSTER_LABEL: "fake"}
+    world.round()
+    assert len(world.engine.pilots) == 2
+
+
+def test_a_token_of_a_pilot_is_of_one_machine_and_one_agent(world: World) -> None:
+    world.want = 1
+    world.round()
+    token = world.engine.orders["1"].token.partition(".")[0]
+    assert join(world.platform, token, node="other", identity="thief").status_code == 401
+    world.let_join("fake-1")
+    # Its own agent may repeat the request, whose answer was lost; another one may not.
+    assert join(world.platform, token, node="fake-1", identity="agent 1").status_code == 200
+    assert join(world.platform, token, node="fake-1", identity="thief").status_code == 401
+    assert world.platform.get("join-tokens", who="admin")["items"] == []
+
+
+def test_an_idle_pilot_is_drained_its_agent_leaves_and_its_machine_is_forgotten(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.want = 0
+    for _ in range(6):
+        world.round(30)
+        told = world.beat("fake-1")
+    assert told["leave"] is True
+    assert find_node(world.platform, "fake-1")["agent"]["drain_reason"] == "it is idle"
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    assert world.nodes() == {}
+    assert world.platform.store.pilots.list() == ()
+    world.round()
+    assert world.nodes() == {}
+    # Its name is free again.
+    world.want = 2
+    world.round()
+    assert set(world.alive()) == {"fake-1"}
+
+
+def test_pilots_survive_the_restart_of_the_server(world: World) -> None:
+    world.want = 4
+    world.round()
+    world.let_join("fake-1")
+    world.restart()
+    world.round()
+    world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2"}
+    assert len(world.engine.pilots) == 2
+
+
+def test_a_server_that_does_not_lead_does_nothing(world: World) -> None:
+    world.want, world.leads = 4, False
+    world.round()
+    assert (world.engine.num_observed, world.engine.pilots) == (0, {})
+
+
+def test_a_cluster_that_does_not_answer_changes_nothing_and_is_reported(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.engine.is_away = True
+    world.want = 0
+    for _ in range(8):
+        world.round(25)
+        assert world.beat("fake-1")["leave"] is False
+    assert set(world.nodes()) == {"fake-1"}
+    assert "the fake cluster is away" in world.cluster()["trouble"]
+    world.engine.is_away = False
+    world.round()
+    assert world.cluster()["trouble"] is None
+    assert world.beat("fake-1")["leave"] is True
+
+
+def test_refused_pilots_are_asked_for_less_and_less_often_and_the_words_are_shown(world: World) -> None:
+    tries: list[float] = []
+    world.engine.refusal = "Invalid account"
+    begun = FakeCluster.start
+
+    async def start(cluster: FakeCluster, orders: Any) -> Any:
+        tries.append(world.platform.now)
+        return await begun(cluster, orders)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeCluster, "start", start)
+        world.want = 2
+        for _ in range(30):
+            world.round(10)
+        pauses = [round(later - earlier) for earlier, later in zip(tries, tries[1:], strict=False)]
+        assert pauses == [30, 60, 120]
+        assert world.cluster()["trouble"] == "Fake refuses new machines: Invalid account"
+        assert world.platform.store.pilots.list() == ()
+        world.engine.refusal = None
+        for _ in range(10):
+            world.round(30)
+    assert set(world.alive()) == {"fake-1"}
+    assert world.cluster()["trouble"] is None
+
+
+def test_pilots_that_end_before_their_agents_join_are_not_started_again_at_once(world: World) -> None:
+    world.want = 2
+    world.round()
+    for _ in range(30):
+        for node in world.alive():
+            world.end(node, "FAILED")
+        world.round(10)
+    assert 3 <= len(world.engine.pilots) <= 5
+    assert "before its agent joined the pool: FAILED" in world.cluster()["trouble"]
+
+
+def test_a_pilot_whose_agent_never_joins_is_ended(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.engine.set(world.alive()["fake-1"], PilotState.RUNNING)
+    for _ in range(22):
+        world.round(30)
+    assert world.engine.ended == [("1", True)]
+    assert "before its agent joined" in world.cluster()["trouble"]
+
+
+def test_a_machine_whose_pilot_has_ended_is_not_used_and_forgotten_when_its_agent_is_silent(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.end("fake-1", "NODE_FAIL")
+    world.round()
+    node = world.nodes()["fake-1"]
+    assert node["num_usable"] == 0
+    assert node["agent"]["drain_reason"] == "its machine was taken back: NODE_FAIL"
+    assert set(world.alive()) == {"fake-2"}
+    for _ in range(int(AGENT_SILENT_S / 5) + 2):
+        world.round()
+    assert world.nodes() == {}
+
+
+def test_pilots_that_the_store_does_not_know_are_ended(world: World) -> None:
+    stray = asyncio.run(FakeCluster(world.engine).start([_order("fake-9")]))
+    assert stray[0].pilot is not None
+    world.round()
+    assert world.engine.ended == [(stray[0].pilot.id, True)]
+
+
+def test_the_words_of_the_cluster_are_in_the_explanation_of_a_waiting_job(world: World) -> None:
+    job = world.platform.submit()
+    world.want = 4
+    world.round()
+    world.round()
+    told = world.platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "2 machines wait in the queue of Fake: Resources." in told
+    world.engine.is_away = True
+    world.round()
+    told = world.platform.get(f"jobs/{job}/explain")["sentences"]
+    assert any("the fake cluster is away" in sentence for sentence in told)
+
+
+def test_the_report_of_an_agent_cannot_claim_the_label(world: World) -> None:
+    assert REPORT["labels"] == {"site": "x"}
+    world.want = 1
+    world.round()
+    world.let_join("fake-1")
+    answer = report(world.platform, world.secrets["fake-1"], labels={CLUSTER_LABEL: "slurm"})
+    assert answer.status_code in (400, 422)
+
+
+def _order(node: str) -> Any:
+    from legato.clusters.pilots import PilotOrder
+
+    return PilotOrder(node=node, url=URL, token="lgj_x")
