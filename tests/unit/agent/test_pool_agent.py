@@ -40,6 +40,8 @@ def run(
     urls: tuple[str, ...] = URLS,
     token: str | None = "lgj_token",
     labels: dict[str, str] | None = None,
+    *,
+    is_pilot: bool = False,
 ) -> list[str]:
     """Run an agent until the lines that it says are as asked for; returns these lines."""
     said: list[str] = []
@@ -51,7 +53,16 @@ def run(
     monkeypatch.setattr(PoolAgent, "_find_address", lambda _self: "10.0.0.3")
 
     async def play() -> None:
-        agent = PoolAgent(",".join(urls), "b", token=token, num_slots=1, labels=labels, home=tmp_path, say=said.append)
+        agent = PoolAgent(
+            ",".join(urls),
+            "b",
+            token=token,
+            num_slots=1,
+            labels=labels,
+            home=tmp_path,
+            is_pilot=is_pilot,
+            say=said.append,
+        )
         running = asyncio.create_task(agent.run())
         deadline = time.monotonic() + 30
         while not until(said) and not running.done():
@@ -302,3 +313,42 @@ def test_the_folder_of_a_job_is_closed_to_other_users(tmp_path: Path) -> None:
     modes = {path: stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("job", "job/work")}
     assert modes == {"job": 0o700, "job/work": 0o700}
     assert (tmp_path / "job/work/_submitted/mnist/train.py").exists()
+
+
+def test_an_agent_that_the_server_lets_go_gives_its_slots_back_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving: list[bool] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("join"):
+            return httpx.Response(200, json={"secret": "s"})
+        leaving.append(json.loads(request.content)["leaving"])
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0, "leave": True})
+
+    said = run(tmp_path, monkeypatch, answer, lambda said: "No job uses this machine any more." in said)
+    assert leaving == [False, True]
+    assert said[1:] == ["The server lets this machine go.", "No job uses this machine any more."]
+
+
+def test_a_pilot_waits_for_the_agents_of_jobs_because_its_cluster_kills_them_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "agents/b/j-0000000001-abc"
+    job.mkdir(parents=True)
+    num_asked = 0
+
+    def is_running(directory: Path) -> bool:
+        nonlocal num_asked
+        num_asked += directory == job
+        return num_asked < 3
+
+    monkeypatch.setattr(pool_agent, "is_running", is_running)
+    monkeypatch.setattr(pool_agent, "_JOBS_POLL_S", 0.0)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        joined = {"secret": "s"} if request.url.path.endswith("join") else {}
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0, "leave": True, **joined})
+
+    run(tmp_path, monkeypatch, answer, lambda _said: num_asked >= 3, is_pilot=True)
+    assert num_asked == 3

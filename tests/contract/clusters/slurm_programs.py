@@ -1,0 +1,59 @@
+"""Stands for ``sbatch``, ``squeue`` and ``scancel``; its state is a file. Runs as a program of each of these names."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+def main() -> int:
+    file = Path(os.environ["FAKE_SLURM"])
+    state: dict[str, Any] = json.loads(file.read_text())
+    program, arguments = Path(sys.argv[0]).name, sys.argv[1:]
+    call = {"program": program, "arguments": arguments, "environment": sorted(os.environ)}
+    if program == "sbatch":
+        call["script"] = sys.stdin.read()
+    state["calls"].append(call)
+    code = _answer(state, program, arguments)
+    file.write_text(json.dumps(state))
+    return code
+
+
+def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
+    if state["away"]:
+        sys.stderr.write(f"{program}: error: {AWAY}\n")
+        return 1
+    if program == "sbatch":
+        if state["refusal"]:
+            sys.stderr.write(f"sbatch: error: Batch job submission failed: {state['refusal']}\n")
+            return 1
+        number = str(len(state["jobs"]) + 1)
+        name = next(word.partition("=")[2] for word in arguments if word.startswith("--job-name="))
+        state["jobs"][number] = {"name": name, "state": "PENDING", "reason": "Priority", "left": "1:00:00"}
+        sys.stdout.write(f"{number};cluster\n")
+    elif program == "squeue":
+        sys.stdout.write("99|RUNNING|None|UNLIMITED|a job|of another kind\n")
+        for number, job in state["jobs"].items():
+            sys.stdout.write(f"{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n")
+    elif any(word.startswith("--signal") for word in arguments):
+        return 0
+    else:
+        code = 0
+        for number in (word for word in arguments if word.isdigit()):
+            job = state["jobs"].get(number)
+            if job is None or job["state"] in ("CANCELLED", "FAILED"):
+                sys.stderr.write(f"scancel: error: Kill job error on job id {number}: Invalid job id specified\n")
+                code = 1
+            else:
+                job["state"] = "CANCELLED"
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

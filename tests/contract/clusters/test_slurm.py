@@ -1,0 +1,240 @@
+"""The suite over clusters, with Slurm's commands as scripts; and what only Slurm has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.clusters import slurm_programs
+from tests.contract.clusters.suite import ClusterBed, ClusterContract, order
+
+from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotState
+from legato.clusters.slurm_pool import PilotJob, SlurmCluster
+from legato.control.settings import read_settings
+from legato.core.errors import SettingsError
+from legato.server.clusters import make_rules
+
+NOW = 1_800_000_000.0
+SECTION = {"max_agents": 4, "time": "8:00:00"}
+SERVER = {"host": "0.0.0.0", "tls": "own", "allowed_hosts": "head.lab"}
+
+
+class SlurmBed(ClusterBed):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "state.json"
+        self.file.write_text(json.dumps({"jobs": {}, "calls": [], "away": False, "refusal": None}))
+        for name in ("sbatch", "squeue", "scancel"):
+            program = folder / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f"#!{sys.executable} -SE\n{Path(slurm_programs.__file__).read_text()}")
+            program.chmod(0o700)
+        self.environment = {"PATH": str(folder / "bin"), "FAKE_SLURM": str(self.file), "SBATCH_PARTITION": "evil"}
+
+    def connect(self, pool: str = "pool") -> Cluster:
+        return self.make(pool=pool)
+
+    def make(self, pool: str = "pool", **job: Any) -> SlurmCluster:
+        values = {"time": "8:00:00", "num_slots": 2, "output": self.folder / "pilots", "python": "/opt/py", **job}
+        return SlurmCluster(pool, PilotJob(**values), environment=self.environment, now=lambda: NOW)
+
+    def change(self, **changes: Any) -> None:
+        self.file.write_text(json.dumps(self.read() | changes))
+
+    def read(self) -> Any:
+        return json.loads(self.file.read_text())
+
+    def set(self, number: str, **changes: Any) -> None:
+        jobs = self.read()["jobs"]
+        jobs[number] |= changes
+        self.change(jobs=jobs)
+
+    async def let_run(self, pilot: Pilot) -> None:
+        self.set(pilot.id, state="RUNNING", reason="None")
+
+    async def let_end(self, pilot: Pilot) -> None:
+        self.set(pilot.id, state="FAILED", reason="NonZeroExitCode")
+
+    async def set_away(self, is_away: bool) -> None:
+        self.change(away=is_away)
+
+    async def set_refusal(self, refusal: str | None) -> None:
+        self.change(refusal=refusal)
+
+    def calls(self, program: str) -> list[Any]:
+        return [call for call in self.read()["calls"] if call["program"] == program]
+
+
+class TestSlurm(ClusterContract):
+    @contextlib.asynccontextmanager
+    async def open_bed(self) -> AsyncIterator[ClusterBed]:
+        with tempfile.TemporaryDirectory() as folder:
+            yield SlurmBed(Path(folder))
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> SlurmBed:
+    return SlurmBed(tmp_path)
+
+
+def observe(bed: SlurmBed) -> dict[str, Pilot]:
+    return {pilot.node: pilot for pilot in asyncio.run(bed.connect().observe())}
+
+
+def test_the_token_is_in_the_script_and_nowhere_else(bed: SlurmBed) -> None:
+    cluster = bed.make(options=("--partition=gpu", "--mem=4G"), num_gpus=2, setup="module load cuda")
+    asyncio.run(cluster.start([order("slurm-1")]))
+    (call,) = bed.calls("sbatch")
+    assert call["arguments"] == [
+        "--parsable", "--job-name=legato-pool.slurm-1", "--nodes=1", "--ntasks=1", "--time=8:00:00",
+        "--signal=B:USR1@120", "--no-requeue", "--export=NIL", f"--output={bed.folder}/pilots/slurm-1.log",
+        "--open-mode=truncate", "--chdir=/", "--partition=gpu", "--mem=4G",
+    ]  # fmt: skip
+    token = order("slurm-1").token
+    lines = call["script"].splitlines()
+    assert [index for index, line in enumerate(lines) if token in line] == [lines.index(token)]
+    assert lines[-3:] == [lines[-3], token, "LEGATO_TOKEN"]
+    assert lines[-3].startswith("exec srun ")
+    assert "--token-file - " in lines[-3]
+    assert "--gpus 2" in lines[-3]
+    assert lines.index("module load cuda") < len(lines) - 3
+    assert (bed.folder / "pilots").stat().st_mode & 0o777 == 0o700
+    # Variables of the server's shell would be options.
+    assert "SBATCH_PARTITION" not in call["environment"]
+
+
+def test_the_script_refuses_a_folder_of_another_user(bed: SlurmBed) -> None:
+    import subprocess
+
+    target = bed.folder / "target"
+    target.mkdir()
+    script = bed.make(folder=str(bed.folder)).make_script(order("a"))
+    home = next(line.partition("=")[2] for line in script.splitlines() if line.startswith("folder="))
+    Path(home).symlink_to(target)
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "it is no folder of this user" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "left", "want"),
+    [
+        ("PENDING", "QOSMaxGRESPerUser", "8:00:00", (PilotState.WAITING, "QOSMaxGRESPerUser", None)),
+        ("PENDING", "(ReqNodeNotAvail, UnavailableNodes:h[1-3])", "8:00:00",
+         (PilotState.WAITING, "ReqNodeNotAvail, UnavailableNodes:h[1-3]", None)),
+        ("CONFIGURING", "None", "8:00:00", (PilotState.WAITING, "CONFIGURING", None)),
+        ("RUNNING", "None", "1-02:03:04", (PilotState.RUNNING, None, NOW + 93784)),
+        ("RUNNING", "None", "UNLIMITED", (PilotState.RUNNING, None, None)),
+        ("COMPLETING", "None", "0:00", (PilotState.ENDING, "COMPLETING", None)),
+        ("PREEMPTED", "None", "0:00", (PilotState.GONE, "PREEMPTED", None)),
+        ("NODE_FAIL", "NodeFail", "0:00", (PilotState.GONE, "NODE_FAIL, NodeFail", None)),
+    ],
+)  # fmt: skip
+def test_what_slurm_says_is_read(
+    bed: SlurmBed, state: str, reason: str, left: str, want: tuple[PilotState, str | None, float | None]
+) -> None:
+    asyncio.run(bed.connect().start([order("a")]))
+    bed.set("1", state=state, reason=reason, left=left)
+    seen = observe(bed)["a"]
+    assert (seen.state, seen.reason, seen.ends_at) == want
+
+
+def test_one_call_shows_all_pilots_and_a_new_one_hides_an_ended_one_of_its_name(bed: SlurmBed) -> None:
+    asyncio.run(bed.connect().start([order("a"), order("b")]))
+    bed.set("1", state="COMPLETED", reason="None")
+    asyncio.run(bed.connect().start([order("a")]))
+    assert {node: pilot.id for node, pilot in observe(bed).items()} == {"a": "3", "b": "2"}
+    assert len(bed.calls("squeue")) == 1
+
+
+def test_after_a_refusal_no_other_pilot_is_submitted(bed: SlurmBed) -> None:
+    bed.change(refusal="Invalid qos specification")
+    done = asyncio.run(bed.connect().start([order("a"), order("b"), order("c")]))
+    assert [one.refusal for one in done] == ["Invalid qos specification"] * 3
+    assert len(bed.calls("sbatch")) == 1
+
+
+def test_a_submission_whose_answer_is_lost_may_have_been_taken(bed: SlurmBed) -> None:
+    bed.change(refusal="Socket timed out on send/recv operation")
+    (done,) = asyncio.run(bed.connect().start([order("a")]))
+    assert (done.pilot, done.refusal) == (None, None)
+
+
+def test_running_pilots_are_signalled_and_then_cancelled(bed: SlurmBed) -> None:
+    asyncio.run(bed.connect().start([order("a")]))
+    pilots = list(observe(bed).values())
+    asyncio.run(bed.connect().end(pilots, force=False))
+    asyncio.run(bed.connect().end(pilots, force=True))
+    assert [call["arguments"] for call in bed.calls("scancel")] == [["--signal=USR1", "--batch", "1"], ["1"]]
+
+
+def test_a_machine_without_slurm_says_so(tmp_path: Path) -> None:
+    bed = SlurmBed(tmp_path)
+    bed.environment["PATH"] = "/nowhere"
+    with pytest.raises(ClusterAwayError, match=r"Cannot run squeue: .* Is Slurm installed here\?"):
+        observe(bed)
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"partiton": "x"}, "slurm.partiton. Did you mean slurm.partition"),
+        ({"time": "5:00"}, "at least 10 minutes"),
+        ({"time": "UNLIMITED"}, "write minutes"),
+        ({"gpus": 2, "gres": "gpu:2"}, "gpus and gres exclude each other"),
+        ({"gpus": 2, "slots": 4}, "slots is for pilots without GPUs"),
+        ({"gres": "shard:2"}, "name the number of GPUs"),
+        ({"partition": "a b"}, "write a name of Slurm"),
+        ({"options": ["--out=/tmp/x"]}, "Legato itself decides on --output"),
+        ({"options": ["--job-n=x"]}, "Legato itself decides on --job-name"),
+        ({"options": ["--part=gpu"]}, "use the setting partition"),
+        ({"options": ["-N2"]}, "'-N2' is no option"),
+        ({"options": ["--mem=4G\n--wrap=x"]}, "is no option"),
+        ({"min_agents": 5}, "min_agents is above max_agents"),
+        ({"url": "head:8765"}, "write it as https://HOST:PORT"),
+        ({"folder": "tmp"}, "write an absolute path"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_settings(flags={**SERVER, "slurm": {**SECTION, **changes}})
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"host": "127.0.0.1"}, "needs a server that its machines reach"),
+        ({"tls": "off"}, "needs TLS"),
+        ({"allowed_hosts": "localhost"}, "needs a name of this server"),
+        ({"run_jobs_as": "submitter"}, "One pool per user is not possible yet"),
+    ],
+)
+def test_a_server_that_pilots_cannot_use_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_settings(flags={**SERVER, "slurm": SECTION, **changes})
+    assert told in str(refused.value)
+
+
+def test_options_that_do_not_collide_are_passed_on() -> None:
+    options = ["--mem=64G", "--exclusive", "--constraint=icelake", "--exclude=h1", "--comment=a b", "--nodelist=h2"]
+    found = read_settings(flags={**SERVER, "slurm": {**SECTION, "options": options}}).slurm
+    assert found is not None
+    assert found.options == tuple(options)
+
+
+@pytest.mark.parametrize(("time", "want"), [("10", 240), ("2:00:00", 900), ("1-0", 900)])
+def test_pilots_are_replaced_in_time_but_not_all_the_time(time: str, want: float) -> None:
+    found = read_settings(flags={**SERVER, "slurm": {**SECTION, "time": time}}).slurm
+    assert found is not None
+    assert make_rules(found, found.time_s).replace_s == want
