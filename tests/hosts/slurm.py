@@ -123,10 +123,25 @@ class Slurm:
         munged += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/seed"]
         self._start("munged", [*munged, "--num-threads=2"])
         self._wait_for((folder / "munge.sock").exists)
-        self._start("slurmctld", ["slurmctld", "-D", "-f", str(folder / "slurm.conf")])
+        self.start_controller()
         for host in self._hosts.numbers:
             self.start_node(host)
         self._wait_for(lambda: self._count_idle() == len(self._hosts.numbers))
+
+    def start_controller(self) -> None:
+        """Start the controller, also again."""
+        self._start("slurmctld", ["slurmctld", "-D", "-f", str(self._folder / "slurm.conf")])
+
+    def stop_controller(self) -> None:
+        """Kill the controller; what runs on the nodes runs on."""
+        self._daemons["slurmctld"].kill()
+        self._daemons["slurmctld"].wait()
+
+    def shorten(self, job: str, rest_s: float) -> None:
+        """Let the time limit of a job come in so many seconds, rounded up to a minute of its run time."""
+        hours, minutes, seconds = map(int, self.run("squeue", "-h", "-j", job, "-o", "0:0:%M").split(":")[-3:])
+        limit = -(-(hours * 3600 + minutes * 60 + seconds + rest_s) // 60)
+        self.run("scontrol", "update", f"JobId={job}", f"TimeLimit={limit:.0f}")
 
     def start_node(self, host: int) -> None:
         """Start the node of a host, also after the host was started again."""

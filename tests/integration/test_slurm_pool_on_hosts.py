@@ -1,0 +1,281 @@
+"""A server whose machines are pilots of a real Slurm on three hosts: demand, preemption, time limits, and losses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from tests.hosts.bed import Hosts
+from tests.hosts.slurm import Slurm, why_no_slurm
+
+from legato.client.packing import pack_files
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+LIMIT_S: Final = 240.0
+PORT: Final = 8765
+DIGEST: Final = re.compile(r"weights sha256 ([0-9a-f]{64})")
+PROGRAM: Final = """
+import hashlib, sys, time
+import torch, legato
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 512
+    def __getitem__(self, index):
+        return torch.randn(64, generator=torch.Generator().manual_seed(index)), index % 4
+
+run = legato.elastic(global_batch_size=64, micro_batch_size=8, seed=0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
+model, optimizer = run.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
+for epoch in run.epochs(int(sys.argv[2])):
+    for inputs, targets in run.batches(Data()):
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(float(sys.argv[1]))
+weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+print("weights sha256", hashlib.sha256(weights).hexdigest())
+"""
+# A server that looks more often, so that the tests take less time.
+SERVER: Final = """
+import sys
+from legato.clusters.slurm_pool import SlurmCluster
+from legato.server import pilots
+SlurmCluster.observe_every_s = 1.0
+pilots.ROUND_S = 1.0
+pilots._SETTLE_S = 5.0
+pilots._FIRST_PAUSE_S = 5.0
+from legato.cli.main import main
+sys.argv = ["legato", "server"]
+main()
+"""
+
+
+class Pool:
+    """A server with a section ``[slurm]`` on the head of a bed, and those who ask it."""
+
+    def __init__(self, slurm: Slurm, hosts: Hosts, folder: Path) -> None:
+        self.slurm, self.hosts = slurm, hosts
+        self.home = folder / "home"
+        self.home.mkdir()
+        self._url = f"http://{hosts.head}:{PORT}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._secret = ""
+
+    def start(self, **changes: object) -> None:
+        """Start the server, with these changes of its section."""
+        section: dict[str, object] = {
+            "partition": "low", "time": "2:00:00", "slots": 2, "cpus": 2, "max_agents": 2, "idle_s": 10,
+            "options": ["--exclusive"], "setup": "export LEGATO_DEVICE=cpu", "url": self._url, **changes,
+        }  # fmt: skip
+        lines = [
+            f'host = "{self.hosts.head}"', f"port = {PORT}", "slots = 0", "allow_jobs_as_server = true",
+            "allow_plain_agents = true", "stability_s = 0.5", "cooldown_factor = 0", "loop_interval_s = 0.5", "[slurm]",
+        ]  # fmt: skip
+        lines += [f"{name} = {json.dumps(value)}" for name, value in section.items()]
+        (self.home / "legato.toml").write_text("\n".join(lines))
+        with (self.home / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", SERVER], env=self.slurm.environment, stdout=log, stderr=log
+            )
+        login = self.home / "first-login.txt"
+        self.wait(lambda: login.exists() and "lgt_" in login.read_text(), "the server has begun")
+        self._secret = next(line.strip() for line in login.read_text().splitlines() if "lgt_" in line)
+        self.wait(lambda: self.get("nodes") is not None, "the server answers")
+
+    def kill(self) -> None:
+        """Crash the server."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._secret}"}
+        return httpx.request(method, f"{self._url}/api/v1/{path}", headers=headers, timeout=10, **given)
+
+    def get(self, path: str) -> Any:
+        with contextlib.suppress(httpx.HTTPError):
+            answer = self.ask("GET", path)
+            return answer.json() if answer.status_code == 200 else None
+        return None
+
+    def submit(self, name: str = "train", sleep_s: float = 0.25, epochs: int = 8, max_workers: int = 4) -> str:
+        packed = pack_files({"train.py": PROGRAM.encode()})
+        self.ask("PUT", f"code/{packed.sha256}", content=packed.content).raise_for_status()
+        body = {
+            "name": name, "program": ["train.py", str(sleep_s), str(epochs)], "code": packed.sha256,
+            "min_workers": 1, "max_workers": max_workers, "heartbeat_limit_s": 3.0,
+        }  # fmt: skip
+        answer = self.ask("POST", "jobs", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def job(self, job: str) -> Any:
+        return self.get(f"jobs/{job}") or {}
+
+    def num_workers(self, job: str) -> int:
+        return ((self.job(job).get("progress") or {}).get("num_workers")) or 0
+
+    def step(self, job: str) -> int:
+        return ((self.job(job).get("progress") or {}).get("step")) or 0
+
+    def explain(self, job: str) -> str:
+        return " ".join((self.get(f"jobs/{job}/explain") or {}).get("sentences", ()))
+
+    def pilots(self) -> dict[str, Any]:
+        """Node → pilot, as the server shows them."""
+        found = self.get("clusters")
+        return {one["node"]: one for one in found["items"][0]["pilots"]} if found and found["items"] else {}
+
+    def trouble(self) -> str:
+        """Return why the cluster gives no machines, as the server shows it."""
+        found = (self.get("clusters") or {"items": ()})["items"]
+        return str(found[0]["trouble"] or "") if found else "no cluster"
+
+    def nodes(self) -> dict[str, Any]:
+        found = (self.get("nodes") or {"items": ()})["items"]
+        return {one["name"]: one for one in found if one["name"].startswith("slurm-")}
+
+    def queue(self) -> list[str]:
+        """Number and state of each pilot, as Slurm shows them."""
+        return self.slurm.run("squeue", "--noheader", "--format=%i %T %r %j").splitlines()
+
+    def digest(self, job: str) -> str:
+        logs = (self.home / "jobs" / job / "logs").glob("worker-*.log*")
+        (found,) = {each for log in logs for each in DIGEST.findall(log.read_text(errors="replace"))}
+        return str(found)
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {LIMIT_S:g} s: {what}\n{self.describe()}"
+            time.sleep(0.2)
+
+    def describe(self) -> str:
+        """Return what there is, for a test that has failed."""
+        log = (self.home / "server.log").read_text()[-6000:]
+        outputs = [f"{file.name}: {file.read_text()[-1500:]}" for file in (self.home / "pilots").glob("*.log")]
+        queue: Any = ""
+        with contextlib.suppress(subprocess.SubprocessError):
+            queue = self.queue()
+        shown = [self.get(path) for path in ("jobs", "nodes", "clusters")]
+        return "\n".join((log, *outputs, str(queue), json.dumps(shown)[-4000:], self.slurm.logs()[-4000:]))
+
+    def wait_for_end(self, job: str) -> None:
+        self.wait(lambda: self.job(job).get("stage") in ("succeeded", "failed", "stopped"), "the job ends")
+        assert self.job(job)["stage"] == "succeeded", self.describe()
+
+
+@pytest.fixture
+def pool(hosts: Hosts) -> Iterator[Pool]:
+    if reason := why_no_slurm():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory() as folder:
+        slurm = Slurm(hosts, Path(folder), {"LEGATO_HOME": f"{folder}/home", "LEGATO_DEVICE": "cpu"})
+        made = Pool(slurm, hosts, Path(folder))
+        try:
+            slurm.start()
+            yield made
+        finally:
+            made.stop()
+            slurm.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The SHA-256 of an undisturbed run on this machine."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "train.py").write_text(PROGRAM)
+    environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
+    command = [sys.executable, "-m", "legato.cli", "run", "--no-slurm", str(folder / "train.py"), "0", "8"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    (found,) = set(DIGEST.findall(told))
+    return str(found)
+
+
+def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: str) -> None:
+    pool.start()
+    assert pool.queue() == []
+    job = pool.submit()
+    pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
+    assert set(pool.nodes()) == {"slurm-1", "slurm-2"}
+    assert all(one["labels"] == {"legato.cluster": "slurm"} for one in pool.nodes().values())
+    # No secret is on a command line or in the environment of a job.
+    for number in (line.split()[0] for line in pool.queue()):
+        assert "lgj_" not in pool.slurm.run("scontrol", "show", "job", number)
+    pool.wait_for_end(job)
+    pool.wait(lambda: pool.queue() == [], "Slurm has its nodes back")
+    pool.wait(lambda: pool.nodes() == {}, "the server has forgotten the machines")
+    assert pool.digest(job) == alone
+
+
+def test_a_job_loses_no_step_by_preemption_and_lost_nodes(pool: Pool, alone: str) -> None:
+    pool.start()
+    job = pool.submit(sleep_s=1.2)
+    pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
+    # Jobs of more priority take all nodes for a moment, and then one node.
+    high = pool.slurm.submit("--partition=high", "--nodes=3", "--exclusive", script="sleep 5")
+    pool.wait(lambda: any("PENDING" in line for line in pool.queue() if "legato-" in line), "the pilots wait")
+    pool.wait(lambda: "in the queue of Slurm: " in pool.explain(job), "legato explain has Slurm's word")
+    step = pool.step(job)
+    pool.wait(lambda: pool.slurm.state_of(high) == "COMPLETED", "the other job has ended")
+    pool.wait(lambda: pool.num_workers(job) == 4 and pool.step(job) > step, "the job trains on new pilots")
+    crashed = next(
+        host for host in pool.hosts.numbers if pool.hosts.name(host) in pool.slurm.run("squeue", "-h", "-o", "%N")
+    )
+    pool.hosts.crash(crashed)
+    pool.wait(lambda: pool.num_workers(job) == 2, "the others train on")
+    pool.wait(lambda: pool.num_workers(job) == 4, "another pilot has come")
+    pool.wait_for_end(job)
+    assert pool.digest(job) == alone
+
+
+def test_a_refused_pilot_a_crash_a_controller_that_is_away_and_a_time_limit(pool: Pool, alone: str) -> None:
+    pool.start(partition="none")
+    job = pool.submit(sleep_s=2.0)
+    pool.wait(lambda: "refuses new machines: Invalid partition name" in pool.explain(job), "the refusal is shown")
+    pool.stop()
+    pool.start()
+    pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
+    before = set(pool.queue())
+    pool.kill()
+    pool.slurm.stop_controller()
+    pool.start()
+    pool.wait(lambda: "Nothing changes until it answers" in pool.trouble(), "the outage is shown")
+    step = pool.step(job)
+    pool.wait(lambda: pool.step(job) > step + 1, "the job trains on")
+    assert pool.num_workers(job) == 4
+    pool.slurm.start_controller()
+    pool.wait(lambda: pool.trouble() == "" and len(pool.pilots()) == 2, "Slurm answers again")
+    assert set(pool.queue()) == before
+    # The time limit of one pilot is near: another one comes first, then jobs leave the old one.
+    first = pool.pilots()["slurm-1"]["id"]
+    pool.slurm.shorten(first, 240)
+    pool.wait(lambda: "slurm-3" in pool.nodes(), "a third pilot has joined")
+    assert pool.num_workers(job) == 4
+    pool.wait(lambda: "slurm-1" not in pool.nodes(), "the old pilot has left")
+    assert pool.slurm.state_of(first) == "COMPLETED"
+    pool.wait_for_end(job)
+    assert pool.job(job)["attempt"] == 1
+    assert pool.digest(job) == alone
