@@ -19,6 +19,7 @@ from legato.control.store.schema import cluster_states, node_agents, pilots
 from legato.control.store.transactions import writing
 from legato.core.errors import Conflict
 from legato.core.slots import check_node
+from legato.system.decoding import convert
 
 _STATE_KEPT_S: Final = 180.0
 """A state of a cluster that the leading server has not written for so long is no longer shown."""
@@ -122,7 +123,7 @@ class Pilots:
 
 def _read_state(row: Any) -> Cluster | None:
     try:
-        return msgspec.convert(row, Cluster)
+        return convert(row, Cluster)
     except msgspec.ValidationError:
         return None  # of another release; the leading server replaces it
 
