@@ -161,6 +161,10 @@ class Pool:
         """Number and state of each pilot, as Slurm shows them."""
         return self.slurm.run("squeue", "--noheader", "--format=%i %T %r %j").splitlines()
 
+    def outputs(self) -> dict[str, str]:
+        """Return what each pilot has written, by node."""
+        return {file.stem: file.read_text() for file in (self.home / "pilots").glob("*.log")}
+
     def digest(self, job: str) -> str:
         logs = (self.home / "jobs" / job / "logs").glob("worker-*.log*")
         (found,) = {each for log in logs for each in DIGEST.findall(log.read_text(errors="replace"))}
@@ -175,7 +179,7 @@ class Pool:
     def describe(self) -> str:
         """Return what there is, for a test that has failed."""
         log = (self.home / "server.log").read_text()[-6000:]
-        outputs = [f"{file.name}: {file.read_text()[-1500:]}" for file in (self.home / "pilots").glob("*.log")]
+        outputs = [f"{name}: {told[-1500:]}" for name, told in self.outputs().items()]
         queue: Any = ""
         with contextlib.suppress(subprocess.SubprocessError):
             queue = self.queue()
@@ -238,6 +242,7 @@ def test_a_job_loses_no_step_by_preemption_and_lost_nodes(pool: Pool, alone: str
     high = pool.slurm.submit("--partition=high", "--nodes=3", "--exclusive", script="sleep 5")
     pool.wait(lambda: any("PENDING" in line for line in pool.queue() if "legato-" in line), "the pilots wait")
     pool.wait(lambda: "in the queue of Slurm: " in pool.explain(job), "legato explain has Slurm's word")
+    assert {"slurm-1", "slurm-2"} <= {name for name, told in pool.outputs().items() if "(SIGTERM)" in told}
     step = pool.step(job)
     pool.wait(lambda: pool.slurm.state_of(high) == "COMPLETED", "the other job has ended")
     pool.wait(lambda: pool.num_workers(job) == 4 and pool.step(job) > step, "the job trains on new pilots")

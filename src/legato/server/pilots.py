@@ -136,6 +136,8 @@ class PilotPool:
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
         plan = plan_pilots(self._rules, demand, pilots, agents, now)
+        if not plan.num_starts and not self._refused.holds(now):
+            self._refused = _Pause()  # nothing is missing any more
         if self._refused.holds(now) or self._failed.holds(now):
             plan = msgspec.structs.replace(plan, num_starts=0)
         if pilots is not None:
@@ -225,7 +227,7 @@ class PilotPool:
         """Let jobs leave machines whose pilots have ended, and forget those that no job holds."""
         shown = {pilot.node: pilot for pilot in self._seen}
         joined = {agent.node for agent in agents}
-        if joined:
+        if any(agent.joined_at > self._failed.begun_at for agent in facts.agents):
             self._failed = _Pause()
         for stored in facts.pilots:
             pilot = shown.get(stored.node)
@@ -377,10 +379,12 @@ class _Pause:
 
     Attributes:
         why: the last failure. None: there is none.
+        begun_at: time of the last failure.
     """
 
     def __init__(self) -> None:
         self.why: str | None = None
+        self.begun_at = float("-inf")
         self._length_s = 0.0
         self._until = float("-inf")
 
@@ -389,7 +393,7 @@ class _Pause:
         if not self.holds(now):
             self._length_s = min(max(2 * self._length_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             self._until = now + self._length_s
-        self.why = why
+        self.why, self.begun_at = why, now
 
     def holds(self, now: float) -> bool:
         """Whether the pause is not over."""

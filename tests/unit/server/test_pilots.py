@@ -221,6 +221,30 @@ def test_pilots_that_end_before_their_agents_join_are_not_started_again_at_once(
     assert "before its agent joined the pool: FAILED" in world.cluster()["trouble"]
 
 
+def test_a_pilot_that_works_does_not_hide_those_that_do_not(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.want = 4
+    for _ in range(20):
+        world.round(10)
+        world.beat("fake-1")
+        if "fake-2" in world.alive():
+            world.end("fake-2", "FAILED")
+    assert len(world.engine.pilots) <= 6
+    assert "before its agent joined the pool: FAILED" in world.cluster()["trouble"]
+
+
+def test_a_refusal_is_shown_only_while_something_is_missing(world: World) -> None:
+    world.engine.refusal, world.want = "Invalid account", 2
+    world.round()
+    assert world.cluster()["trouble"] is not None
+    world.want = 0
+    for _ in range(8):
+        world.round(10)
+    assert world.cluster()["trouble"] is None
+
+
 def test_a_pilot_whose_agent_never_joins_is_ended(world: World) -> None:
     world.want = 2
     world.round()
