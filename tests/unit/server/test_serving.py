@@ -250,6 +250,7 @@ def test_the_store_is_made_and_its_admin_has_a_token(tmp_path: Path) -> None:
 def test_the_slots_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "find_devices", tuple)
     assert find_slots(3) == ("cpu",) * 3
+    assert find_slots(0) == ()
     assert set(find_slots(None)) == {"cpu"}
     monkeypatch.setattr(machine, "find_devices", lambda: ("cuda:0", "cuda:1"))
     assert find_slots(None) == ("cuda:0", "cuda:1")

@@ -579,6 +579,25 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     )
 
 
+def test_nodes_says_what_a_cluster_gives_and_why_it_gives_no_more(platform: Platform, call: Call) -> None:
+    platform.canned["/nodes"] = {"items": [{"name": "slurm-1", "num_slots": 4, "num_usable": 4, "num_free": 1}]}
+    pilot = {"id": "7", "node": "slurm-1", "state": "running", "reason": None, "ends_at": NOW + 60}
+    waiting = [pilot | {"state": "waiting", "reason": reason} for reason in ("Resources", "Priority", "Priority")]
+    cluster = {"kind": "slurm", "name": "Slurm", "min_pilots": 0, "max_pilots": 9, "target": 4, "trouble": None}
+    platform.canned["/clusters"] = {"items": [cluster | {"pilots": [pilot, *waiting]}]}
+    told = strip(call("nodes")[1])
+    assert told[-2:] == [
+        "1 machine of Slurm runs.",
+        "3 machines wait in the queue of Slurm: Priority (2), Resources (1).",
+    ]
+    refused = "Slurm refuses new machines: Invalid account"
+    platform.canned["/clusters"] = {"items": [cluster | {"pilots": [], "trouble": refused}]}
+    assert strip(call("nodes")[1])[-1] == f"{refused}."
+    platform.canned["/nodes"] = {"items": []}
+    assert call("nodes")[1] == f"{refused}.\n"
+    assert call("nodes", "-o", "json")[1] == "[]\n"
+
+
 def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
     platform.add_job(1)
     platform.canned["/usage"] = {"items": []}
