@@ -152,6 +152,10 @@ def test_one_call_shows_all_pilots_and_a_new_one_hides_an_ended_one_of_its_name(
     asyncio.run(bed.connect().start([order("a")]))
     assert {node: pilot.id for node, pilot in observe(bed).items()} == {"a": "3", "b": "2"}
     assert len(bed.calls("squeue")) == 1
+    # The order in which Slurm shows them does not matter.
+    bed.set("1", state="RUNNING", reason="None")
+    bed.set("3", state="COMPLETED", reason="None")
+    assert observe(bed)["a"].id == "1"
 
 
 def test_after_a_refusal_no_other_pilot_is_submitted(bed: SlurmBed) -> None:

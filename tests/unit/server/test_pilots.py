@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.server.platform import Platform
 from tests.unit.server.test_agents import REPORT, find_node, join, report
@@ -172,6 +173,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing_and_is_reported(world: W
     world.want = 2
     world.round()
     world.let_join("fake-1")
+    world.round()
     world.engine.is_away = True
     world.want = 0
     for _ in range(8):
@@ -233,6 +235,47 @@ def test_a_pilot_that_works_does_not_hide_those_that_do_not(world: World) -> Non
             world.end("fake-2", "FAILED")
     assert len(world.engine.pilots) <= 6
     assert "before its agent joined the pool: FAILED" in world.cluster()["trouble"]
+
+
+def test_a_waiting_pilot_that_is_not_needed_is_cancelled_after_a_while_and_counts_as_no_failure(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.want = 0
+    world.round(30)
+    assert world.engine.ended == []
+    world.round(40)
+    assert world.engine.ended == [("1", True)]
+    world.round()
+    assert world.platform.store.pilots.list() == ()
+    assert world.cluster()["trouble"] is None
+
+
+def test_a_pilot_counts_before_the_cluster_shows_it_also_if_its_answer_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeCluster, "observe_every_s", 60.0)
+    world.round()
+    begun = FakeCluster.start
+
+    async def start(cluster: FakeCluster, orders: Any) -> Any:
+        done = await begun(cluster, orders)
+        return [msgspec.structs.replace(one, pilot=None) for one in done]
+
+    monkeypatch.setattr(FakeCluster, "start", start)
+    world.want = 4
+    for _ in range(20):
+        world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2"}
+    assert [one.node for one in world.platform.store.pilots.list()] == ["fake-1", "fake-2"]
+
+
+def test_a_pilot_that_was_refused_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeCluster, "observe_every_s", 1000.0)
+    world.engine.refusal, world.want = "Invalid account", 2
+    world.round()
+    world.engine.refusal = None
+    world.round(40)
+    assert set(world.alive()) == {"fake-1"}
 
 
 def test_a_refusal_is_shown_only_while_something_is_missing(world: World) -> None:
