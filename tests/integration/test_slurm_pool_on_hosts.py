@@ -221,14 +221,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: str) -> None:
     pool.start()
     assert pool.queue() == []
-    job = pool.submit()
+    job = pool.submit(sleep_s=1.0)
     pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
     assert set(pool.nodes()) == {"slurm-1", "slurm-2"}
     assert all(one["labels"] == {"legato.cluster": "slurm"} for one in pool.nodes().values())
     # No secret is on a command line or in the environment of a job.
     for number in (line.split()[0] for line in pool.queue()):
         assert "lgj_" not in pool.slurm.run("scontrol", "show", "job", number)
+    # The signal before the time limit reaches the agent, which leaves by itself.
+    first = pool.pilots()["slurm-1"]["id"]
+    pool.slurm.run("scancel", "--signal=USR1", "--batch", first)
+    pool.wait(lambda: "(SIGUSR1)" in pool.outputs()["slurm-1"], "the agent has the signal")
+    pool.wait(lambda: pool.slurm.state_of(first) == "COMPLETED", "its pilot has ended by itself")
     pool.wait_for_end(job)
+    assert pool.job(job)["attempt"] == 1
     pool.wait(lambda: pool.queue() == [], "Slurm has its nodes back")
     pool.wait(lambda: pool.nodes() == {}, "the server has forgotten the machines")
     assert pool.digest(job) == alone

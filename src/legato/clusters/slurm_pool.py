@@ -28,6 +28,7 @@ from legato.clusters.pilots import (
     Submitted,
 )
 from legato.clusters.slurm import make_environment
+from legato.core.errors import UsageError
 
 SIGNAL_S: Final = 120
 """Slurm signals a pilot so many seconds before its time limit, or up to a minute earlier."""
@@ -92,6 +93,9 @@ class SlurmCluster(Cluster):
         job: what each pilot is.
         environment: of Slurm's commands.
         now: returns seconds since 1970.
+
+    Raises:
+        UsageError: the system user has no name.
     """
 
     kind: ClassVar = "slurm"
@@ -113,7 +117,13 @@ class SlurmCluster(Cluster):
             if not name.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_"))  # they would be options
         }
         self._now = now
-        self._user = pwd.getpwuid(os.getuid())
+        try:
+            self._user = pwd.getpwuid(os.getuid())
+        except KeyError:
+            raise UsageError(
+                f"Cannot use [slurm]: the system user {os.getuid()} has no name here, so Slurm does not know it. Start "
+                "the server as a user of Slurm."
+            ) from None
 
     # ------------------------------------------------------------ what there is
 

@@ -149,7 +149,7 @@ class PilotPool:
 
     async def _observe(self, now: float) -> tuple[Pilot, ...] | None:
         """Return the pilots as the cluster last showed them; None: it does not answer."""
-        if now - self._tried_at >= self._cluster.observe_every_s:
+        if not 0 <= now - self._tried_at < self._cluster.observe_every_s:  # the clock may be set
             self._tried_at = now
             try:
                 found = await self._cluster.observe()
@@ -181,11 +181,9 @@ class PilotPool:
         )
 
     def _measure(self, snapshot: Snapshot, now: float) -> Demand:
-        kinds = {
-            node.kind for node in snapshot.nodes if self._shape.labels.items() <= node.labels.items() and node.kind
-        }
-        nodes = {node.name for node in snapshot.nodes if self._shape.labels.items() <= node.labels.items()}
-        types = {slot.gpu_type for slot in snapshot.slots if slot.node in nodes and slot.gpu_type}
+        kind_of = {n.name: n.kind for n in snapshot.nodes if self._shape.labels.items() <= n.labels.items()}
+        kinds = set(filter(None, kind_of.values()))
+        types = {slot.gpu_type for slot in snapshot.slots if slot.node in kind_of and slot.gpu_type}
         if kinds:  # those of the present machines; otherwise those of the last ones
             self._shape = msgspec.structs.replace(
                 self._shape,
@@ -397,7 +395,7 @@ class _Pause:
 
     def holds(self, now: float) -> bool:
         """Whether the pause is not over."""
-        return now < self._until
+        return 0 < self._until - now <= self._length_s  # the clock may be set
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
