@@ -29,6 +29,7 @@ class World:
         self.engine = FakeEngine()
         self.rules = PilotRules(**{"max_pilots": 4, "idle_s": 100, **rules})
         self.want = 0
+        self.kind: str | None = None
         self.leads = True
         self.secrets: dict[str, str] = {}
         self.declared = Declaration(platform.store, "node", ())
@@ -49,7 +50,9 @@ class World:
         )
 
     def take_snapshot(self) -> Snapshot:
-        job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want)
+        job = JobDemand(
+            id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want, machine_kind=self.kind
+        )
         nodes = self.platform.store.pool.list_nodes()
         slots = self.platform.store.pool.list_slots()
         return Snapshot(
@@ -161,6 +164,26 @@ def test_pilots_survive_the_restart_of_the_server(world: World) -> None:
     world.round()
     assert set(world.alive()) == {"fake-1", "fake-2"}
     assert len(world.engine.pilots) == 2
+
+
+def test_the_kind_of_machines_is_known_when_none_is_left(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.round()
+    world.want = 0
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    assert world.nodes() == {}
+    world.restart()
+    world.want, world.kind = 2, "another kind/cpu"
+    world.round()
+    assert world.alive() == {}
+    world.kind = f"{REPORT['kind']}/cpu"
+    world.round()
+    assert set(world.alive()) == {"fake-1"}
 
 
 def test_a_server_that_does_not_lead_does_nothing(world: World) -> None:
