@@ -1,0 +1,216 @@
+"""Starts agents as pods of a Kubernetes cluster. Decides nothing about how many there are.
+
+The API server has the whole truth: a new process of the server finds its pods by their label, and their machines by an
+annotation.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from legato.clusters.kubernetes_api import Follower, KubernetesApi, KubernetesAway, KubernetesRefusal
+from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState, Submitted
+from legato.clusters.pod_states import (
+    find_end,
+    find_state,
+    has_no_secret,
+    is_lost,
+    needs_events,
+    read_pilot,
+    read_time,
+)
+from legato.clusters.pods import (
+    POOL_LABEL,
+    SPECIFICATION,
+    Owner,
+    PodShape,
+    build_anchor,
+    build_pod,
+    build_secret,
+    check_shape,
+    hash_specification,
+    name_anchor,
+)
+from legato.core.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+KubeObject = Mapping[str, Any]
+
+_KEEP_ENDED_S: Final = 600.0
+"""How long pods that have ended stay, so that people can read their logs."""
+_SECRET_LIMIT_S: Final = 60.0
+_EVENTS_EVERY_S: Final = 10.0
+_MAX_EVENT_PODS: Final = 20
+_NOW_S: Final = 1
+"""As short as a pod can be given, and its node still confirms its end."""
+
+
+class KubernetesCluster(Cluster):
+    """The pods of one pool.
+
+    Args:
+        api: of the cluster.
+        shape: of all pods.
+        clock: returns seconds since 1970, as the API server counts them.
+    """
+
+    kind: ClassVar = "kubernetes"
+    observe_every_s: ClassVar = 1.0
+
+    def __init__(self, api: KubernetesApi, shape: PodShape, clock: Callable[[], float] = time.time) -> None:
+        super().__init__("Kubernetes", shape.pool)
+        check_shape(shape, "http://server")
+        self._api = api
+        self._shape = shape
+        self._clock = clock
+        self._pods = Follower(api, "pods", f"{POOL_LABEL}={shape.pool}")
+        self._events: dict[tuple[str, PilotState], tuple[float, Sequence[KubeObject]]] = {}
+        self._url: str | None = None
+        self._last_pods: dict[str, str] = {}
+
+    async def observe(self) -> Sequence[Pilot]:
+        """Return the pilots of all pods, and delete pods that can become nothing any more. Errors as in `Cluster`."""
+        try:
+            pods = await self._pods.read()
+            now = self._clock()
+            events = await self._read_events(pods, now)
+            for name, pod in pods.items():
+                if (grace_s := self._find_removal(pod, events.get(name, ()), now)) is not None:
+                    await self._remove(name, grace_s)
+            ordered = sorted(pods.items(), key=_creation)
+            pilots = [read_pilot(pod, events.get(name, ()), now) for name, pod in ordered]
+            # A machine's name is used again when its last pod is gone. Times of Kubernetes are whole seconds.
+            by_age = sorted(pilots, key=lambda pilot: pilot.state is not PilotState.GONE)
+            self._last_pods = {pilot.node: pilot.id for pilot in by_age}
+            return [one for one in pilots if one.state is not PilotState.GONE or self._last_pods[one.node] == one.id]
+        except KubernetesAway as error:
+            raise self._describe_absence(error) from error
+
+    async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
+        """Create a pod for each order. Errors as in `Cluster`."""
+        try:
+            await self._pods.read()
+            anchor = await self._find_anchor()
+        except KubernetesAway as error:
+            raise self._describe_absence(error) from error
+        except KubernetesRefusal as error:
+            return [Submitted(node=order.node, refusal=str(error)) for order in orders]
+        done: list[Submitted] = []
+        for order in orders:
+            try:
+                done.append(await self._start_one(order, anchor))
+            except (KubernetesRefusal, UsageError) as error:
+                done.append(Submitted(node=order.node, refusal=str(error).rstrip(".")))
+            except KubernetesAway as error:
+                if not done:
+                    raise self._describe_absence(error) from error
+                done.append(Submitted(node=order.node))  # whether it was created is seen by the next observation
+        return done
+
+    async def end(self, pilots: Sequence[Pilot], *, force: bool) -> None:
+        """Delete pods. Without force their agents get SIGTERM, and the time to leave. Errors as in `Cluster`."""
+        try:
+            await self._pods.read()
+            for pilot in pilots:
+                await self._remove(pilot.id, _NOW_S if force else None)
+        except KubernetesAway as error:
+            raise self._describe_absence(error) from error
+
+    def explain_failure(self, node: str) -> str:
+        """Return the command that shows the log of a machine's last pod."""
+        name = self._last_pods.get(node)
+        return "" if name is None else f"See its log: kubectl logs --namespace {self._shape.namespace} {name}"
+
+    async def close(self) -> None:
+        """Close all connections. Pods run on."""
+        await self._pods.close()
+        await self._api.close()
+
+    # ------------------------------------------------------------ inside
+
+    async def _start_one(self, order: PilotOrder, anchor: Owner) -> Submitted:
+        name = f"legato-{order.node}-{secrets.token_hex(3)}"
+        pod = await self._pods.create(build_pod(order, self._shape, anchor, name))
+        self._url = order.url
+        about = pod["metadata"]
+        owner = Owner("Pod", about["name"], about["uid"])
+        try:
+            await self._api.create("secrets", build_secret(order, self._shape, owner))
+        except KubernetesRefusal:
+            await self._pods.delete(about["name"], grace_s=0)
+            raise
+        return Submitted(node=order.node, pilot=read_pilot(pod, (), self._clock()))
+
+    async def _find_anchor(self) -> Owner:
+        name = name_anchor(self.pool)
+        found = await self._api.get("configmaps", name)
+        if found is None:
+            found = await self._api.create("configmaps", build_anchor(self.pool))
+        return Owner("ConfigMap", name, found["metadata"]["uid"])
+
+    def _find_removal(self, pod: KubeObject, events: Sequence[KubeObject], now: float) -> int | None:
+        """Return with how much time a pod must be deleted that can become nothing any more; None: it stays."""
+        if is_lost(pod, now):
+            # Its agent's lease has ended: Legato has freed its slots, and nothing here can confirm its end.
+            return 0
+        if pod["metadata"].get("deletionTimestamp"):
+            return None
+        state = find_state(pod)
+        created = read_time(pod["metadata"].get("creationTimestamp")) or now
+        if state is PilotState.GONE:
+            return 0 if now - (find_end(pod) or created) > _KEEP_ENDED_S else None
+        if state is PilotState.WAITING:
+            is_outdated = self._url is not None and self._find_hash(pod) != hash_specification(self._shape, self._url)
+            if is_outdated or (now - created > _SECRET_LIMIT_S and has_no_secret(pod, events)):
+                return _NOW_S
+        return None
+
+    def _find_hash(self, pod: KubeObject) -> str:
+        return str(pod["metadata"].get("annotations", {}).get(SPECIFICATION, ""))
+
+    async def _remove(self, name: str, grace_s: int | None) -> None:
+        try:
+            await self._pods.delete(name, grace_s=grace_s)
+        except KubernetesRefusal as error:
+            _log.warning("Cannot delete the pod %s: %s", name, error)
+
+    async def _read_events(self, pods: Mapping[str, KubeObject], now: float) -> dict[str, Sequence[KubeObject]]:
+        """Return the events of pods whose status does not say enough, each read at most every few seconds."""
+        kept: dict[tuple[str, PilotState], tuple[float, Sequence[KubeObject]]] = {}
+        num_read = 0
+        for pod in pods.values():
+            if not needs_events(pod):
+                continue
+            key = (pod["metadata"]["uid"], find_state(pod))
+            read_at, events = self._events.get(key, (0.0, ()))
+            if now - read_at >= _EVENTS_EVERY_S and num_read < _MAX_EVENT_PODS:
+                num_read += 1
+                read_at, events = now, await self._list_events(pod["metadata"]["name"])
+            kept[key] = (read_at, events)
+        self._events = kept
+        return {
+            name: kept[key][1]
+            for name, pod in pods.items()
+            if (key := (pod["metadata"]["uid"], find_state(pod))) in kept
+        }
+
+    async def _list_events(self, name: str) -> Sequence[KubeObject]:
+        try:
+            # By name: some events have no uid. No two pods of Legato have one name.
+            listing = await self._api.list("events", fields=f"involvedObject.kind=Pod,involvedObject.name={name}")
+        except KubernetesRefusal as error:
+            _log.warning("Cannot read the events of a pod: %s", error)
+            return ()
+        return tuple(listing.objects.values())
+
+    def _describe_absence(self, error: KubernetesAway) -> ClusterAwayError:
+        return ClusterAwayError(f"Kubernetes gives no news: {error}.")
+
+
+def _creation(item: tuple[str, KubeObject]) -> tuple[str, str]:
+    return str(item[1]["metadata"].get("creationTimestamp", "")), item[0]
