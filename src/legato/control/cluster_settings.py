@@ -67,6 +67,7 @@ _FIXED_OPTIONS: Final = frozenset(
         "wrap",
     )
 )
+_QUANTITY: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 _OPTION: Final = re.compile(r"--([a-z][a-z0-9-]*)(?:=[^\x00-\x1f]*)?")
 
 
@@ -239,4 +240,56 @@ class SlurmSettings(ClusterSettings):
             raise ValueError("gpus and gres exclude each other; leave one of them out")
         if "slots" in self.model_fields_set and self.num_gpus:
             raise ValueError("slots is for pilots without GPUs: with GPUs there is one slot for each")
+        return self
+
+
+class KubernetesSettings(ClusterSettings):
+    """The section ``[kubernetes]``."""
+
+    namespace: str = Field(description="namespace of the pods; the server's service account needs its role in it")
+    image: str | None = Field(
+        default=None, description="image of the agents, the same Legato as the server's. None: see `pod_template`"
+    )
+    gpus: int | None = Field(default=None, ge=1, le=64, description="GPUs of each pod, one per slot. None: CPU slots")
+    gpu_resource: str = Field(
+        default="nvidia.com/gpu", description="name of the GPUs as a resource of Kubernetes, such as `amd.com/gpu`"
+    )
+    slots: int = Field(default=1, ge=1, le=1024, description="slots of each pod without GPUs")
+    cpu: str | None = Field(
+        default=None, description="cores that each pod requests, such as `4`. None: the default of the namespace"
+    )
+    memory: str | None = Field(
+        default=None,
+        description="memory that each pod requests, and may use at most, such as `32Gi`. `/dev/shm` counts too. None: "
+        "the default of the namespace",
+    )
+    pod_template: Path | None = Field(
+        default=None,
+        description="YAML file with a pod that Legato merges into its own: labels, scheduler, priority, tolerations, "
+        "volumes ([how](kubernetes.md#your-pod-template)). None: nothing is added",
+    )
+    kubeconfig: Path | None = Field(
+        default=None, description="file with the way to the cluster. None: that of the pod in which the server runs"
+    )
+    context: str | None = Field(default=None, description="context of `kubeconfig`. None: its current one")
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of each pod."""
+        return self.gpus or self.slots
+
+    @field_validator("cpu", "memory", mode="before")
+    @classmethod
+    def _is_quantity(cls, value: Any) -> Any:
+        text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        if isinstance(text, str) and not _QUANTITY.fullmatch(text):
+            raise ValueError("write an amount of Kubernetes, such as 4, 500m or 32Gi")
+        return text
+
+    @model_validator(mode="after")
+    def _are_pods(self) -> KubernetesSettings:
+        if "slots" in self.model_fields_set and self.gpus:
+            raise ValueError("slots is for pods without GPUs: with GPUs there is one slot for each")
+        if self.context is not None and self.kubeconfig is None:
+            raise ValueError("context names a part of kubeconfig; set kubeconfig too")
         return self

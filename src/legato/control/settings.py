@@ -29,7 +29,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from legato.control.cluster_settings import ClusterSettings, SlurmSettings
+from legato.control.cluster_settings import ClusterSettings, KubernetesSettings, SlurmSettings
 from legato.core.errors import SettingsError
 from legato.core.invalid_values import describe_value
 from legato.core.limits import MIN_MEMORY_BYTES, Limits
@@ -301,6 +301,11 @@ class Settings(BaseSettings):
         description="the section `[slurm]` of the file: Slurm gives machines to the pool as its jobs need them "
         "([how](slurm.md#slurm-as-a-pool)). In the environment, a JSON object. None: no machines of Slurm",
     )
+    kubernetes: KubernetesSettings | None = Field(
+        default=None,
+        description="the section `[kubernetes]` of the file: Kubernetes gives machines to the pool as its jobs need "
+        "them ([how](kubernetes.md)). In the environment, a JSON object. None: no machines of Kubernetes",
+    )
     network: str | None = Field(
         default=None,
         description="network in which the machines of the pool reach this one, such as `10.0.0.0/24`. None: that of "
@@ -559,7 +564,8 @@ class Settings(BaseSettings):
     @property
     def clusters(self) -> dict[str, ClusterSettings]:
         """The sections of clusters, by name."""
-        return {name: found for name, found in {"slurm": self.slurm}.items() if found is not None}
+        sections: dict[str, ClusterSettings | None] = {"slurm": self.slurm, "kubernetes": self.kubernetes}
+        return {name: found for name, found in sections.items() if found is not None}
 
     def _check_clusters(self) -> None:
         for name, found in self.clusters.items():
@@ -699,7 +705,9 @@ def _find_file(file: Path | None, flags: Mapping[str, Any]) -> Path | None:
 
 def _list_names() -> list[str]:
     """Return the names of all settings, those of sections with a dot."""
-    return [*Settings.model_fields, *(f"slurm.{name}" for name in SlurmSettings.model_fields)]
+    sections: dict[str, type[ClusterSettings]] = {"slurm": SlurmSettings, "kubernetes": KubernetesSettings}
+    parts = [f"{section}.{name}" for section, fields in sections.items() for name in fields.model_fields]
+    return [*Settings.model_fields, *parts]
 
 
 def _describe(error: ValidationError, file: Path | None) -> str:

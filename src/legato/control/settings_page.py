@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from legato.control.cluster_settings import SlurmSettings
+from legato.control.cluster_settings import KubernetesSettings, SlurmSettings
 from legato.control.settings import FILE_NAME, PREFIX, Settings
 
 _HEAD: Final = f"""# Settings of the platform
@@ -35,7 +35,7 @@ refuses to start with an unknown name in the file. Most descriptions end with th
 _SECTION_HEAD: Final = """| setting | type | default | meaning |
 |---|---|---|---|
 """
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {"slurm": SlurmSettings}
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {"slurm": SlurmSettings, "kubernetes": KubernetesSettings}
 
 
 def render_page() -> str:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
+import yaml  # type: ignore[import-untyped]
+
 from legato.clusters.demand import PilotShape
+from legato.clusters.kubernetes import KubernetesCluster
+from legato.clusters.kubernetes_api import KubernetesApi, check_library
 from legato.clusters.pilots import CLUSTER_LABEL, Cluster, PilotRules
+from legato.clusters.pods import PodShape
 from legato.clusters.slurm_pool import PilotJob, SlurmCluster
-from legato.control.cluster_settings import ClusterSettings, SlurmSettings
+from legato.control.cluster_settings import ClusterSettings, KubernetesSettings, SlurmSettings
 from legato.control.home_lock import HOME_FILE
 from legato.control.settings import Settings
 from legato.control.store import Store
+from legato.core.errors import UsageError
 from legato.policy.snapshot import Snapshot
 from legato.server.pilots import PilotPool
 from legato.server.tls import make_token_suffix
@@ -23,6 +30,7 @@ OUTPUT: Final = "pilots"
 """The folder of the home with the output of pilots."""
 
 _KEY_LENGTH: Final = 8
+_MAX_TEMPLATE_BYTES: Final = 256 * 2**10
 
 
 def make_pools(
@@ -46,16 +54,14 @@ def make_pools(
         leads: as in `PilotPool`.
         now: returns seconds since 1970.
     """
-    pools = {}
-    if settings.slurm is not None:
-        found = settings.slurm
-        shape = PilotShape(
-            num_slots=found.num_slots, has_gpus=bool(found.num_gpus), labels={CLUSTER_LABEL: SlurmCluster.kind}
-        )
-        pools["slurm"] = PilotPool(
-            make_slurm(found, settings.home_path),
-            make_rules(found, found.time_s),
-            shape,
+
+    def make_pool(
+        cluster: Cluster, found: ClusterSettings, num_slots: int, num_gpus: int, time_s: float | None
+    ) -> PilotPool:
+        return PilotPool(
+            cluster,
+            make_rules(found, time_s),
+            PilotShape(num_slots=num_slots, has_gpus=bool(num_gpus), labels={CLUSTER_LABEL: cluster.kind}),
             store,
             read_snapshot=read_snapshot,
             leads=leads,
@@ -63,7 +69,49 @@ def make_pools(
             token_suffix=make_token_suffix(settings, ca),
             now=now,
         )
+
+    pools = {}
+    if (slurm := settings.slurm) is not None:
+        cluster = make_slurm(slurm, settings.home_path)
+        pools["slurm"] = make_pool(cluster, slurm, slurm.num_slots, slurm.num_gpus, slurm.time_s)
+    if (kubernetes := settings.kubernetes) is not None:
+        cluster = make_kubernetes(kubernetes, settings.home_path)
+        pools["kubernetes"] = make_pool(cluster, kubernetes, kubernetes.num_slots, kubernetes.gpus or 0, None)
     return pools
+
+
+def make_kubernetes(found: KubernetesSettings, home: Path) -> Cluster:
+    """Return Kubernetes as the section ``[kubernetes]`` describes it. Raises UsageError if it cannot be used."""
+    shape = PodShape(
+        pool=find_pool(home),
+        namespace=found.namespace,
+        image=found.image,
+        slots=found.num_slots,
+        gpu_resource=None if found.gpus is None else found.gpu_resource,
+        cpu=found.cpu,
+        memory=found.memory,
+        network=found.network,
+        template={} if found.pod_template is None else read_template(found.pod_template),
+    )
+    check_library()
+    return KubernetesCluster(KubernetesApi(found.namespace, kubeconfig=found.kubeconfig, context=found.context), shape)
+
+
+def read_template(file: Path) -> Mapping[str, Any]:
+    """Return the user's pod template. Raises UsageError if it is none."""
+    try:
+        content = file.expanduser().read_bytes()
+        if len(content) > _MAX_TEMPLATE_BYTES:
+            raise UsageError(f"Cannot use the pod template {file}: it has more than {_MAX_TEMPLATE_BYTES >> 10} KiB.")
+        template = msgspec.to_builtins(yaml.safe_load(content))  # only what JSON has
+    except OSError as error:
+        raise UsageError(f"Cannot read the pod template {file}: {error.strerror}.") from error
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise UsageError(f"Cannot use the pod template {file}: it is no valid YAML: {told}.") from error
+    if not isinstance(template, Mapping):
+        raise UsageError(f"Cannot use the pod template {file}: it must be a map with metadata and spec, as a pod has.")
+    return template
 
 
 def make_slurm(found: SlurmSettings, home: Path) -> Cluster:
