@@ -320,6 +320,12 @@ class Settings(BaseSettings):
         default=_RULES.policy.value,
         description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission",
     )
+    fair_by: Literal["user", "job"] = Field(
+        default=_RULES.fair_by.value,
+        description="what shares the slots of a queue under the policy `fair`. user: the users of the queue, then the "
+        "jobs of each, so that a user with many jobs gets no more than one with one job, and priorities weigh the jobs "
+        "of one user. job: all jobs of the queue by priority, so that a user with more jobs gets more",
+    )
     stability_s: float = Field(
         default=_RULES.stability_s,
         ge=0,

@@ -68,9 +68,18 @@ class Reservations:
         self._now = now
         self._refused: set[str | None] = set()
         self._keeping: set[str | None] = set()
+        self._num_checked = 0
 
-    def check(self, claim: Claim, budget: Budget) -> Refusal | None:
-        """Return why a claim is refused its minimum; None if it gets it."""
+    def check(self, claim: Claim, budget: Budget, *, has_share: bool = False) -> Refusal | None:
+        """Return why a claim is refused its minimum; None if it gets it.
+
+        Args:
+            claim: the claim that is tried next.
+            budget: the remaining slots.
+            has_share: its user has its share of the queue, so no slots are kept for it.
+        """
+        claim.turn = self._num_checked
+        self._num_checked += 1
         name = claim.job.queue
         ceiling = budget.queues[name].ceiling
         if claim.lo > budget.capacity:
@@ -82,6 +91,8 @@ class Reservations:
             # A running job continues: stopping it would free no slots that are needed yet.
             kept = not claim.held and not self._keeping.isdisjoint((None, name))
             return Refusal("reserved", left) if kept else None
+        if has_share:
+            return Refusal("share", left)
         # A refusal at a ceiling affects only its queue; missing slots affect all jobs.
         scope = name if budget.common + budget.set_aside[name] >= claim.lo else None
         first = scope not in self._refused

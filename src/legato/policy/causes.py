@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from legato.policy.claims import Claim, Needs, SortedSnapshot
+from legato.policy.claims import Claim, Needs, SortedSnapshot, User
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
+from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
@@ -39,6 +42,20 @@ class Peers(NamedTuple):
     size: int
 
 
+class Sharers(NamedTuple):
+    """The users of a queue that have slots of it.
+
+    Args:
+        users: all of them.
+        hungry: those that have their share and could use more.
+        full: the others.
+    """
+
+    users: list[User]
+    hungry: list[User]
+    full: list[User]
+
+
 class Causes:
     """The circumstances of one decision.
 
@@ -56,6 +73,11 @@ class Causes:
         for claim in self.admitted:
             inside.setdefault(self._key_of_peers(claim), []).append(claim)
         self._peers = {name: _make_peers(claims) for name, claims in inside.items()}
+        users = group_by_queue({key: user for key, user in pool.users.items() if user.admitted})
+        self._sharers = {queue: _find_sharers(inside) for queue, inside in users.items()}
+        self._peers_of_user: dict[tuple[str, str], Peers] = {}
+        self._user_causes: dict[tuple[str, str], Cause] = {}
+        self._by_turn = sorted(self.admitted, key=operator.attrgetter("turn"))
         self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
         self._inside: dict[str, list[Claim]] = {}
         for claim in self.admitted:
@@ -63,7 +85,7 @@ class Causes:
         queues = self._queues = {name: sum(claim.target for claim in held) for name, held in self._inside.items()}
         self._unused = pool.capacity - sum(queues.values())
         self._behind: dict[str, bool] = {}
-        self._shared_causes: dict[tuple[str | int, str, str], Cause] = {}
+        self._shared_causes: dict[tuple[str, str, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
 
     def _key_of_peers(self, claim: Claim) -> str | int:
@@ -108,6 +130,10 @@ class Causes:
             return ceiling
         return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
 
+    def is_within_floor(self, queue: str) -> bool:
+        """Whether the jobs of a queue have no more slots than its floor."""
+        return self._queues.get(queue, 0) <= self._pool.queues[queue].floor
+
     def _used(self, queue: str) -> int:
         """Slots of a queue that count towards its ceiling."""
         return self._queues[queue] + self._pool.elsewhere.get(queue, 0)
@@ -130,6 +156,8 @@ class Causes:
     def _explain_ceiling(self, claim: Claim, ceiling: int) -> Cause:
         """Explain that the ceiling of the queue is the limit; jobs of other queues do not matter then."""
         queue, inside = claim.job.queue, self._inside[claim.job.queue]
+        if self._shares_with_users(claim):
+            return self._explain_user(claim, f" of the {count(ceiling)} that queue '{queue}' can have at most")
         if len(inside) == 1:
             return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
         among = f" of the {count(ceiling)} that queue '{queue}' can have at most"
@@ -150,6 +178,8 @@ class Causes:
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
         among = f" of the {count(peers.size)} of queue '{queue}'" if num_others else ""
+        if self._shares_with_users(claim):
+            return self._explain_user(claim, among)
         return self._explain_peers(claim, peers, among)
 
     def _explain_peers(self, claim: Claim, peers: Peers, among: str) -> Cause:
@@ -167,11 +197,55 @@ class Causes:
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
-        key = (self._key_of_peers(claim), kind, among)
+        key = (peers.claims[0].job.id, kind, among)
         cause = self._shared_causes.get(key)
         if cause is None:
             cause = self._shared_causes[key] = _share_with(claim, peers, kind, among)
         return cause
+
+    def _shares_with_users(self, claim: Claim) -> bool:
+        """Whether other users have slots of a job's queue, and users share before jobs do."""
+        sharers = self._sharers.get(claim.job.queue)
+        return sharers is not None and len(sharers.users) > 1
+
+    def _explain_user(self, claim: Claim, among: str) -> Cause:
+        """Explain how a job shares with the others of its user, and its user with other users of the queue."""
+        user = self._pool.users[claim.job.queue, claim.job.owner]
+        part = self._share_of_user(user)
+        if len(user.admitted) == 1:
+            if claim.target == claim.lo > 1 and claim.share == claim.lo:
+                users = self._sharers[user.queue].users
+                others = _name_users(_without_user(users, user), len(users) - 1)
+                return Cause(f"its minimum{among}, next to {others}", part.because)
+            return Cause(f"{part.text}{among}", part.because)
+        key = (user.queue, user.name)
+        peers = self._peers_of_user.get(key)
+        if peers is None:
+            peers = self._peers_of_user[key] = _make_peers(user.admitted)
+        cause = self._explain_peers(claim, peers, "")
+        told = f"{cause.text}; user {user.name} has {count(user.total)}{among}, {part.text}"
+        because = dict.fromkeys((*cause.because, *part.because))
+        return Cause(told, tuple(because)[:MAX_CAUSES])
+
+    def explain_full_user(self, claim: Claim) -> Cause:
+        """Explain that a job has to wait because its user has its share of the queue."""
+        user = self._pool.users[claim.job.queue, claim.job.owner]
+        has = f"user {user.name} has {count(user.total)}"
+        has += f" of queue '{user.queue}'" if len(self._queues) > 1 else ""
+        if not self._shares_with_users(claim):
+            assert claim.refusal is not None
+            left = claim.refusal.left
+            return Cause(f"{has}, and {left or 'no'} more {'is' if left == 1 else 'are'} left", ids(user.admitted))
+        part = self._share_of_user(user)
+        return Cause(f"{has}, {part.text}", part.because or ids(user.admitted))
+
+    def _share_of_user(self, user: User) -> Cause:
+        """Name the users with whom a user shares the slots of a queue, and those who leave it slots."""
+        key = (user.queue, user.name)
+        known = self._user_causes.get(key)
+        if known is None:
+            known = self._user_causes[key] = _explain_share_of_user(user, self._sharers[user.queue])
+        return known
 
     def _explain_strict(self, claim: Claim) -> Cause:
         before = self.before(claim)
@@ -205,19 +279,76 @@ class Causes:
     def rivals(self, claim: Claim) -> tuple[list[Claim], int]:
         """Return some of the admitted jobs that kept a job from being admitted, and their total number.
 
-        These are the jobs that precede it. If there are none: all admitted jobs, because another queue has less.
+        These are the jobs that got their minimums before it.
         """
         assert claim.refusal is not None
         scope = claim.job.queue if claim.refusal.why == "queue" else None
-        held = self.admitted
+        held = self._by_turn
         if scope is not None:
             held = [other for other in held if other.job.queue == scope]
-        low, high = 0, len(held)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if held[middle].order < claim.order else (low, middle)
-        number = low or len(held)
+        number = bisect_left(held, claim.turn, key=operator.attrgetter("turn"))
         return held[: min(number, MAX_CAUSES)], number
+
+
+def _find_sharers(users: list[User]) -> Sharers:
+    """Divide the users of a queue into those that have their share and could use more, and others."""
+    hungry = []
+    for user in users:
+        most = sum(claim.hi for claim in user.admitted)
+        if user.granted < most or user.entitled <= user.granted < user.wanted:
+            hungry.append(user)
+    least = min((user.granted / user.weight for user in hungry), default=0.0)
+    # A user whose minimums exceed its share gets no more than those, and shares with none.
+    hungry = [user for user in hungry if user.granted > user.taken or (user.granted - 1) / user.weight < least]
+    sharing = {user.name for user in hungry}
+    return Sharers(users, hungry, [user for user in users if user.name not in sharing])
+
+
+def _explain_share_of_user(user: User, sharers: Sharers) -> Cause:
+    """Explain the slots of a user by those of the other users of its queue, which all have some."""
+    if user not in sharers.hungry:
+        others = _without_user(sharers.users, user)
+        beside = f", next to {_name_users(others, len(sharers.users) - 1)}"
+        if user.granted == user.taken:
+            return Cause(f"as many as the minimums of its jobs{beside}", _ids_of(others))
+        return Cause(f"all that its jobs can use of its share{beside}", _ids_of(others))
+    rivals, full = _without_user(sharers.hungry, user), sharers.full
+    leave = "leaves" if len(full) == 1 else "leave"
+    left = f"the slots that {_name_users(full, len(full))} {leave}" if full else ""
+    told = f"an equal share with {_name_users(rivals, len(sharers.hungry) - 1)}" if rivals else left
+    if rivals and left:
+        told += f" of {left}"
+    more = user.total - user.granted
+    if more > 0:
+        told += f", and {more} more that {'is' if more == 1 else 'are'} left over"
+    return Cause(told, _ids_of([*rivals, *full[:MAX_CAUSES]]))
+
+
+def _without_user(users: Sequence[User], user: User) -> list[User]:
+    """Return the first few others."""
+    return [other for other in users[: MAX_CAUSES + 1] if other is not user][:MAX_CAUSES]
+
+
+def _ids_of(users: Sequence[User]) -> tuple[str, ...]:
+    """Return the ids of the first jobs of the first few users."""
+    return ids([user.admitted[0] for user in users[:MAX_CAUSES]])
+
+
+def _name_users(users: Sequence[User], number: int) -> str:
+    """Name a user or two, and count the rest.
+
+    Args:
+        users: some of them, at least two if there are two.
+        number: their total number.
+
+    >>> _name_users([User(queue="q", name="ann", weight=1)], 3)
+    'user ann and 2 other users'
+    """
+    if number == 1:
+        return f"user {users[0].name}"
+    if number == 2:
+        return f"users {users[0].name} and {users[1].name}"
+    return f"user {users[0].name} and {number - 1} other users"
 
 
 def _make_peers(claims: list[Claim]) -> Peers:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from legato.policy.ageing import find_behind
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
 from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Node, Queue, Slot, Snapshot, Standing
 
@@ -42,14 +42,54 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     Args:
         why: ``pool`` and ``ceiling``: the minimum is larger than the pool or the queue's ceiling; ``room`` and
             ``queue``: other jobs go first in the pool, or in its queue, which is at its ceiling; ``reserved``: slots
-            are kept for a job that goes first; ``place``: its slots cannot be placed, as ``Claim.limit`` says.
+            are kept for a job that goes first; ``place``: its slots cannot be placed, as ``Claim.limit`` says;
+            ``share``: its user has its share of the queue.
         left: slots that are available to it.
         first: whether it is the first job that was refused for this reason, for which the remaining slots are reserved.
     """
 
-    why: Literal["pool", "ceiling", "room", "queue", "reserved", "place"]
+    why: Literal["pool", "ceiling", "room", "queue", "reserved", "place", "share"]
     left: int
     first: bool = False
+
+
+class User(msgspec.Struct, eq=False, kw_only=True):
+    """A user of a queue on the way to a decision.
+
+    Args:
+        queue: its name.
+        name: of the user.
+        weight: above 0; users of a queue get slots in proportion to it.
+        claims: that can be placed, in order of precedence.
+        waiting: claims that were not tried yet, in reverse order.
+        admitted: claims with their minimum.
+        wanted: slots that the claims could use.
+        held: slots that admitted claims have or that are being freed for them.
+        share: exact share if minimums did not matter.
+        entitled: the same in whole slots.
+        taken: the sum of the admitted minimums.
+        granted: slots for the admitted claims, before those that are left over.
+        total: sum of the targets.
+    """
+
+    queue: str
+    name: str
+    weight: float
+    claims: list[Claim] = msgspec.field(default_factory=list)
+    waiting: list[Claim] = msgspec.field(default_factory=list)
+    admitted: list[Claim] = msgspec.field(default_factory=list)
+    wanted: int = 0
+    held: int = 0
+    share: float = 0.0
+    entitled: int = 0
+    taken: int = 0
+    granted: int = 0
+    total: int = 0
+
+    @property
+    def order(self) -> Order:
+        """The precedence of its first claim."""
+        return self.claims[0].order
 
 
 class Claim(msgspec.Struct, eq=False, kw_only=True):
@@ -74,6 +114,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         new_workers: slots of each worker that it gets, if a worker has several.
         moves: slots that it leaves and the slots that it gets instead, with the job that needs the former.
         leaving: slots that it is giving back already.
+        turn: how many claims were tried before it.
         refusal: None: it has its minimum.
         share: its exact share.
         target: number of slots that it should have in the end.
@@ -103,6 +144,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     new_workers: list[Worker] = msgspec.field(default_factory=list)
     moves: list[tuple[Worker, Worker, Claim]] = msgspec.field(default_factory=list)
     leaving: int = 0
+    turn: int = 0
     refusal: Refusal | None = None
     share: float = 0.0
     target: int = 0
@@ -168,6 +210,8 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         others: how other machines of the whole pool differ, as a part of a sentence. "": all machines are of this kind.
         rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
         elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
+        by_user: whether the users of a queue share before their jobs do.
+        users: by queue and name, with what they got; empty without ``by_user``.
     """
 
     now: float
@@ -182,13 +226,24 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     others: str = ""
     rooms: dict[Needs, int] = {}
     elsewhere: Mapping[str, int] = {}
+    by_user: bool = False
+    users: Mapping[tuple[str, str], User] = {}
 
 
 def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
     """Sort a snapshot, so that decisions do not depend on the order of its parts."""
     claims, queues = sort_jobs(snapshot, rules)
     nodes = {node.name: node for node in snapshot.nodes}
-    return deal_slots(snapshot.slots, claims, queues, snapshot.now, nodes)
+    pool = deal_slots(snapshot.slots, claims, queues, snapshot.now, nodes)
+    pool.by_user = is_by_user(snapshot, rules)
+    return pool
+
+
+def is_by_user(snapshot: Snapshot, rules: Rules) -> bool:
+    """Whether the users of a queue share before their jobs do. With one user there is nothing to share between them."""
+    if rules.policy != Policy.FAIR or rules.fair_by != FairBy.USER:
+        return False
+    return len({job.owner for job in snapshot.jobs}) > 1
 
 
 def sort_jobs(snapshot: Snapshot, rules: Rules) -> tuple[list[Claim], dict[str, Queue]]:

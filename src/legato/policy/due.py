@@ -6,13 +6,15 @@ than the share does not increase it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from legato.policy.admission import usable_floors
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.share import Bounds, share_out
 
 
 def set_due(pool: SortedSnapshot) -> None:
-    """Set the due slots of every claim: queues share first, then the jobs of each queue."""
+    """Set the due slots of every claim: queues share first, then their users, then the jobs of each."""
     inside: dict[str, list[Claim]] = {}
     for claim in pool.claims:
         inside.setdefault(claim.job.queue, []).append(claim)
@@ -24,7 +26,22 @@ def set_due(pool: SortedSnapshot) -> None:
         most = wanted if queue.ceiling is None else min(queue.ceiling, wanted)
         bounds.append(Bounds(queue.weight, min(floors.get(name, 0), most), most))
     for name, share in zip(names, share_out(pool.capacity, bounds), strict=True):
-        claims = inside[name]
-        shares = share_out(share, [Bounds(claim.job.priority, 0, claim.hi) for claim in claims])
-        for claim, due in zip(claims, shares, strict=True):
-            claim.due = due
+        if pool.by_user:
+            _share_by_user(inside[name], share)
+        else:
+            _share(inside[name], share)
+
+
+def _share_by_user(claims: Sequence[Claim], share: float) -> None:
+    own: dict[str, list[Claim]] = {}
+    for claim in claims:
+        own.setdefault(claim.job.owner, []).append(claim)
+    bounds = [Bounds(1.0, 0, sum(claim.hi for claim in inside)) for inside in own.values()]
+    for inside, part in zip(own.values(), share_out(share, bounds), strict=True):
+        _share(inside, part)
+
+
+def _share(claims: Sequence[Claim], share: float) -> None:
+    shares = share_out(share, [Bounds(claim.job.priority, 0, claim.hi) for claim in claims])
+    for claim, due in zip(claims, shares, strict=True):
+        claim.due = due

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from legato.policy.causes import count, explain_needs, name_unusable
-from legato.policy.claims import Claim, SortedSnapshot, deal_slots, needs_of, sort_jobs
+from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, sort_jobs
 from legato.policy.free_slots import can_run, has_labels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
@@ -111,6 +111,7 @@ class _Kind:
 def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     """Return one sorted snapshot for each kind of machine. Every claim is limited to the slots that it could have."""
     claims, queues = sort_jobs(snapshot, rules)
+    by_user = is_by_user(snapshot, rules)
     nodes = {node.name: node for node in snapshot.nodes}
     names: dict[tuple[str, str, bool], str] = {}
     inside: dict[str, list[Slot]] = {}
@@ -132,6 +133,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     for kind in kinds.values():
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
+        pool.by_user = by_user
         if len(kinds) > 1:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)

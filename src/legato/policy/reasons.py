@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, names
-from legato.policy.claims import Claim, SortedSnapshot
+from legato.policy.claims import Claim, Refusal, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import DecisionKind, Standing
 
@@ -140,16 +140,21 @@ class Explainer:
 
     def _relation(self, claim: Claim, gainer: Claim) -> str:
         """Explain why one job gets the slots of another."""
-        mine, theirs = claim.job.priority, gainer.job.priority
-        if gainer.job.queue != claim.job.queue and (self._rules.policy == Policy.FAIR or theirs <= mine):
-            return f"queue '{gainer.job.queue}' is entitled to them"
+        mine, theirs, queue = claim.job.priority, gainer.job.priority, gainer.job.queue
+        if queue != claim.job.queue and (self._rules.policy == Policy.FAIR or self._causes.is_within_floor(queue)):
+            return f"queue '{queue}' is entitled to them"
+        if self._pool.by_user and gainer.job.owner != claim.job.owner:
+            total = self._pool.users[queue, gainer.job.owner].total
+            return f"user {gainer.job.owner} is entitled to {count(total)}"
         if self._rules.policy == Policy.FIFO:
-            return "was submitted before it" if gainer.order < claim.order else "can use them"
+            return "comes before it" if gainer.order < claim.order else "can use them"
         if gainer.behind > claim.behind:
             return "has been below its share for longer"
-        weight = "weight" if self._rules.policy == Policy.FAIR else "priority"
+        return self._compare_priorities(mine, theirs, gainer)
+
+    def _compare_priorities(self, mine: int, theirs: int, gainer: Claim) -> str:
         if theirs == mine:
-            return f"has the same {weight}"
+            return f"has the same {'weight' if self._rules.policy == Policy.FAIR else 'priority'}"
         if theirs > mine:
             return f"has the higher priority {theirs}"
         return f"is entitled to {count(gainer.target)} with its priority {theirs}"
@@ -175,6 +180,13 @@ class Explainer:
                 f"{told}; the next free slots are reserved for {keepers[0].job.title}, which has waited longer",
                 ids(keepers),
             )
+        return self._explain_rivals(claim, refusal, told)
+
+    def _explain_rivals(self, claim: Claim, refusal: Refusal, told: str) -> Cause:
+        queue = claim.job.queue
+        if refusal.why == "share":
+            cause = self._causes.explain_full_user(claim)
+            return Cause(f"{told}, but {cause.text}", cause.because)
         rivals, number = self._causes.rivals(claim)
         place = f" in queue '{queue}', which is near its ceiling" if refusal.why == "queue" else ""
         first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first" if rivals else "others go first"

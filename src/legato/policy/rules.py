@@ -15,11 +15,20 @@ class Policy(enum.StrEnum):
     FIFO = "fifo"  # in order of submission, each up to its maximum
 
 
+class FairBy(enum.StrEnum):
+    """The level on which the policy ``fair`` divides the slots of a queue first."""
+
+    USER = "user"  # the users of the queue by weight, then the jobs of each
+    JOB = "job"  # all jobs of the queue
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a policy.
 
     Args:
         policy: which jobs come first. fair: an earlier or larger job cannot exclude others.
+        fair_by: what shares the slots of a queue under a fair share. user: a user with many jobs gets no more slots
+            than one with one job; priorities weigh the jobs of one user. job: a user with more jobs gets more slots.
         stability_s: seconds; a change for mere fairness, or a growth, waits until it has been wanted this long. Starts,
             and the shrinks that make room for them, never wait. 3: a job that ends and the next one that comes in its
             place do not resize the others twice, and people do not notice.
@@ -42,6 +51,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: Policy = Policy.FAIR
+    fair_by: FairBy = FairBy.USER
     stability_s: float = 3.0
     cooldown_factor: float = 20.0
     gather_s: float = 10.0

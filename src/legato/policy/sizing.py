@@ -15,6 +15,7 @@ from legato.policy.claims import Claim, Order, Refusal, SortedSnapshot
 from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
+from legato.policy.users import divide_by_user
 
 
 def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
@@ -35,7 +36,9 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     while True:
         budget = Budget(pool.capacity, pool.queues, floors, pool.elsewhere)
         reservations = Reservations(rules, pool.now)
-        for division in divisions:
+        if pool.by_user:
+            pool.users = divide_by_user(claims, budget, reservations)
+        for division in divisions if not pool.by_user else ():
             admitted = admit(division, budget, reservations)
             if len(admitted) == 1:
                 _size_alone(admitted[0], budget)

@@ -17,7 +17,7 @@ from legato.control.records import Job, Lease, NewJob
 from legato.control.roles import Asker
 from legato.control.settings import Settings
 from legato.control.store import Store
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.snapshot import Decisions, Snapshot
 from legato.policy.whatif import Plan
 from legato.server.authentication import Authenticator
@@ -215,6 +215,7 @@ def make_rules(settings: Settings) -> Rules:
     """Return the rules of the policy that the settings describe."""
     return Rules(
         policy=Policy(settings.policy),
+        fair_by=FairBy(settings.fair_by),
         stability_s=settings.stability_s,
         cooldown_factor=settings.cooldown_factor,
         gather_s=settings.gather_s,

@@ -77,7 +77,7 @@ def test_two_that_want_all_take_turns_that_become_longer() -> None:
 def test_to_ask_for_more_than_the_share_makes_nothing_more_due() -> None:
     for most in (2, 4, 8):
         greedy = make_job("ann/greedy", most)
-        others = [make_job(f"ben/{number}", 8, at=1.0) for number in range(3)]
+        others = [make_job(f"ann/{number}", 8, at=1.0) for number in range(3)]
         assert decide(make_snapshot(8, [greedy, *others]), RULES).of("greedy").due == 2.0
 
 

@@ -11,9 +11,11 @@ from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_slo
 from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapshots, for_any
 
 from legato.policy.policies import decide
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import JobDemand, Queue, Snapshot, Standing
+
+BY_JOB = Rules(fair_by=FairBy.JOB)
 
 
 def held(snapshot: Snapshot) -> Counter[str | None]:
@@ -181,7 +183,7 @@ def test_a_new_job_raises_no_other_job_of_its_queue(jobs: list[JobDemand], queue
     least = sum(job.min_workers for job in jobs)
     roomy = [queue for queue in queues if queue.ceiling is None or queue.ceiling >= least]
     snapshot = Snapshot(now=0.0, slots=make_slots(least + spare), jobs=tuple(others), queues=tuple(roomy))
-    before, after = decide(snapshot, Rules()), decide(with_job(snapshot, new), Rules())
+    before, after = decide(snapshot, BY_JOB), decide(with_job(snapshot, new), BY_JOB)
     for job in others:
         if job.queue == new.queue:
             old, now = before.of(job.id), after.of(job.id)
@@ -261,7 +263,7 @@ def test_a_job_that_goes_first_is_never_below_its_minimum_while_later_jobs_have_
 def test_whose_minimum_does_not_fit_is_not_overtaken(snapshot: Snapshot) -> None:
     """In one queue, among equals: it does not fit beside the minimums of those that came before it."""
     jobs = [msgspec.structs.replace(job, queue="all", priority=5000) for job in snapshot.jobs]
-    sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(jobs)), Rules()))
+    sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(jobs)), BY_JOB))
     left = len(snapshot.slots)
     for job in sorted(jobs, key=lambda job: (job.submitted_at, job.id)):
         fits = smallest_size(job) <= left

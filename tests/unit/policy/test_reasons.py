@@ -39,7 +39,7 @@ def test_the_story_of_two_jobs() -> None:
     snapshot = with_job(snapshot, make_job("bob/bert", at=101.0))
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
-        "resnet": "shrinks 4 → 2: bob/bert was submitted and has the same weight",
+        "resnet": "shrinks 4 → 2: bob/bert was submitted and user bob is entitled to 2 slots",
         "bert": "waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/resnet",
     }
     assert causes(decisions) == {"resnet": ("bert",), "bert": ("resnet",)}
@@ -48,7 +48,7 @@ def test_the_story_of_two_jobs() -> None:
     snapshot = carry_out(snapshot, decisions)
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
-        "resnet": "2 of up to 4 slots: an equal share with bob/bert",
+        "resnet": "2 of up to 4 slots: an equal share with user bob",
         "bert": "waits: needs 1 slot and will get 2; none is free, 2 are being freed by anna/resnet",
     }
     assert decisions.summary == "1 job has 2 of 4 slots, 2 are being freed; 1 job waits"
@@ -56,11 +56,11 @@ def test_the_story_of_two_jobs() -> None:
     snapshot = carry_out(snapshot, decisions)
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
-        "resnet": "2 of up to 4 slots: an equal share with bob/bert",
-        "bert": "starts with 2 of up to 4 slots: an equal share with anna/resnet",
+        "resnet": "2 of up to 4 slots: an equal share with user bob",
+        "bert": "starts with 2 of up to 4 slots: an equal share with user anna",
     }
     snapshot = carry_out(snapshot, decisions)
-    assert told(decide(snapshot, RULES))["bert"] == "2 of up to 4 slots: an equal share with anna/resnet"
+    assert told(decide(snapshot, RULES))["bert"] == "2 of up to 4 slots: an equal share with user anna"
 
     snapshot = without_job(snapshot, "resnet")
     decisions = decide(snapshot, RULES)
@@ -77,7 +77,7 @@ def rested(
 
 
 FLOOR_OF_SIX = Queue(name="day", floor=6)
-STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
+STATIC = make_job("u/c", 4, at=2.0, elastic=False)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         (
             rested(6, [make_job("u/a", 6), make_job("u/b", 6, at=1.0), STATIC]),
             {
-                "a": "1 of up to 6 slots: an equal share with u/b of the slots that carl/c leaves",
+                "a": "1 of up to 6 slots: an equal share with u/b of the slots that u/c leaves",
                 "c": "4 slots: all that it needs",
             },
         ),
@@ -130,7 +130,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
             rested(8, [make_job("u/a", 8, queue="a"), make_job("u/b", 8, queue="b"), make_job("v/b2", 8, queue="b")]),
             {
                 "a": "4 of up to 8 slots: the fair share of queue 'a', next to queue 'b'",
-                "b": "2 of up to 8 slots: an equal share with v/b2 of the 4 slots of queue 'b'",
+                "b": "2 of up to 8 slots: an equal share with user v of the 4 slots of queue 'b'",
             },
         ),
         (
@@ -265,7 +265,7 @@ def test_a_pause_tells_who_goes_first_and_that_it_resumes() -> None:
 
 
 def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
-    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)]))
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a"), make_job("anna/b", at=1.0)]))
     raised = changed(snapshot, "b", priority=10_000)
     want = {
         "a": "2 of up to 4 slots, 1 more than its share, until other jobs can use it",
@@ -275,7 +275,7 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
         assert told(decide(msgspec.structs.replace(raised, now=raised.now + after_s), RULES)) == want
     due = changed(changed(raised, "b", wanted=3, wanted_since=0.0), "a", wanted=1, wanted_since=0.0)
     assert told(decide(due, RULES)) == {
-        "a": "shrinks 2 → 1: bob/b grows to 3 and has the higher priority 10000",
+        "a": "shrinks 2 → 1: anna/b grows to 3 and has the higher priority 10000",
         "b": "2 of up to 4 slots: will grow to 3 when anna/a has freed the slots",
     }
     lately = changed(due, "b", last_resized_at=due.now, resize_cost_s=1.5)
@@ -369,3 +369,19 @@ def test_behind_a_reservation_the_reason_says_for_which_job_slots_are_kept() -> 
         "waits: needs 1 slot; the next free slots are reserved for u/wide, which has waited longer"
     )
     assert decisions.of("new").because == ("wide",)
+
+
+@pytest.mark.parametrize(
+    ("policy", "floor", "want"),
+    [
+        (Policy.FIFO, 0, "shrinks 4 → 1: u/b resumes and comes before it"),
+        (Policy.PRIORITY, 0, "shrinks 4 → 2: u/b resumes and has the same priority"),
+        (Policy.FIFO, 3, "shrinks 4 → 1: u/b resumes and queue 'b' is entitled to them"),
+    ],
+)
+def test_under_other_policies_only_a_floor_entitles_a_queue(policy: Policy, floor: int, want: str) -> None:
+    rules = msgspec.structs.replace(EAGER, policy=policy)
+    queues = (Queue(name="b", floor=floor),)
+    snapshot, _ = settle(make_snapshot(4, [make_job("u/a", 4, at=1.0, queue="a")], queues), rules)
+    earlier = make_job("u/b", 3, queue="b", standing=Standing.PAUSED)
+    assert told(decide(with_job(snapshot, earlier), rules))["a"] == want

@@ -23,7 +23,7 @@ def at(snapshot: Snapshot, now: float) -> Snapshot:
 
 
 def two_jobs() -> Snapshot:
-    snapshot, decisions = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)], now=0.0))
+    snapshot, decisions = settle(make_snapshot(4, [make_job("anna/a"), make_job("anna/b", at=1.0)], now=0.0))
     assert counts(decisions) == {"a": 2, "b": 2}
     return snapshot
 
@@ -150,7 +150,7 @@ def test_a_start_waits_a_while_for_all_of_its_share_and_then_takes_what_is_there
 
 
 def test_what_is_free_is_kept_for_the_wide_one_that_goes_first() -> None:
-    snapshot, _ = settle(make_snapshot(5, [make_job("anna/a", 5)], now=0.0))
+    snapshot, _ = settle(make_snapshot(5, [make_job("u/a", 5)], now=0.0))
     jobs = (make_job("u/wide", 3, at=1.0, elastic=False), make_job("u/small", 1, at=2.0))
     snapshot = at(with_job(snapshot, *jobs), 50.0)
     snapshot = carry_out(snapshot, decide(snapshot, RULES), slow=True)

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.policy.world import make_job, make_slots
 
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import JobDemand, Node, Queue, Slot, Snapshot, Standing
 
 QUEUES = ("a", "b", "c")
+USERS = ("ann", "ben", "cleo")
 
 
 def for_any(*drawn: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
@@ -40,7 +41,7 @@ def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list
         low = draw(st.integers(1, 3))
         jobs.append(
             make_job(
-                f"user/j{index}",
+                f"{draw(st.sampled_from(USERS))}/j{index}",
                 low + draw(st.integers(0, 6)),
                 at=float(draw(st.integers(0, 3))),
                 queue=draw(st.sampled_from(QUEUES)),
@@ -144,6 +145,7 @@ def mixed_snapshots(draw: st.DrawFn) -> Snapshot:
 def any_rules() -> st.SearchStrategy[Rules]:
     return st.builds(
         Rules,
+        fair_by=st.sampled_from([FairBy.USER, FairBy.USER, FairBy.JOB]),
         policy=st.sampled_from(list(Policy)),
         ageing_s=st.sampled_from([None, 10.0]),
         fair_finish_s=st.sampled_from([None, None, 60.0]),

@@ -81,6 +81,9 @@ def simulate(
             metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue with its weight, floor and ceiling. Repeatable."
         ),
     ] = None,
+    fair_by: Annotated[
+        str, typer.Option(metavar="user|job", help="Under fair: the users of a queue share, or its jobs.")
+    ] = "user",
     stability: Annotated[float, _seconds("the time that a larger share must last before a job grows", 3)] = 3.0,
     cooldown: Annotated[
         float,
@@ -128,7 +131,7 @@ def simulate(
     import msgspec
 
     from legato.drawing.files import check_path
-    from legato.policy.rules import Rules
+    from legato.policy.rules import FairBy, Rules
     from legato.sim.load import Costs
     from legato.sim.schemes import check_fits, parse_schemes
     from legato.sim.simulation import Setting
@@ -136,12 +139,15 @@ def simulate(
     schemes = parse_schemes(policy)
     if draw is not None:
         check_path(draw)
+    if fair_by not in list(FairBy):
+        raise UsageError(f"Cannot share by '{fair_by}'. Write --fair-by user or --fair-by job.")
     if slots < 1 or slots_per_node < 1:
         raise UsageError("Cannot simulate a pool without slots. Give 1 or more with --slots and --slots-per-node.")
     setting = Setting(
         num_slots=slots,
         slots_per_node=slots_per_node,
         rules=Rules(
+            fair_by=FairBy(fair_by),
             stability_s=stability,
             cooldown_factor=cooldown,
             gather_s=gather,

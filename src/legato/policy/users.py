@@ -1,0 +1,232 @@
+"""Divides the slots of the queues among users, and those of each user among jobs. Moves nothing.
+
+First it computes what each user is entitled to: queues share by weight, then the users of each, between 0 and the
+slots that their jobs could use. Minimums do not count there, so a user gets no more by splitting a job. Then minimums
+are assigned in turns. The user with the fewest slots goes next, with the first of its jobs, until it has what it is
+entitled to. A minimum is all or nothing, so the last one may exceed that; other users then get less. Slots that a user
+cannot use go one by one to the user with the fewest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+from legato.policy.admission import Budget, Reservations
+from legato.policy.claims import Claim, Order, User
+from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
+from legato.policy.sizes import fit_size, next_size
+
+Users = dict[tuple[str, str], User]
+
+
+def divide_by_user(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -> Users:
+    """Set refusal, share and target of every claim. Returns the users by queue and name, with what they got.
+
+    Args:
+        claims: in order of precedence; each has a size that can be placed.
+        budget: all slots; those that claims get are taken out of it.
+        reservations: without refusals.
+    """
+    users = _group(claims)
+    _entitle(users, budget)
+    _admit(list(users.values()), budget, reservations)
+    _grant(users, budget)
+    for user in users.values():
+        _size(user, budget)
+    _assign_rest(list(users.values()), budget, reservations)
+    for user in users.values():
+        user.total = sum(claim.target for claim in user.admitted)
+    return users
+
+
+def group_by_queue(users: Mapping[tuple[str, str], User]) -> dict[str, list[User]]:
+    """Return the users of each queue, those with the first claims first."""
+    inside: dict[str, list[User]] = {}
+    for user in users.values():
+        inside.setdefault(user.queue, []).append(user)
+    return inside
+
+
+def _group(claims: Iterable[Claim]) -> Users:
+    users: Users = {}
+    for claim in claims:
+        job = claim.job
+        key = (job.queue, job.owner)
+        user = users.get(key)
+        if user is None:
+            user = users[key] = User(queue=job.queue, name=job.owner, weight=1.0)
+        user.claims.append(claim)
+        user.wanted += claim.hi
+    for user in users.values():
+        user.waiting = user.claims[::-1]
+    return users
+
+
+def _entitle(users: Users, budget: Budget) -> None:
+    """Set what each user is entitled to, independent of minimums.
+
+    In a tie, the user with the first claim goes first. Present slots do not count, as when minimums are assigned.
+    """
+    inside = group_by_queue(users)
+    bounds, capacity = [], budget.common
+    for name, sharers in inside.items():
+        most = min(sum(user.wanted for user in sharers), budget.room[name])
+        least = min(budget.set_aside[name], most)
+        bounds.append(Bounds(budget.queues[name].weight, least, most))
+        capacity += least
+    shares = share_out(capacity, bounds)
+    parts = [
+        Part(share, bound.weight, 0, sharers[0].order)
+        for share, bound, sharers in zip(shares, bounds, inside.values(), strict=True)
+    ]
+    wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
+    for sharers, share, whole in zip(inside.values(), shares, wholes, strict=True):
+        own = share_out(share, [Bounds(user.weight, 0, user.wanted) for user in sharers])
+        for user, exact in zip(sharers, own, strict=True):
+            user.share = exact
+        sizes = make_whole(whole, [Part(user.share, user.weight, 0, user.order) for user in sharers])
+        for user, size in zip(sharers, sizes, strict=True):
+            user.entitled = size
+
+
+def _admit(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
+    """Assign minimums in turns to users that have less than they are entitled to."""
+    inside: dict[str, list[tuple[float, Order, int]]] = {}
+    for index, user in enumerate(users):
+        if user.entitled:
+            inside.setdefault(user.queue, []).append((0.0, user.order, index))
+    turns = []
+    for name, sharers in inside.items():
+        heapq.heapify(sharers)
+        turns.append((0.0, sharers[0][1], name))
+    heapq.heapify(turns)
+    while turns:
+        name = turns[0][2]
+        sharers = inside[name]
+        index = sharers[0][2]
+        user = users[index]
+        _try_next(user, budget, reservations)
+        if user.waiting and user.taken < user.entitled:
+            heapq.heapreplace(sharers, (user.taken / user.weight, user.waiting[-1].order, index))
+        else:
+            heapq.heappop(sharers)
+        if sharers:
+            heapq.heapreplace(turns, (budget.taken[name] / budget.queues[name].weight, sharers[0][1], name))
+        else:
+            heapq.heappop(turns)
+
+
+def _try_next(user: User, budget: Budget, reservations: Reservations) -> Claim | None:
+    """Assign its minimum to the next claim of a user, if it fits. Returns the claim; None if it does not fit."""
+    claim = user.waiting.pop()
+    claim.refusal = reservations.check(claim, budget, has_share=user.taken >= user.entitled > 0)
+    if claim.refusal is not None:
+        return None
+    budget.take(user.queue, claim.lo)
+    user.taken += claim.lo
+    user.admitted.append(claim)
+    # Slots that are being freed for it count too, so that it does not lose a tie meanwhile.
+    user.held += max(claim.held, claim.job.wanted or 0)
+    claim.share, claim.target = float(claim.lo), claim.lo
+    return claim
+
+
+def _grant(users: Users, budget: Budget) -> None:
+    """Set the slots of every user: what it is entitled to and can use, or less if minimums of others exceed theirs."""
+    inside = group_by_queue(users)
+    most_of, bounds, parts, capacity = {}, [], [], budget.common
+    for key, user in users.items():
+        most_of[key] = max(user.taken, min(sum(claim.hi for claim in user.admitted), user.entitled))
+    for name, sharers in inside.items():
+        least = sum(user.taken for user in sharers)
+        most = min(sum(most_of[name, user.name] for user in sharers), least + budget.room[name])
+        own = least + min(budget.set_aside[name], most - least)
+        bounds.append(Bounds(budget.queues[name].weight, own, most))
+        capacity += own
+    shares = share_out(capacity, bounds)
+    for share, bound, sharers in zip(shares, bounds, inside.values(), strict=True):
+        parts.append(Part(share, bound.weight, sum(user.held for user in sharers), sharers[0].order))
+    wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
+    for (name, sharers), share, whole in zip(inside.items(), shares, wholes, strict=True):
+        own_bounds = [Bounds(user.weight, user.taken, most_of[name, user.name]) for user in sharers]
+        own_shares = share_out(share, own_bounds)
+        own_parts = [
+            Part(exact, user.weight, user.held, user.order) for exact, user in zip(own_shares, sharers, strict=True)
+        ]
+        for user, size in zip(sharers, make_whole(whole, own_parts), strict=True):
+            user.granted = size
+
+
+def _size(user: User, budget: Budget) -> None:
+    """Divide the slots of a user among its admitted claims, by priority."""
+    claims = user.admitted
+    bounds = [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims]
+    is_exact = user.granted == user.entitled and user.taken <= user.share <= sum(claim.hi for claim in claims)
+    shares = share_out(user.share if is_exact else user.granted, bounds)
+    parts = [
+        Part(exact, claim.job.priority, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)
+    ]
+    for claim, exact, size in zip(claims, shares, make_whole(user.granted, parts), strict=True):
+        claim.share = exact
+        claim.target = fit_size(claim.job, size)
+        budget.take(user.queue, claim.target - claim.lo)
+
+
+def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
+    """Assign the remaining slots step by step, each time to the user with the fewest slots per weight."""
+    turns = []
+    growing: list[list[tuple[tuple[float, bool, Order], int]]] = []
+    totals = []
+    for index, user in enumerate(users):
+        steps = [(_rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
+        heapq.heapify(steps)
+        growing.append(steps)
+        totals.append(sum(claim.target for claim in user.admitted))
+        if steps or user.waiting:
+            turns.append((deal_key(totals[index], user.weight, user.held, user.order), index))
+    heapq.heapify(turns)
+    while turns:
+        index = turns[0][1]
+        user = users[index]
+        gained = _take_step(user, growing[index], budget, reservations)
+        if gained:
+            totals[index] += gained
+            heapq.heapreplace(turns, (deal_key(totals[index], user.weight, user.held, user.order), index))
+        else:
+            heapq.heappop(turns)
+
+
+def _take_step(
+    user: User, steps: list[tuple[tuple[float, bool, Order], int]], budget: Budget, reservations: Reservations
+) -> int:
+    """Give slots to one claim of a user: a minimum first, else the next size. Returns their number; 0: none fits."""
+    while user.waiting:
+        claim = _try_next(user, budget, reservations)
+        if claim is not None:
+            if claim.target < claim.hi:
+                heapq.heappush(steps, (_rank(claim), len(user.admitted) - 1))
+            return claim.lo
+    while steps:
+        place = steps[0][1]
+        claim = user.admitted[place]
+        larger = next_size(claim.job, claim.target)
+        if larger is None or larger - claim.target > budget.available(user.queue):
+            # The available slots only decrease.
+            heapq.heappop(steps)
+            continue
+        gained = larger - claim.target
+        budget.take(user.queue, gained)
+        claim.target = larger
+        claim.share = max(claim.share, float(larger))
+        heapq.heapreplace(steps, (_rank(claim), place))
+        return gained
+    return 0
+
+
+def _rank(claim: Claim) -> tuple[float, bool, Order]:
+    return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
+
+
+def _tie(claim: Claim) -> Order:
+    return (claim.job.submitted_at, claim.job.id)

@@ -1,0 +1,347 @@
+"""Users of a queue share before their jobs do: no user gains by many jobs, and the reasons say who shares with whom."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import msgspec
+from hypothesis import strategies as st
+from tests.unit.policy.gains import measure_all
+from tests.unit.policy.world import carry_out, make_job, make_slots, make_snapshot, settle, wanted, with_job
+from tests.unit.policy.worlds import QUEUES, USERS, any_queues, any_snapshots, for_any
+
+from legato.policy.policies import decide
+from legato.policy.rules import FairBy, Policy, Rules
+from legato.policy.snapshot import Decisions, JobDemand, Queue, Snapshot
+
+BY_USER = Rules()
+BY_JOB = Rules(fair_by=FairBy.JOB)
+
+
+def total(snapshot: Snapshot, user: str, queue: str | None = None, rules: Rules = BY_USER) -> int:
+    """Return the slots that the jobs of a user get in the end, in one queue or in all."""
+    decisions = decide(snapshot, rules)
+    return sum(decisions.of(job.id).wanted for job in snapshot.jobs if job.owner == user and queue in (None, job.queue))
+
+
+def sweep(number: int, **fields: object) -> list[JobDemand]:
+    return [make_job(f"ann/s{index}", 1, at=float(index), **fields) for index in range(number)]
+
+
+# ---------------------------------------------------------------- known answers
+
+
+def test_a_sweep_gets_as_much_as_one_job_of_another_user() -> None:
+    snapshot = make_snapshot(8, [*sweep(8), make_job("ben/b", 8, at=9.0)])
+    assert (total(snapshot, "ann"), total(snapshot, "ben")) == (4, 4)
+    assert (total(snapshot, "ann", rules=BY_JOB), total(snapshot, "ben", rules=BY_JOB)) == (8, 0)
+
+
+def test_a_running_sweep_pauses_as_many_jobs_as_the_share_of_a_new_user_needs() -> None:
+    snapshot, _ = settle(make_snapshot(8, sweep(8)))
+    snapshot, decisions = settle(with_job(snapshot, make_job("ben/b", 8, at=9.0)))
+    assert wanted(decisions) == {f"s{index}": int(index < 4) for index in range(8)} | {"b": 4}
+
+
+def test_priorities_weigh_the_jobs_of_one_user_and_not_those_of_others() -> None:
+    jobs = [make_job("ann/a", 12, priority=10_000), make_job("ann/b", 12), make_job("ben/c", 12)]
+    assert wanted(decide(make_snapshot(12, jobs), Rules())) == {"a": 4, "b": 2, "c": 6}
+    assert wanted(decide(make_snapshot(12, jobs), BY_JOB)) == {"a": 6, "b": 3, "c": 3}
+
+
+def test_queues_share_first_then_users_then_jobs() -> None:
+    jobs = [make_job("ann/a", 12), make_job("ben/b1", 12), make_job("ben/b2", 12), make_job("ben/c", 12, queue="day")]
+    assert wanted(decide(make_snapshot(12, jobs), Rules())) == {"a": 3, "b1": 2, "b2": 1, "c": 6}
+
+
+def test_slots_that_a_user_cannot_use_go_to_the_user_with_the_fewest() -> None:
+    jobs = [*sweep(6), make_job("ben/b", 9, at=9.0), make_job("cleo/wide", 20, at=9.5, elastic=False)]
+    # Cleo's job does not fit the pool: Ann and Ben get what it cannot use.
+    snapshot = make_snapshot(9, jobs)
+    assert [total(snapshot, user) for user in USERS] == [5, 4, 0]
+
+
+def test_a_minimum_above_the_share_is_assigned_in_turn() -> None:
+    jobs = [*sweep(4), make_job("ben/wide", 6, at=9.0, elastic=False)]
+    snapshot = make_snapshot(8, jobs)
+    assert (total(snapshot, "ann"), total(snapshot, "ben")) == (2, 6)
+
+
+def test_streams_of_small_jobs_do_not_starve_the_first_job_of_a_user() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("ann/s0", 1), make_job("ben/s1", 1)]))
+    snapshot = with_job(snapshot, make_job("cleo/wide", 4, at=0.5, elastic=False))
+    ages = {"s0": 0, "s1": 0}
+    for number in range(2, 20):
+        snapshot = with_job(snapshot, make_job(f"{USERS[number % 2]}/s{number}", 1, at=float(number)))
+        decisions = decide(snapshot, Rules(stability_s=0.0))
+        if decisions.of("wide").slots:
+            break
+        snapshot = carry_out(snapshot, decisions)
+        for decision in decisions.decisions:
+            if decision.slots:
+                ages.setdefault(decision.job, number)
+        for name in [name for name, start in ages.items() if number - start >= 3]:
+            del ages[name]
+            snapshot = msgspec.structs.replace(
+                snapshot,
+                slots=tuple(
+                    msgspec.structs.replace(slot, holder=None, leaving=False) if slot.holder == name else slot
+                    for slot in snapshot.slots
+                ),
+                jobs=tuple(job for job in snapshot.jobs if job.id != name),
+            )
+    assert len(decisions.of("wide").slots) == 4
+
+
+@for_any(any_snapshots())
+def test_with_one_user_both_ways_are_the_same(snapshot: Snapshot) -> None:
+    alone = tuple(msgspec.structs.replace(job, owner="ann") for job in snapshot.jobs)
+    snapshot = msgspec.structs.replace(snapshot, jobs=alone)
+    assert decide(snapshot, Rules()) == decide(snapshot, BY_JOB)
+
+
+# ---------------------------------------------------------------- nothing gains
+
+
+@st.composite
+def small_minimums(draw: st.DrawFn) -> Snapshot:
+    """Draw an idle pool and jobs with a minimum of 1, to which every number of workers up to a limit is useful."""
+    jobs = [
+        make_job(
+            f"{draw(st.sampled_from(USERS))}/j{index}",
+            draw(st.integers(1, 12)),
+            at=float(draw(st.integers(0, 3))),
+            queue=draw(st.sampled_from(QUEUES)),
+            priority=draw(st.sampled_from([1000, 5000, 5000, 10_000])),
+            num_micro_batches=draw(st.sampled_from([None, None, 2, 5])),
+            shares_freely=True,
+        )
+        for index in range(draw(st.integers(1, 7)))
+    ]
+    slots = make_slots(draw(st.integers(0, 24)))
+    return Snapshot(now=100.0, slots=slots, jobs=tuple(jobs), queues=tuple(draw(any_queues())))
+
+
+def split(job: JobDemand, sizes: list[int]) -> list[JobDemand]:
+    return [
+        msgspec.structs.replace(job, id=f"{job.id}-{index}", max_workers=size, submitted_at=job.submitted_at + index)
+        for index, size in enumerate(sizes)
+    ]
+
+
+def exchange(snapshot: Snapshot, job: JobDemand, others: list[JobDemand]) -> Snapshot:
+    return msgspec.structs.replace(snapshot, jobs=(*(one for one in snapshot.jobs if one is not job), *others))
+
+
+@for_any(small_minimums(), st.data())
+def test_splitting_a_job_gains_no_more_than_a_slot(snapshot: Snapshot, data: st.DataObject) -> None:
+    job = data.draw(st.sampled_from(snapshot.jobs))
+    most = min(job.max_workers, job.num_micro_batches or job.max_workers)
+    cuts = sorted(data.draw(st.sets(st.integers(1, most - 1)))) if most > 1 else []
+    parts = split(job, [high - low for low, high in zip([0, *cuts], [*cuts, most], strict=True)])
+    before = total(snapshot, job.owner)
+    assert total(exchange(snapshot, job, parts), job.owner) <= before + 1
+
+
+@for_any(small_minimums(), st.data())
+def test_cloning_gains_no_more_than_a_slot_to_a_user_that_has_its_share(
+    snapshot: Snapshot, data: st.DataObject
+) -> None:
+    job = data.draw(st.sampled_from(snapshot.jobs))
+    own = [one for one in snapshot.jobs if (one.owner, one.queue) == (job.owner, job.queue)]
+    could_use = sum(min(one.max_workers, one.num_micro_batches or one.max_workers) for one in own)
+    before = total(snapshot, job.owner, job.queue)
+    clones = split(job, [job.max_workers] * data.draw(st.integers(2, 5)))
+    after = total(exchange(snapshot, job, clones), job.owner, job.queue)
+    # Below its share it has all that its jobs could use; more jobs use more of it then.
+    idle = len(snapshot.slots) == sum(wanted(decide(snapshot, Rules())).values())
+    assert after <= before + 1 or before == could_use or not idle
+
+
+@for_any(small_minimums(), st.data())
+def test_hiding_micro_batches_gains_no_more_than_a_useful_slot(snapshot: Snapshot, data: st.DataObject) -> None:
+    job = data.draw(st.sampled_from(snapshot.jobs))
+    hidden = msgspec.structs.replace(
+        job, num_micro_batches=None, max_workers=data.draw(st.integers(1, job.max_workers))
+    )
+    after = exchange(snapshot, job, [hidden])
+    size = decide(after, Rules()).of(job.id).wanted
+    useless = max(size - (job.num_micro_batches or size), 0)
+    assert total(after, job.owner) - useless <= total(snapshot, job.owner) + 1
+
+
+@for_any(small_minimums(), st.data())
+def test_a_new_job_raises_the_total_of_no_other_user_of_its_queue(snapshot: Snapshot, data: st.DataObject) -> None:
+    new = data.draw(st.sampled_from(snapshot.jobs))
+    before = exchange(snapshot, new, [])
+    for user in set(USERS) - {new.owner}:
+        assert total(snapshot, user, new.queue) <= total(before, user, new.queue) + 1
+
+
+@for_any(small_minimums())
+def test_users_of_a_queue_that_want_more_have_the_same_within_a_slot(snapshot: Snapshot) -> None:
+    sizes = wanted(decide(snapshot, Rules()))
+    for queue in QUEUES:
+        totals: Counter[str] = Counter()
+        wants = set()
+        for job in snapshot.jobs:
+            if job.queue == queue:
+                totals[job.owner] += sizes[job.id]
+                if sizes[job.id] < min(job.max_workers, job.num_micro_batches or job.max_workers):
+                    wants.add(job.owner)
+        for user in wants:
+            assert totals[user] >= max(totals.values()) - 1
+
+
+# ---------------------------------------------------------------- reasons are true
+
+_USERS = r"user \w+ and \d+ other users|users \w+ and \w+|user \w+"
+_AMONG = (
+    r"(?: of the (?P<size>\d+) slots? (?:of queue '(?P<queue>\w+)'|that queue '(?P<limited>\w+)' can have at most))?"
+)
+_SHARE = (
+    rf"(?:an equal share with (?P<rivals>{_USERS})(?: of the slots that (?P<leavers>{_USERS}) leaves?)?"
+    rf"|the slots that (?P<only>{_USERS}) leaves?"
+    rf"|as many as the minimums of its jobs, next to (?P<next>{_USERS})"
+    rf"|all that its jobs can use of its share, next to (?P<beside>{_USERS}))"
+    r"(?:, and (?P<more>\d+) more that (?:is|are) left over)?"
+)
+_ALONE = re.compile(rf"(?:slots?|\d+ → \d+): {_SHARE}{_AMONG}$")
+_MINIMUM = re.compile(rf"(?:slots?|\d+ → \d+): its minimum{_AMONG}, next to (?P<next>{_USERS})$")
+_TOTAL = re.compile(rf"user (?P<user>\w+) has (?P<total>\d+) slots?(?: of queue '(?P<own>\w+)')?{_AMONG}, {_SHARE}$")
+_NO_MORE = re.compile(
+    r"user (?P<user>\w+) has (?P<total>\d+) slots?(?: of queue '\w+')?, and (?:no|\d+) more (?:is|are) left$"
+)
+_ENTITLED = re.compile(r"[:;] (?:\w+/(?P<gainer>\w+)) [^;:]*user (?P<user>\w+) is entitled to (?P<total>\d+) slots?")
+
+
+def names_of(text: str) -> tuple[set[str], int]:
+    """Return the named users, and how many there are."""
+    named = set(re.findall(r"users? (\w+)", text))
+    if found := re.search(r"users \w+ and (\w+)", text):
+        named.add(found[1])
+    more = re.search(r"and (\d+) other users", text)
+    return named, 1 + int(more[1]) if more else len(named)
+
+
+class Facts:
+    """What decisions say of the users of each queue."""
+
+    def __init__(self, snapshot: Snapshot, decisions: Decisions) -> None:
+        self.jobs = {job.id: job for job in snapshot.jobs}
+        self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for job in snapshot.jobs:
+            if size := decisions.of(job.id).wanted:
+                self.totals[job.queue][job.owner] += size
+                self.numbers[job.queue, job.owner] += 1
+
+    def check(self, job: JobDemand, reason: str, *, plain: bool) -> bool:
+        """Check the part of a reason about users; return whether there is one."""
+        totals = self.totals[job.queue]
+        if found := _ENTITLED.search(reason):
+            gainer = self.jobs[found["gainer"]]
+            assert found["user"] == gainer.owner != job.owner
+            assert int(found["total"]) == self.totals[gainer.queue][gainer.owner]
+            return True
+        if found := _NO_MORE.search(reason):
+            assert (found["user"], int(found["total"])) == (job.owner, totals[job.owner])
+            return True
+        if found := _TOTAL.search(reason):
+            assert (found["user"], int(found["total"])) == (job.owner, totals[job.owner])
+            assert found["own"] in (None, job.queue)
+        elif found := _ALONE.search(reason) or _MINIMUM.search(reason):
+            assert self.numbers[job.queue, job.owner] == 1
+        else:
+            assert "user" not in reason, reason
+            return False
+        self._check_share(job, found.groupdict(), plain=plain)
+        return True
+
+    def _check_share(self, job: JobDemand, found: dict[str, str | None], *, plain: bool) -> None:
+        totals = self.totals[job.queue]
+        queue = found.get("queue") or found.get("limited")
+        assert queue in (None, job.queue)
+        if found.get("queue"):
+            assert int(found["size"] or 0) == sum(totals.values())
+        counted = 0
+        for part in ("rivals", "leavers", "only", "next", "beside"):
+            if text := found.get(part):
+                named, number = names_of(text)
+                counted += number
+                assert named <= set(totals) - {job.owner}
+                if part == "rivals" and plain:
+                    for user in named:
+                        assert abs(totals[user] - totals[job.owner]) <= 1 + int(found["more"] or 0)
+        assert counted == len(totals) - 1
+
+
+@for_any(any_snapshots(), st.booleans())
+def test_every_reason_about_users_is_true(snapshot: Snapshot, settled: bool) -> None:
+    if settled:
+        snapshot, decisions = settle(snapshot)
+    decisions = decide(snapshot, Rules())
+    facts = Facts(snapshot, decisions)
+    for job in snapshot.jobs:
+        facts.check(job, decisions.of(job.id).reason, plain=False)
+
+
+@for_any(small_minimums())
+def test_an_equal_share_is_equal_within_a_slot(snapshot: Snapshot) -> None:
+    for rules in (Rules(), msgspec.structs.replace(Rules(), stability_s=0.0)):
+        decisions = decide(snapshot, rules)
+        facts = Facts(snapshot, decisions)
+        for job in snapshot.jobs:
+            facts.check(job, decisions.of(job.id).reason, plain=True)
+
+
+@for_any(any_snapshots(), st.sampled_from([Rules(policy=Policy.PRIORITY), Rules(policy=Policy.FIFO), BY_JOB]))
+def test_other_rules_say_nothing_of_users(snapshot: Snapshot, rules: Rules) -> None:
+    assert all(" user" not in decision.reason for decision in decide(snapshot, rules).decisions)
+
+
+def reasons(num_slots: int, jobs: list[JobDemand], queues: tuple[Queue, ...] = ()) -> dict[str, str]:
+    return {decision.job: decision.reason for decision in settle(make_snapshot(num_slots, jobs, queues))[1].decisions}
+
+
+def test_the_sentences() -> None:
+    found = reasons(8, [*sweep(8), make_job("ben/b", 8, at=9.0)])
+    assert found["s7"] == "waits: needs 1 slot, but user ann has 4 slots, an equal share with user ben"
+    assert found["b"] == "4 of up to 8 slots: an equal share with user ann"
+    found = reasons(8, [make_job("ann/a", 8), make_job("ann/b", 8), make_job("ben/c", 2), make_job("cleo/d", 8)])
+    assert found["a"] == (
+        "2 of up to 8 slots: an equal share with ann/b; user ann has 3 slots, an equal share with user cleo of the "
+        "slots that user ben leaves"
+    )
+    found = reasons(8, [make_job("ann/a", 8, min_workers=6), make_job("ben/b", 8)])
+    assert found["a"] == "6 of up to 8 slots: its minimum, next to user ben"
+    assert found["b"] == "2 of up to 8 slots: the slots that user ann leaves"
+    found = reasons(8, [make_job("ann/a", 8), make_job("ben/b", 8)], (Queue(name="all", ceiling=4),))
+    assert (
+        found["a"]
+        == "2 of up to 8 slots: an equal share with user ben of the 4 slots that queue 'all' can have at most"
+    )
+
+
+def test_slots_that_are_left_over_are_named() -> None:
+    jobs = [make_job("ann/a", 9), make_job("ben/b", 8, at=1.0, num_micro_batches=8)]
+    assert reasons(10, jobs)["a"] == "6 of up to 9 slots: an equal share with user ben, and 1 more that is left over"
+
+
+def test_the_page_says_what_a_user_can_still_gain() -> None:
+    page = (Path(__file__).parents[3] / "docs/scheduling.md").read_text()
+    found = measure_all()
+    for what, text in {
+        "minimum": "to its maximum gained its user more than a slot",
+        "micro-batches": "hiding the micro-batches gained more than a useful slot",
+        "split": "Splitting a job in four gained more than a slot",
+    }.items():
+        said = re.search(
+            text + r" in (\d+) % of the\s+cases(?:, up to (\d+) slots)? \(by job: (\d+) %, up to (\d+)\)", page
+        )
+        assert said is not None, what
+        by_user, by_job = found[what, "user"], found[what, "job"]
+        assert (round(by_user.percent), round(by_job.percent)) == (int(said[1]), int(said[3]))
+        assert (by_user.most, by_job.most) == (int(said[2] or 0), int(said[4]))
