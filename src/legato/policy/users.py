@@ -161,6 +161,11 @@ def _grant(users: Users, budget: Budget) -> None:
 def _size(user: User, budget: Budget) -> None:
     """Divide the slots of a user among its admitted claims, by priority."""
     claims = user.admitted
+    if len(claims) == 1 and user.granted == user.entitled and user.taken <= user.share <= claims[0].hi:
+        # The usual case of a large pool.
+        claims[0].share, claims[0].target = user.share, fit_size(claims[0].job, user.granted)
+        budget.take(user.queue, claims[0].target - claims[0].lo)
+        return
     bounds = [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims]
     is_exact = user.granted == user.entitled and user.taken <= user.share <= sum(claim.hi for claim in claims)
     shares = share_out(user.share if is_exact else user.granted, bounds)
