@@ -881,6 +881,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/pool/use": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Use
+         * @description List how many slots each user has used of each queue over the last seconds, and what that does to its weight.
+         */
+        get: operations["list_use"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/pool/waiting": {
         parameters: {
             query?: never;
@@ -3697,6 +3717,33 @@ export interface components {
             held: number;
             borrowed: number | null;
             wanted: number;
+        };
+        /**
+         * Listed[UserShare]
+         * @description A complete list.
+         */
+        Listed_UserShare_: {
+            items: components["schemas"]["UserShare"][];
+        };
+        /**
+         * UserShare
+         * @description What one user has used of a queue.
+         *
+         *         Args:
+         *             slot_s: slot seconds in the asked time.
+         *             num_slots: the same as an average number of slots.
+         *             part: the part of it in all that was used of the queue, 0 to 1.
+         *             recent_slots: average number of slots with the decay of the setting ``usage_half_life_s``. None: not set.
+         *             weight: weight of the user in the queue: 1, or 0.5 or 0.25 after much recent use.
+         */
+        UserShare: {
+            queue: string;
+            user: string;
+            slot_s: number;
+            num_slots: number;
+            part: number;
+            recent_slots: number | null;
+            weight: number;
         };
         /**
          * Listed[WaitingJob]
@@ -9763,6 +9810,91 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_QueuePart_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_use: {
+        parameters: {
+            query?: {
+                over?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_UserShare_"];
                 };
             };
             /** @description The request cannot be read */

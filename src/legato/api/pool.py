@@ -257,6 +257,26 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int
 
 
+class UserShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one user has used of a queue.
+
+    Args:
+        slot_s: slot seconds in the asked time.
+        num_slots: the same as an average number of slots.
+        part: the part of it in all that was used of the queue, 0 to 1.
+        recent_slots: average number of slots with the decay of the setting ``usage_half_life_s``. None: not set.
+        weight: weight of the user in the queue: 1, or 0.5 or 0.25 after much recent use.
+    """
+
+    queue: str
+    user: str
+    slot_s: float
+    num_slots: float
+    part: float
+    recent_slots: float | None
+    weight: float
+
+
 class WaitingJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that waits for its first slots, or for slots again.
 

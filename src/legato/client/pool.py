@@ -21,6 +21,7 @@ from legato.api.pool import (
     SlotMove,
     Timeline,
     Usage,
+    UserShare,
     WaitingJob,
 )
 from legato.client.connection import Line
@@ -132,6 +133,14 @@ class PoolCalls:
     def shares(self) -> Listing[QueueShare]:
         """Return the share of each queue: fair share, and slots that it holds, borrows and wants."""
         return Listing(self._line.ask(Page[QueueShare], "GET", "/pool/shares").items)
+
+    def use(self, over: float | None = None) -> Listing[UserShare]:
+        """Return what each user has used of each queue, and the weights that follow from it.
+
+        Args:
+            over: for how many seconds up to now. None: 7 days.
+        """
+        return Listing(self._line.ask(Page[UserShare], "GET", "/pool/use", params={"over": over}).items)
 
     def waiting(self) -> Listing[WaitingJob]:
         """Return the jobs that wait for slots, each with its position in its queue."""

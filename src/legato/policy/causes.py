@@ -15,6 +15,7 @@ from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
+_WEIGHTS: Final = {1.0: "1", 0.5: "1/2", 0.25: "1/4"}
 
 
 class Cause(NamedTuple):
@@ -49,11 +50,13 @@ class Sharers(NamedTuple):
         users: all of them.
         hungry: those that have their share and could use more.
         full: the others.
+        equal: whether recent use gives the hungry ones the same weight.
     """
 
     users: list[User]
     hungry: list[User]
     full: list[User]
+    equal: bool
 
 
 class Causes:
@@ -301,7 +304,8 @@ def _find_sharers(users: list[User]) -> Sharers:
     # A user whose minimums exceed its share gets no more than those, and shares with none.
     hungry = [user for user in hungry if user.granted > user.taken or (user.granted - 1) / user.weight < least]
     sharing = {user.name for user in hungry}
-    return Sharers(users, hungry, [user for user in users if user.name not in sharing])
+    full = [user for user in users if user.name not in sharing]
+    return Sharers(users, hungry, full, len({user.weight for user in hungry}) <= 1)
 
 
 def _explain_share_of_user(user: User, sharers: Sharers) -> Cause:
@@ -315,7 +319,10 @@ def _explain_share_of_user(user: User, sharers: Sharers) -> Cause:
     rivals, full = _without_user(sharers.hungry, user), sharers.full
     leave = "leaves" if len(full) == 1 else "leave"
     left = f"the slots that {_name_users(full, len(full))} {leave}" if full else ""
-    told = f"an equal share with {_name_users(rivals, len(sharers.hungry) - 1)}" if rivals else left
+    kind = "an equal share"
+    if not sharers.equal:
+        kind = f"a share by recent use (weight {_WEIGHTS[user.weight]})"
+    told = f"{kind} with {_name_users(rivals, len(sharers.hungry) - 1)}" if rivals else left
     if rivals and left:
         told += f" of {left}"
     more = user.total - user.granted

@@ -211,6 +211,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
         rooms: for all needs of its claims, the most slots that jobs with these needs can have together.
         elsewhere: slots that queues with a ceiling have, or may have, on machines of other kinds.
         by_user: whether the users of a queue share before their jobs do.
+        levels: how many times recent use halves the weights of users, as in `legato.policy.recent_use`.
         users: by queue and name, with what they got; empty without ``by_user``.
     """
 
@@ -227,6 +228,7 @@ class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     rooms: dict[Needs, int] = {}
     elsewhere: Mapping[str, int] = {}
     by_user: bool = False
+    levels: Mapping[tuple[str, str], int] = {}
     users: Mapping[tuple[str, str], User] = {}
 
 

@@ -6,7 +6,7 @@ than the share does not increase it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from legato.policy.admission import usable_floors
 from legato.policy.claims import Claim, SortedSnapshot
@@ -27,16 +27,16 @@ def set_due(pool: SortedSnapshot) -> None:
         bounds.append(Bounds(queue.weight, min(floors.get(name, 0), most), most))
     for name, share in zip(names, share_out(pool.capacity, bounds), strict=True):
         if pool.by_user:
-            _share_by_user(inside[name], share)
+            _share_by_user(inside[name], share, pool.levels)
         else:
             _share(inside[name], share)
 
 
-def _share_by_user(claims: Sequence[Claim], share: float) -> None:
-    own: dict[str, list[Claim]] = {}
+def _share_by_user(claims: Sequence[Claim], share: float, levels: Mapping[tuple[str, str], int]) -> None:
+    own: dict[tuple[str, str], list[Claim]] = {}
     for claim in claims:
-        own.setdefault(claim.job.owner, []).append(claim)
-    bounds = [Bounds(1.0, 0, sum(claim.hi for claim in inside)) for inside in own.values()]
+        own.setdefault((claim.job.queue, claim.job.owner), []).append(claim)
+    bounds = [Bounds(0.5 ** levels.get(key, 0), 0, sum(claim.hi for claim in inside)) for key, inside in own.items()]
     for inside, part in zip(own.values(), share_out(share, bounds), strict=True):
         _share(inside, part)
 

@@ -17,6 +17,7 @@ import msgspec
 from legato.policy.causes import count, explain_needs, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, sort_jobs
 from legato.policy.free_slots import can_run, has_labels
+from legato.policy.recent_use import find_levels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
@@ -112,6 +113,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     """Return one sorted snapshot for each kind of machine. Every claim is limited to the slots that it could have."""
     claims, queues = sort_jobs(snapshot, rules)
     by_user = is_by_user(snapshot, rules)
+    levels = find_levels(snapshot, queues, rules) if by_user else {}
     nodes = {node.name: node for node in snapshot.nodes}
     names: dict[tuple[str, str, bool], str] = {}
     inside: dict[str, list[Slot]] = {}
@@ -133,7 +135,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     for kind in kinds.values():
         pool = deal_slots(kind.slots, kind.claims, queues, snapshot.now, nodes)
         pool.kind = kind.name
-        pool.by_user = by_user
+        pool.by_user, pool.levels = by_user, levels
         if len(kinds) > 1:
             pool.others = _explain_others(kind, kinds.values(), nodes)
             _find_strayed(kind, held)

@@ -30,7 +30,7 @@ from legato.policy.reasons import Explainer, choose_kind
 from legato.policy.rules import Policy, Rules
 from legato.policy.scarce import share_scarce
 from legato.policy.sizing import decide_targets
-from legato.policy.snapshot import Decision, Decisions, Snapshot
+from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
 from legato.policy.steadiness import settle
 
 _MAX_REPETITIONS: Final = 5
@@ -67,8 +67,15 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         moments += [claim.job.submitted_at + rules.reserve_after_s for claim in claims if claim.refusal is not None]
     again_at = min((moment for moment in moments if moment is not None and moment > snapshot.now), default=None)
     return Decisions(
-        decisions=tuple(decision for _, decision in made), summary=_sum_up(pools), decide_again_at=again_at
+        decisions=tuple(decision for _, decision in made),
+        summary=_sum_up(pools),
+        decide_again_at=again_at,
+        use_levels=_list_levels(pools[0]),
     )
+
+
+def _list_levels(pool: SortedSnapshot) -> tuple[UseLevel, ...]:
+    return tuple(UseLevel(queue=queue, user=user, level=level) for (queue, user), level in sorted(pool.levels.items()))
 
 
 def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:

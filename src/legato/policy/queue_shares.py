@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from legato.policy.admission import fit_floors
 from legato.policy.claims import sort_snapshot
+from legato.policy.recent_use import share_by_weight
 from legato.policy.rules import Policy, Rules
-from legato.policy.share import Bounds, share_out
 from legato.policy.snapshot import Snapshot
 
 
@@ -40,11 +39,5 @@ def share_queues(snapshot: Snapshot, rules: Rules) -> tuple[QueueShare, ...]:
     names = sorted(pool.queues)
     fair: dict[str, float] = {}
     if rules.policy == Policy.FAIR:
-        floors = fit_floors({name: pool.queues[name].floor for name in names}, pool.queues, pool.capacity)
-        bounds = []
-        for name in names:
-            queue = pool.queues[name]
-            most = pool.capacity if queue.ceiling is None else min(queue.ceiling, pool.capacity)
-            bounds.append(Bounds(queue.weight, min(floors[name], most), most))
-        fair = dict(zip(names, share_out(pool.capacity, bounds), strict=True))
+        fair = share_by_weight({name: pool.queues[name] for name in names}, pool.capacity)
     return tuple(QueueShare(queue=name, fair=fair.get(name), wanted=wanted[name]) for name in names)

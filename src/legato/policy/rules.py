@@ -29,6 +29,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         policy: which jobs come first. fair: an earlier or larger job cannot exclude others.
         fair_by: what shares the slots of a queue under a fair share. user: a user with many jobs gets no more slots
             than one with one job; priorities weigh the jobs of one user. job: a user with more jobs gets more slots.
+        usage_half_life_s: seconds after which the past use of slots counts half, when the users of a queue share. A
+            user who has used more than an equal share lately has half the weight, or a quarter, never less. None: past
+            use does not count.
         stability_s: seconds; a change for mere fairness, or a growth, waits until it has been wanted this long. Starts,
             and the shrinks that make room for them, never wait. 3: a job that ends and the next one that comes in its
             place do not resize the others twice, and people do not notice.
@@ -52,6 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy = Policy.FAIR
     fair_by: FairBy = FairBy.USER
+    usage_half_life_s: float | None = None
     stability_s: float = 3.0
     cooldown_factor: float = 20.0
     gather_s: float = 10.0

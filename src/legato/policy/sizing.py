@@ -37,7 +37,7 @@ def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
         budget = Budget(pool.capacity, pool.queues, floors, pool.elsewhere)
         reservations = Reservations(rules, pool.now)
         if pool.by_user:
-            pool.users = divide_by_user(claims, budget, reservations)
+            pool.users = divide_by_user(claims, pool.levels, budget, reservations)
         for division in divisions if not pool.by_user else ():
             admitted = admit(division, budget, reservations)
             if len(admitted) == 1:

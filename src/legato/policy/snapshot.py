@@ -75,6 +75,36 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ceiling: int | None = None
 
 
+class RecentUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How many slots of a queue a user has used lately.
+
+    Args:
+        queue: its name.
+        user: who submitted the jobs.
+        num_slots: slots that the jobs had on average; a second counts half as much as one a half-life later.
+        level: of the last decision, as in `UseLevel`. None: there was none.
+    """
+
+    queue: str
+    user: str
+    num_slots: float
+    level: int | None = None
+
+
+class UseLevel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How much recent use reduces the weight of a user in a queue.
+
+    Args:
+        queue: its name.
+        user: the user.
+        level: how many times the weight is halved, at most `legato.policy.recent_use.MAX_LEVEL`. Pass it back.
+    """
+
+    queue: str
+    user: str
+    level: int
+
+
 class Standing(enum.StrEnum):
     """The state of a job, as the policy needs it."""
 
@@ -163,6 +193,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         jobs: all jobs that have slots or want some.
         queues: all that are configured.
         nodes: all whose kind or labels are known.
+        recent_use: of the users; those who are missing have used nothing.
     """
 
     now: float
@@ -170,6 +201,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobDemand, ...]
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
+    recent_use: tuple[RecentUse, ...] = ()
 
 
 class DecisionKind(enum.StrEnum):
@@ -227,11 +259,13 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
         summary: one sentence.
         decide_again_at: the next time at which a decision changes without other news. None: only other news can change
             it.
+        use_levels: of the users with a lower weight, by queue and user.
     """
 
     decisions: tuple[Decision, ...]
     summary: str
     decide_again_at: float | None = None
+    use_levels: tuple[UseLevel, ...] = ()
 
     def of(self, job: str) -> Decision:
         """Return the decision for one job.

@@ -20,15 +20,18 @@ from legato.policy.sizes import fit_size, next_size
 Users = dict[tuple[str, str], User]
 
 
-def divide_by_user(claims: Iterable[Claim], budget: Budget, reservations: Reservations) -> Users:
+def divide_by_user(
+    claims: Iterable[Claim], levels: Mapping[tuple[str, str], int], budget: Budget, reservations: Reservations
+) -> Users:
     """Set refusal, share and target of every claim. Returns the users by queue and name, with what they got.
 
     Args:
         claims: in order of precedence; each has a size that can be placed.
+        levels: how many times the weight of a user is halved, by queue and user.
         budget: all slots; those that claims get are taken out of it.
         reservations: without refusals.
     """
-    users = _group(claims)
+    users = _group(claims, levels)
     _entitle(users, budget)
     _admit(list(users.values()), budget, reservations)
     _grant(users, budget)
@@ -48,14 +51,14 @@ def group_by_queue(users: Mapping[tuple[str, str], User]) -> dict[str, list[User
     return inside
 
 
-def _group(claims: Iterable[Claim]) -> Users:
+def _group(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> Users:
     users: Users = {}
     for claim in claims:
         job = claim.job
         key = (job.queue, job.owner)
         user = users.get(key)
         if user is None:
-            user = users[key] = User(queue=job.queue, name=job.owner, weight=1.0)
+            user = users[key] = User(queue=job.queue, name=job.owner, weight=0.5 ** levels.get(key, 0))
         user.claims.append(claim)
         user.wanted += claim.hi
     for user in users.values():

@@ -141,7 +141,7 @@ class Services:
         """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
 
         def read() -> Snapshot:
-            return take_snapshot(self.store, self.works, self.now())
+            return take_snapshot(self.store, self.works, self.now(), self.settings.usage_half_life_s)
 
         snapshot: Snapshot = await self.pool_views.get("snapshot", self.feed.last, read)
         return snapshot
@@ -216,6 +216,7 @@ def make_rules(settings: Settings) -> Rules:
     return Rules(
         policy=Policy(settings.policy),
         fair_by=FairBy(settings.fair_by),
+        usage_half_life_s=settings.usage_half_life_s,
         stability_s=settings.stability_s,
         cooldown_factor=settings.cooldown_factor,
         gather_s=settings.gather_s,

@@ -29,6 +29,7 @@ from legato.control.records import (
 from legato.control.stages import ENDED, MOVES, UNDECIDED, Action, Stage, stage_after
 from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
 from legato.core.lifecycle import check_move
+from legato.policy.snapshot import RecentUse
 
 _replace = msgspec.structs.replace
 
@@ -99,6 +100,21 @@ class MemoryLoopStore:
                 until = now if found.until is None else found.until
                 spans[found.attempt] = (min(begun, found.since), max(ended, until))
         return sum(ended - begun for begun, ended in spans.values())
+
+    def count_usage(self, fence: int, now: float) -> None:
+        """Do nothing: all allocations are kept."""
+
+    def read_recent_use(self, now: float, half_life_s: float) -> tuple[RecentUse, ...]:
+        """Return the decayed use of all users, as an average number of slots."""
+        totals: dict[tuple[str, str], float] = {}
+        for found in (*self.closed, *self.open.values()):
+            job = self.jobs[found.job]
+            ages = [max(now - (now if at is None else at), 0.0) for at in (found.until, found.since)]
+            newest, oldest = (0.5 ** (age / half_life_s) for age in ages)
+            totals[job.queue, job.owner] = totals.get((job.queue, job.owner), 0.0) + newest - oldest
+        return tuple(
+            RecentUse(queue=queue, user=user, num_slots=number) for (queue, user), number in sorted(totals.items())
+        )
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
         """Write changes, each completely or not at all; after an error nothing is written."""

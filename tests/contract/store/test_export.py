@@ -71,7 +71,7 @@ def cut(lines: list[bytes], tables: dict[str, set[str]]) -> list[bytes]:
             columns = tables.get(read["table"], set())
             kept = [place for place, name in enumerate(read["columns"]) if name in columns]
             read["columns"] = [read["columns"][place] for place in kept]
-        if kept and b'"quiet"' not in line:  # a counter that came later
+        if kept and not {b'"quiet"', b'"usage"'} & set(line.strip(b"[]\n").split(b",")):  # counters that came later
             found.append(msgspec.json.encode(read if isinstance(read, dict) else [read[place] for place in kept]))
     return found
 

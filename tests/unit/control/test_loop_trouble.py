@@ -64,10 +64,11 @@ def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> 
 
         def __init__(self, world: World, unlucky: str) -> None:
             self._store, self._unlucky = world.store, unlucky
-            self.take_lease, self.read_facts, self.read_spec = (
+            self.take_lease, self.read_facts, self.read_spec, self.count_usage = (
                 world.store.take_lease,
                 world.store.read_facts,
                 world.store.read_spec,
+                world.store.count_usage,
             )
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -89,10 +90,11 @@ def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
 
     class LoopStore:
         def __init__(self, world: World) -> None:
-            self.take_lease, self.read_facts, self.read_spec = (
+            self.take_lease, self.read_facts, self.read_spec, self.count_usage = (
                 world.store.take_lease,
                 world.store.read_facts,
                 world.store.read_spec,
+                world.store.count_usage,
             )
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -171,10 +173,11 @@ def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
         """Cannot be read for a while."""
 
         def __init__(self, world: World) -> None:
-            self.take_lease, self.read_spec, self.write = (
+            self.take_lease, self.read_spec, self.write, self.count_usage = (
                 world.store.take_lease,
                 world.store.read_spec,
                 world.store.write,
+                world.store.count_usage,
             )
             self._read_facts = world.store.read_facts
             self.is_away = False
@@ -285,5 +288,18 @@ def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: 
         assert (found.stage, found.attempt) == (Stage.RUNNING, 1)
         assert report.status is not None and report.status["num_workers"] == bounds[1]
         assert (report.status["min_workers"], report.status["max_workers"]) == bounds
+
+    on_a_platform(story)
+
+
+def test_use_that_cannot_be_counted_stops_no_round() -> None:
+    async def story(world: World) -> None:
+        def fail(*_: object) -> None:
+            raise ValueError("a damaged row")
+
+        world.store.count_usage = fail  # type: ignore[method-assign]
+        job = world.submit(make_plan("job"))
+        await turn(world, 20.0)
+        assert stage_of(world, job) is Stage.RUNNING
 
     on_a_platform(story)

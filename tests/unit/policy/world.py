@@ -71,7 +71,11 @@ def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0,
                 last_resized_at=snapshot.now if changed else job.last_resized_at,
             )
         )
-    return msgspec.structs.replace(snapshot, slots=tuple(slots), jobs=tuple(jobs), now=snapshot.now + after_s)
+    levels = {(one.queue, one.user): one.level for one in decisions.use_levels}
+    use = tuple(msgspec.structs.replace(one, level=levels.get((one.queue, one.user), 0)) for one in snapshot.recent_use)
+    return msgspec.structs.replace(
+        snapshot, slots=tuple(slots), jobs=tuple(jobs), now=snapshot.now + after_s, recent_use=use
+    )
 
 
 def settle(snapshot: Snapshot, rules: Rules = EAGER, rounds: int = 60) -> tuple[Snapshot, Decisions]:

@@ -38,6 +38,31 @@ def test_shares(platform: Platform, two: dict[str, str]) -> None:
     assert platform.get("pool/shares", who="ben")["items"] == [default, night]
 
 
+def test_what_users_have_used(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(usage_half_life_s=7200.0)
+    fence = platform.lead(num_slots=4).fence
+    platform.store.loop.count_usage(fence, NOW)
+    job = platform.submit(name="first", max_workers=4, directory=str(platform.home))
+    platform.start(job, *(f"node/{number}" for number in range(4)))
+    bens = platform.submit("ben", name="second", max_workers=4)
+    platform.now = NOW + 10_800.0
+    platform.store.loop.count_usage(fence, platform.now)
+    assert platform.get("pool/use", who="ben")["items"] == [] != bens
+    for who in ("eye", "ann"):
+        (one,) = platform.get("pool/use?over=14400", who=who)["items"]
+        # One and a half half-lives of all slots: more than an equal share of two users, which is 2.
+        assert one.pop("recent_slots") == pytest.approx(4 * (1 - 0.5**1.5), rel=0.05)
+        assert one == {
+            "queue": "default",
+            "user": "ann",
+            "slot_s": 4 * 10_800.0,
+            "num_slots": 3.0,
+            "part": 1.0,
+            "weight": 0.5,
+        }
+    check_problem(platform.ask("GET", "pool/use?over=59"), 422, "invalid")
+
+
 def test_waiting_jobs_have_their_position_in_their_queue(platform: Platform, two: dict[str, str]) -> None:
     later = platform.submit(name="later", max_workers=4, min_workers=4, directory=str(platform.home))
     sooner = platform.submit(name="sooner", max_workers=1, priority=9000, directory=str(platform.home))

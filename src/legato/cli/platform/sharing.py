@@ -15,21 +15,34 @@ from legato.cli.options import read_one_of
 from legato.cli.platform.completion import complete_platform_jobs
 from legato.cli.platform.connecting import open_client
 from legato.cli.platform.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
-from legato.cli.terminal.formatting import read_moment, render_clock, render_sparkline
+from legato.cli.terminal.formatting import read_duration, read_moment, render_clock, render_sparkline
 from legato.cli.terminal.output import Output, make_table, watch, write, write_list
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
-    from legato.api.pool import HeldSlots, QueueShare, SlotMove, Timeline
+    from legato.api.pool import HeldSlots, QueueShare, SlotMove, Timeline, UserShare
 
 _UNKNOWN: Final = "-"
 
 
-def shares(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
-    """Show for each queue its fair share, and the slots that it holds, borrows and wants."""
+def shares(
+    over: Annotated[
+        str | None,
+        typer.Option("--over", metavar="TIME", help="Show what each user has used in that time, such as 7d or 12h."),
+    ] = None,
+    output: OutputOption = Output.table,
+    again: WatchOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Show for each queue its fair share, and the slots that it holds, borrows and wants; or what users have used."""
+    over_s = None if over is None else read_duration(over, "--over")
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
+        if over_s is not None:
+            used = client.use(over_s)
+            drawn = draw_use(used, is_wide=output is Output.wide) if used else "No user has used a slot in that time."
+            return list(used), drawn, True
         found = client.shares()
         drawn = draw_shares(found, is_wide=output is Output.wide) if found else "No queue is open to you."
         return list(found), drawn, True
@@ -118,6 +131,20 @@ def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None
         Column["QueueShare"]("WANTED", lambda share: share.wanted, is_number=True),
     )
     return make_table(columns, found, is_wide=is_wide, below=below)
+
+
+def draw_use(found: Sequence[UserShare], *, is_wide: bool) -> Any:
+    """Return what users have used as a table, the largest part of each queue first."""
+    columns = (
+        Column["UserShare"]("QUEUE", lambda one: one.queue),
+        Column["UserShare"]("USER", lambda one: one.user),
+        Column["UserShare"]("GPU HOURS", lambda one: f"{one.slot_s / 3600:.1f}", is_number=True),
+        Column["UserShare"]("GPUS", lambda one: f"{one.num_slots:.1f}", is_number=True),
+        Column["UserShare"]("PART", lambda one: f"{one.part:.0%}", is_number=True),
+        Column["UserShare"]("RECENT", lambda one: _render(one.recent_slots), is_number=True),
+        Column["UserShare"]("WEIGHT", lambda one: f"{one.weight:g}", is_number=True),
+    )
+    return make_table(columns, sorted(found, key=lambda one: (one.queue, -one.slot_s, one.user)), is_wide=is_wide)
 
 
 def sum_held(line: HeldSlots, until: float) -> float:

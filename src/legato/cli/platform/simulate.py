@@ -84,6 +84,9 @@ def simulate(
     fair_by: Annotated[
         str, typer.Option(metavar="user|job", help="Under fair: the users of a queue share, or its jobs.")
     ] = "user",
+    usage_half_life: Annotated[
+        float | None, _seconds("the time after which past use of slots counts half", 604800, _OFF)
+    ] = None,
     stability: Annotated[float, _seconds("the time that a larger share must last before a job grows", 3)] = 3.0,
     cooldown: Annotated[
         float,
@@ -148,6 +151,7 @@ def simulate(
         slots_per_node=slots_per_node,
         rules=Rules(
             fair_by=FairBy(fair_by),
+            usage_half_life_s=usage_half_life,
             stability_s=stability,
             cooldown_factor=cooldown,
             gather_s=gather,

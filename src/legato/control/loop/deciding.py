@@ -5,7 +5,7 @@ No I/O and no clock. `legato.policy` decides which job gets which slots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -82,6 +82,18 @@ def make_snapshot(
         for node in pool.facts.nodes
     )
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
+
+
+def keep_levels(found: Iterable[policy.RecentUse], before: Iterable[policy.RecentUse]) -> tuple[policy.RecentUse, ...]:
+    """Return the recent use that was found, with the levels of the last decision."""
+    levels = {(one.queue, one.user): one.level for one in before}
+    return tuple(msgspec.structs.replace(one, level=levels.get((one.queue, one.user))) for one in found)
+
+
+def note_levels(use: Iterable[policy.RecentUse], decisions: policy.Decisions) -> tuple[policy.RecentUse, ...]:
+    """Return the recent use with the levels of these decisions, which are an input of the next ones."""
+    levels = {(one.queue, one.user): one.level for one in decisions.use_levels}
+    return tuple(msgspec.structs.replace(one, level=levels.get((one.queue, one.user), 0)) for one in use)
 
 
 def _find_bond(described: policy.JobDemand, report: DriverReport | None, work: Work | None) -> str | None:

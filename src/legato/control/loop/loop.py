@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
 import structlog
 
 from legato.control.drivers.drivers import DriverReport, Drivers
@@ -26,9 +28,10 @@ from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decisions, Snapshot
+from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
+_COUNT_EVERY_S: Final = 60.0  # between two counts of what users have used
 _REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +54,14 @@ class LoopStore(Protocol):
 
     def read_held_s(self, job: str, now: float) -> float:
         """Return for how many seconds all attempts of a job together have held slots."""
+        ...
+
+    def count_usage(self, fence: int, now: float) -> None:
+        """Count what users have used since the last count. Raises FencedOut if another loop has the lease by now."""
+        ...
+
+    def read_recent_use(self, now: float, half_life_s: float) -> tuple[RecentUse, ...]:
+        """Return the decayed use of all users, as an average number of slots."""
         ...
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -110,6 +121,8 @@ class ControlLoop:
         self._unreadable: dict[str, str] = {}
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
+        self._counted_at = -math.inf
+        self._recent_use: tuple[RecentUse, ...] = ()
         self.decisions: Decisions | None = None
         self.snapshot: Snapshot | None = None
         self.stats = LoopStats()
@@ -186,6 +199,7 @@ class ControlLoop:
         asides += rounds.fail_unreadable(pool, self._unreadable)
         if asides:
             pool = await self._write(asides, lease)
+        await self._count_usage(lease)
         # 3. Decide.
         failure = self._decide(pool, reports, left_out)
         # 4. Apply.
@@ -202,6 +216,23 @@ class ControlLoop:
             raise failure
         return True
 
+    async def _count_usage(self, lease: Lease) -> None:
+        """Count what users have used, once a minute, and read the recent use if it counts."""
+        now = self._now()
+        if 0 <= now - self._counted_at < _COUNT_EVERY_S:
+            return
+        self._counted_at = now
+        try:
+            await self._in_thread(self._store.count_usage, lease.fence, now)
+            if self._rules.usage_half_life_s is not None:
+                found = await self._in_thread(self._store.read_recent_use, now, self._rules.usage_half_life_s)
+                self._recent_use = deciding.keep_levels(found, self._recent_use)
+        except (FencedOut, StoreError):
+            self._counted_at = -math.inf
+            raise
+        except Exception:  # noqa: BLE001 -- a damaged row must not stop scheduling; the last known use counts on
+            _log.exception("what users have used could not be counted; the next try is in a minute")
+
     def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
         """Decide. Returns the error if that fails on all jobs, because drivers must get stops and pauses anyway."""
         self.decisions = self.snapshot = None
@@ -215,7 +246,9 @@ class ControlLoop:
                 left_out,
                 expects_agents=self._expects_agents,
             )
+            snapshot = msgspec.structs.replace(snapshot, recent_use=self._recent_use)
             self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)
+            self._recent_use = deciding.note_levels(self._recent_use, self.decisions)
             self.snapshot = snapshot
         except Exception as error:  # noqa: BLE001 -- raised after the rest of the round
             return error
@@ -245,7 +278,7 @@ class ControlLoop:
         return self._now() < self._leads_until
 
     def _lose_lease(self) -> None:
-        self._fence, self._leads_until = None, 0.0
+        self._fence, self._leads_until, self._counted_at = None, 0.0, -math.inf
         self._caller.cancel_all()
 
     def _note_failure(self, job: str, attempt: int, why: str | None) -> None:

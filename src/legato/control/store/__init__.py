@@ -35,9 +35,11 @@ from legato.control.store.retention import Purged, Retention
 from legato.control.store.submit import check_labels, check_new_job
 from legato.control.store.tokens import Tokens
 from legato.control.store.uploads import Uploads, check_sha256, missing_code
+from legato.control.store.usage import KEPT_S, Usage, Used
 from legato.core.errors import StoreError
 
 __all__ = [
+    "KEPT_S",
     "LEAVER",
     "PROJECT",
     "QUEUE",
@@ -45,6 +47,7 @@ __all__ = [
     "Purged",
     "Run",
     "Store",
+    "Used",
     "check_labels",
     "check_may_add",
     "check_new_job",
@@ -93,6 +96,7 @@ class Store:
         self.events = Events(database)
         self.audit = Audit(database)
         self.retention = Retention(database)
+        self.usage = Usage(database)
 
     @property
     def num_errors(self) -> int:

@@ -241,3 +241,6 @@ def _note_absence(connection: Connection, away_s: float) -> None:
         "UPDATE allocations SET since = since + :away WHERE until IS NULL",
     ):
         connection.execute(sql(statement), {"away": max(away_s, 0.0)})
+    # What was used before the export has been counted already.
+    counted = "UPDATE counters SET value = value + :away WHERE name = 'usage' AND value > 0"
+    connection.execute(sql(counted), {"away": int(max(away_s, 0.0) * 1000)})

@@ -33,6 +33,8 @@ from legato.control.store.queues import read_each_queue
 from legato.control.store.rows import Unreadable, read_each
 from legato.control.store.schema import attempts, decisions, jobs
 from legato.control.store.transactions import Transaction, writing
+from legato.control.store.usage import Usage
+from legato.policy.snapshot import RecentUse
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
@@ -136,6 +138,18 @@ class Loop:
             rows: Sequence[Any] = connection.execute(lasted).all()
         # A negative duration, after a clock was set back, must not reduce the sum.
         return sum((max((now if row.ended_at is None else row.ended_at) - row.started_at, 0.0) for row in rows), 0.0)
+
+    def count_usage(self, fence: int, now: float) -> None:
+        """Count what users have used since the last count.
+
+        Raises:
+            FencedOut: another loop has the lease; nothing was written.
+        """
+        Usage(self._database).count(fence, now)
+
+    def read_recent_use(self, now: float, half_life_s: float) -> tuple[RecentUse, ...]:
+        """Return the decayed use of all users, as an average number of slots."""
+        return Usage(self._database).read_recent(now, half_life_s)
 
     def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
         """Write the observations or the decisions of a round in one transaction.

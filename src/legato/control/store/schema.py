@@ -422,6 +422,17 @@ counters = Table(
     Column("value", BigInteger, nullable=False),
 )
 
+# What users have used, by hours since 1970. The queue may have been deleted since.
+usage = Table(
+    "usage",
+    metadata,
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Column("queue", _NAME, primary_key=True),
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("slot_s", Double, nullable=False),
+    Index(None, "hour"),
+)
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.api import API, pool
-from legato.api.pool import QueueShare, WaitingJob
+from legato.api.pool import QueueShare, UserShare, WaitingJob
 from legato.control.records import Queue
 from legato.control.roles import check_is_admin
-from legato.control.store import check_queue_numbers
+from legato.control.store import KEPT_S, Used, check_queue_numbers
 from legato.core.errors import UsageError
 from legato.policy.claims import sort_snapshot
 from legato.policy.queue_shares import share_queues
+from legato.policy.recent_use import find_levels
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Snapshot
+from legato.policy.snapshot import Decisions, Snapshot
 from legato.policy.whatif import Effect, plan_queues
 from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueuesBody
 from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
+
+_WEEK_S: Final = 7 * 24 * 3600.0
 
 router = APIRouter(prefix=API, tags=["pool"])
 
@@ -48,6 +52,20 @@ async def list_shares(here: Here, asker: CurrentUser) -> Response:
     parts = await here.pool_views.get("shares", here.feed.last, describe)
     seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
+
+
+@router.get("/pool/use", **responses(Listed[UserShare]))
+async def list_use(
+    here: Here, asker: CurrentUser, over: Annotated[float, Query(ge=60, le=KEPT_S)] = _WEEK_S
+) -> Response:
+    """List how many slots each user has used of each queue over the last seconds, and what that does to its weight."""
+    snapshot, rules, now = await here.snapshot(), make_rules(here.settings), here.now()
+
+    def describe() -> tuple[UserShare, ...]:
+        return _describe_use(here.store.usage.read(now - over), snapshot, here.loop.decisions, rules, over)
+
+    found = await run_in_threadpool(describe)
+    return Answer(Listed(tuple(one for one in found if asker.sees_only in (None, one.user))))
 
 
 @router.get("/pool/waiting", **responses(Listed[WaitingJob]))
@@ -108,6 +126,31 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueueSh
             )
         )
     return tuple(parts)
+
+
+def _describe_use(
+    used: Sequence[Used], snapshot: Snapshot, decisions: Decisions | None, rules: Rules, over_s: float
+) -> tuple[UserShare, ...]:
+    # The loop that decides knows the levels of its decisions, which depend on earlier ones.
+    levels = {(one.queue, one.user): one.level for one in decisions.use_levels} if decisions else None
+    if levels is None:
+        levels = find_levels(snapshot, sort_snapshot(snapshot, rules).queues, rules)
+    recent = {(one.queue, one.user): one.num_slots for one in snapshot.recent_use}
+    totals: defaultdict[str, float] = defaultdict(float)
+    for one in used:
+        totals[one.queue] += one.slot_s
+    return tuple(
+        UserShare(
+            queue=one.queue,
+            user=one.user,
+            slot_s=one.slot_s,
+            num_slots=one.slot_s / over_s,
+            part=one.slot_s / totals[one.queue] if totals[one.queue] else 0.0,
+            recent_slots=None if rules.usage_half_life_s is None else recent.get((one.queue, one.user), 0.0),
+            weight=0.5 ** levels.get((one.queue, one.user), 0),
+        )
+        for one in used
+    )
 
 
 def _summarize(effects: Iterable[Effect]) -> str:

@@ -538,6 +538,16 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
         ["day", "2", "0", "3", "-", "4", "-", "8"],
     ]
     assert json.loads(call("shares", "-o", "json")[1])[1] == unknown
+    use = {"queue": "day", "user": "ben", "slot_s": 7200.0, "num_slots": 0.5, "part": 0.25, "recent_slots": 2.5}
+    use |= {"weight": 0.5}
+    more = use | {"user": "ann", "slot_s": 21_600.0, "num_slots": 1.5, "part": 0.75, "recent_slots": None, "weight": 1}
+    platform.canned["/pool/use"] = {"items": [use, more]}
+    assert [row.split() for row in call("shares", "--over", "4h")[1].splitlines()[1:]] == [
+        ["day", "ann", "6.0", "1.5", "75%", "-", "1"],
+        ["day", "ben", "2.0", "0.5", "25%", "2.5", "0.5"],
+    ]
+    platform.canned["/pool/use"] = {"items": []}
+    assert call("shares", "--over", "7d")[1] == "No user has used a slot in that time.\n"
     platform.canned["/moves"] = {"items": []}
     assert call("moves")[1] == "No GPU moved between jobs in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
