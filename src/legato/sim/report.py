@@ -75,6 +75,20 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     num_pauses: int
 
 
+class UserReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the jobs of one user. Times are means in seconds; None: no job has one.
+
+    Args:
+        slot_s: slot-seconds that they had.
+    """
+
+    user: str
+    num_jobs: int
+    mean_waiting_s: float | None
+    mean_completion_s: float | None
+    slot_s: float
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a workload under one policy.
 
@@ -86,6 +100,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         allocation: slot-seconds that jobs had, divided by those of the pool in the makespan.
         useful_allocation: the same, counting only time in which workers trained and helped.
         resizes_per_job: mean number per job; ``pauses_per_job`` likewise.
+        users: by name.
         jobs: in order of submission.
     """
 
@@ -100,6 +115,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     useful_allocation: float
     resizes_per_job: float
     pauses_per_job: float
+    users: tuple[UserReport, ...]
     jobs: tuple[JobReport, ...]
 
 
@@ -145,7 +161,24 @@ def make_report(world: World, plans: Sequence[PlannedJob], scheme: Scheme) -> Re
         useful_allocation=useful_s / available_s if available_s else 0.0,
         resizes_per_job=sum(job.num_resizes for job in told) / max(len(told), 1),
         pauses_per_job=sum(job.num_pauses for job in told) / max(len(told), 1),
+        users=_report_users(told),
         jobs=tuple(told),
+    )
+
+
+def _report_users(jobs: Iterable[JobReport]) -> tuple[UserReport, ...]:
+    own: dict[str, list[JobReport]] = {}
+    for job in jobs:
+        own.setdefault(job.owner, []).append(job)
+    return tuple(
+        UserReport(
+            user=user,
+            num_jobs=len(inside),
+            mean_waiting_s=Spread.of(job.waiting_s for job in inside if job.waiting_s is not None).mean,
+            mean_completion_s=Spread.of(job.completion_s for job in inside if job.completion_s is not None).mean,
+            slot_s=math.fsum(job.slot_s for job in inside),
+        )
+        for user, inside in sorted(own.items())
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from legato.core.errors import UsageError
-from legato.policy.rules import Policy
+from legato.policy.rules import FairBy, Policy
 from legato.sim.simulation import Setting
 from legato.sim.workload import PlannedJob
 
@@ -21,11 +21,13 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         name: on the command line.
         policy: by which slots are divided.
+        fair_by: what shares the slots of a queue under a fair share.
         all_static: every job has its maximum of workers or none.
     """
 
     name: str
     policy: Policy
+    fair_by: FairBy = FairBy.USER
     all_static: bool = False
 
     def apply(self, plans: Iterable[PlannedJob], setting: Setting) -> tuple[list[PlannedJob], Setting]:
@@ -33,14 +35,17 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
 
         If all jobs are static, a job that asks for more slots than the pool has asks for all slots of the pool.
         """
-        setting = _replace(setting, rules=_replace(setting.rules, policy=self.policy))
+        setting = _replace(setting, rules=_replace(setting.rules, policy=self.policy, fair_by=self.fair_by))
         if not self.all_static:
             return list(plans), setting
         return [_make_static(plan, find_limit(plan, setting)) for plan in plans], setting
 
 
 SCHEMES: Final = {
-    **{str(policy): Scheme(name=str(policy), policy=policy) for policy in Policy},
+    "fair": Scheme(name="fair", policy=Policy.FAIR),
+    "fair-by-job": Scheme(name="fair-by-job", policy=Policy.FAIR, fair_by=FairBy.JOB),
+    "priority": Scheme(name="priority", policy=Policy.PRIORITY),
+    "fifo": Scheme(name="fifo", policy=Policy.FIFO),
     "gang": Scheme(name="gang", policy=Policy.FIFO, all_static=True),
 }
 

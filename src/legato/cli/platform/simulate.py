@@ -70,7 +70,7 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Policy: fair, priority, fifo or gang. Several, separated by commas, are compared.",
+            help="Policy: fair, fair-by-job, priority, fifo or gang. Several, separated by commas, are compared.",
         ),
     ] = "fair",
     slots: Annotated[int, _number("the number of slots of the pool", 8, _MAX_SLOTS)] = 8,
@@ -81,9 +81,6 @@ def simulate(
             metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue with its weight, floor and ceiling. Repeatable."
         ),
     ] = None,
-    fair_by: Annotated[
-        str, typer.Option(metavar="user|job", help="Under fair: the users of a queue share, or its jobs.")
-    ] = "user",
     usage_half_life: Annotated[
         float | None, _seconds("the time after which past use of slots counts half", 604800, _OFF)
     ] = None,
@@ -134,7 +131,7 @@ def simulate(
     import msgspec
 
     from legato.drawing.files import check_path
-    from legato.policy.rules import FairBy, Rules
+    from legato.policy.rules import Rules
     from legato.sim.load import Costs
     from legato.sim.schemes import check_fits, parse_schemes
     from legato.sim.simulation import Setting
@@ -142,15 +139,12 @@ def simulate(
     schemes = parse_schemes(policy)
     if draw is not None:
         check_path(draw)
-    if fair_by not in list(FairBy):
-        raise UsageError(f"Cannot share by '{fair_by}'. Write --fair-by user or --fair-by job.")
     if slots < 1 or slots_per_node < 1:
         raise UsageError("Cannot simulate a pool without slots. Give 1 or more with --slots and --slots-per-node.")
     setting = Setting(
         num_slots=slots,
         slots_per_node=slots_per_node,
         rules=Rules(
-            fair_by=FairBy(fair_by),
             usage_half_life_s=usage_half_life,
             stability_s=stability,
             cooldown_factor=cooldown,
@@ -316,6 +310,8 @@ def _render_all(reports: Sequence[Report], *, with_jobs: bool) -> Any:
     from rich.console import Group
 
     parts: list[Any] = [_render_figures(reports)]
+    if any(len(report.users) > 1 for report in reports):
+        parts += ["", _render_users(reports)]
     if with_jobs:
         for report in reports:
             parts += ["", _render_jobs(report)]
@@ -373,6 +369,24 @@ def _render_figure(value: float | None, kind: str) -> str:
 
 def _render_ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def _render_users(reports: Sequence[Report]) -> Table:
+    """Draw a row for each user: how long its jobs waited and took on average under each policy."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("USER")
+    table.add_column("JOBS", justify="right")
+    for report in reports:
+        for title in ("WAITED", "COMPLETE"):
+            table.add_column(f"{report.policy.upper()}: {title}", justify="right", no_wrap=True)
+    for users in zip(*(report.users for report in reports), strict=True):
+        times = [time for user in users for time in (user.mean_waiting_s, user.mean_completion_s)]
+        cells = [_render_figure(time, "time") for time in times]
+        table.add_row(Text(clean(users[0].user)), str(users[0].num_jobs), *cells)
+    return table
 
 
 def _render_jobs(report: Report) -> Table:

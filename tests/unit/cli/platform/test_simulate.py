@@ -146,7 +146,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["none.csv"], "Cannot read workload 'none.csv': No such file"),
         (
             ["two.csv", "--policy", "lottery"],
-            "There is no policy 'lottery'. Write one or more of fair, priority, fifo, gang",
+            "There is no policy 'lottery'. Write one or more of fair, fair-by-job, priority, fifo, gang",
         ),
         (["two.csv", "--policy", "fair,fair"], "named twice"),
         (["two.csv", "--slots", "0"], "a pool without slots"),
@@ -181,3 +181,17 @@ def test_what_cannot_be_done_is_refused_before_it_begins(
     monkeypatch.setattr("legato.sim.report.run_scheme", None)
     assert told in refused(*arguments)
     assert sorted(folder.iterdir()) == before
+
+
+def test_users_are_compared_under_both_ways_to_share() -> None:
+    """The page has these lines."""
+    root = Path(__file__).parents[4]
+    done = call(root / "examples/workloads/sweep.csv", "--slots", 8, "--policy", "fair,fair-by-job")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("ann", "ben"))]
+    assert rows == [
+        ["ann", "12", "3:41", "18:13", "3:21", "13:25"],
+        ["ben", "2", "1.0", "s", "10:05", "4:32", "16:00"],
+    ]
+    page = (root / "docs/simulation.md").read_text()
+    for row in rows:
+        assert "| " + " | ".join(row).replace("1.0 | s", "1.0 s") + " |" in page
