@@ -332,8 +332,8 @@ class Settings(BaseSettings):
         le=30 * 24 * 3600,
         description="seconds after which the past use of slots counts half, when users of a queue share (`fair_by` is "
         "user). Who has used an equal share or more lately has half the weight, from two equal shares on a quarter, "
-        "never less. None: past use does not count. As in Slurm, LSF and WMLA, an admin switches it on; for Slurm's "
-        "default of 7 days write 604800. `legato shares --over 7d` shows the use in any case",
+        "never less. None: past use does not count. As in Slurm and LSF, an admin switches it on; for Slurm's default "
+        "of 7 days write 604800. `legato shares --over 7d` shows the use in any case",
     )
     stability_s: float = Field(
         default=_RULES.stability_s,
