@@ -328,6 +328,11 @@ def test_the_sentences() -> None:
 def test_slots_that_are_left_over_are_named() -> None:
     jobs = [make_job("ann/a", 9), make_job("ben/b", 8, at=1.0, num_micro_batches=8)]
     assert reasons(10, jobs)["a"] == "6 of up to 9 slots: an equal share with user ben, and 1 more that is left over"
+    found = reasons(10, [*jobs, make_job("ann/c", 9, at=2.0)])
+    assert found["c"] == (
+        "3 of up to 9 slots: an equal share with ann/a; user ann has 6 slots, an equal share with user ben, and 1 more "
+        "that is left over"
+    )
 
 
 def test_the_page_says_what_a_user_can_still_gain() -> None:
