@@ -183,6 +183,11 @@ def _size(user: User, budget: Budget) -> None:
 
 def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
     """Assign the remaining slots step by step, each time to the user with the fewest slots per weight."""
+    if all(budget.available(name) <= 0 for name in {user.queue for user in users}):
+        for user in users:
+            while user.waiting:
+                _try_next(user, budget, reservations)
+        return
     turns = []
     growing: list[list[tuple[tuple[float, bool, Order], int]]] = []
     totals = []
