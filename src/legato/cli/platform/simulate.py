@@ -139,6 +139,8 @@ def simulate(
     schemes = parse_schemes(policy)
     if draw is not None:
         check_path(draw)
+    if usage_half_life == 0:
+        raise UsageError("--usage-half-life must be above 0. Leave it out, so that past use does not count.")
     if slots < 1 or slots_per_node < 1:
         raise UsageError("Cannot simulate a pool without slots. Give 1 or more with --slots and --slots-per-node.")
     setting = Setting(

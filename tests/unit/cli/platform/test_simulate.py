@@ -150,6 +150,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         ),
         (["two.csv", "--policy", "fair,fair"], "named twice"),
         (["two.csv", "--slots", "0"], "a pool without slots"),
+        (["two.csv", "--usage-half-life", "0"], "--usage-half-life must be above 0"),
         (["two.csv", "--slots", "-1"], "from 0 to"),
         (["two.csv", "--slots", "many"], "Write a whole number, such as 8"),
         (["two.csv", "--stability", "-1"], "Write seconds, 0 or more, such as 3"),
