@@ -243,7 +243,9 @@ def plan_pilots(
     lasting = [pilot for pilot in staying if _rest_s(pilot, now) > rules.replace_s]
     target = _bound(demand.now, rules)
     num_waiting = sum(pilot.state is PilotState.WAITING for pilot in there)
-    num_starts = max(0, min(target - len(lasting), rules.max_waiting - num_waiting))
+    # Each may have one that replaces it. If the cluster gives all of them less time than `replace_s`, none lasts.
+    num_room = min(rules.max_waiting - num_waiting, 2 * rules.max_pilots - len(there))
+    num_starts = max(0, min(target - len(lasting), num_room))
     surplus = len(lasting) - _bound(max(demand.now, demand.lately), rules)
     waiting, idle = _choose_surplus(rules, lasting, known, surplus, now)
     leaving = [Leaving(pilot.node, "it is idle") for pilot in idle]

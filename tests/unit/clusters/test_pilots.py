@@ -81,6 +81,15 @@ def test_a_pilot_near_its_time_limit_is_replaced_and_then_emptied() -> None:
     assert (plan.num_starts, [one.node for one in plan.leaving], plan.ending) == (0, ["a"], ())
 
 
+def test_pilots_that_all_get_too_little_time_are_not_replaced_without_end() -> None:
+    """Slurm gives less time than the settings ask for, for example before a maintenance."""
+    pilots: list[Pilot] = []
+    for _round in range(20):
+        num_starts = plan_pilots(RULES, demand(9), pilots, [agent(p.node, 1) for p in pilots], NOW).num_starts
+        pilots += [pilot(f"n{len(pilots) + index}", ends_at=NOW + 600) for index in range(num_starts)]
+    assert len(pilots) == 2 * RULES.max_pilots
+
+
 def test_an_empty_agent_that_does_not_end_is_ended_first_gently() -> None:
     def ends(ago_s: float, num_busy: int = 0) -> list[bool]:
         leaving = agent("a", num_busy, leaves_since=NOW - ago_s, idle_since=None if num_busy else NOW - ago_s)
