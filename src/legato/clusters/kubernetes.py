@@ -32,6 +32,7 @@ from legato.clusters.pods import (
     build_pod,
     build_secret,
     check_shape,
+    find_time_limit,
     hash_specification,
     name_anchor,
 )
@@ -57,6 +58,9 @@ class KubernetesCluster(Cluster):
         api: of the cluster.
         shape: of all pods.
         clock: returns seconds since 1970, as the API server counts them.
+
+    Attributes:
+        time_s: after which Kubernetes ends each pod; None: it does not.
     """
 
     kind: ClassVar = "kubernetes"
@@ -67,6 +71,7 @@ class KubernetesCluster(Cluster):
         check_shape(shape, "http://server")
         self._api = api
         self._shape = shape
+        self.time_s = find_time_limit(shape)
         self._clock = clock
         self._pods = Follower(api, "pods", f"{POOL_LABEL}={shape.pool}")
         self._events: dict[tuple[str, PilotState], tuple[float, Sequence[KubeObject]]] = {}

@@ -45,6 +45,9 @@ _REPLACEABLE: Final = (
 )
 """Paths of defaults that a template may replace."""
 _GRACE: Final = "spec.terminationGracePeriodSeconds"
+_DEADLINE: Final = "activeDeadlineSeconds"
+_MIN_DEADLINE_S: Final = 600
+"""A shorter time would go to starts and ends: jobs leave a pod some minutes before its end."""
 _TEMPLATE_KEYS: Final = {"apiVersion", "kind", "metadata", "spec"}
 _METADATA_KEYS: Final = {"annotations", "labels"}
 _SPEC_REFUSED: Final = {
@@ -154,6 +157,12 @@ def check_shape(shape: PodShape, url: str) -> None:
             "Cannot start agents on Kubernetes: no image is named. Set image in the section kubernetes, or in the "
             f"container '{AGENT}' of the pod template."
         )
+
+
+def find_time_limit(shape: PodShape) -> float | None:
+    """Return after how many seconds Kubernetes ends each pod, as the template says; None: no limit."""
+    limit_s = shape.template.get("spec", {}).get(_DEADLINE)
+    return None if limit_s is None else float(limit_s)
 
 
 def hash_specification(shape: PodShape, url: str) -> str:
@@ -268,6 +277,9 @@ def merge_template(own: KubeObject, template: Mapping[str, Any]) -> KubeObject:
     given_s = spec.get("terminationGracePeriodSeconds", grace_s)
     if not isinstance(given_s, int) or given_s < grace_s:
         raise _refuse(_GRACE, f"jobs need {grace_s} s to leave a pod: write {grace_s} or more, or leave it out")
+    limit_s = spec.get(_DEADLINE)
+    if limit_s is not None and (type(limit_s) is not int or limit_s < _MIN_DEADLINE_S):
+        raise _refuse(f"spec.{_DEADLINE}", f"write {_MIN_DEADLINE_S} s (10 minutes) or more, or leave it out")
     merged = _merge_maps(own, {"metadata": metadata, "spec": spec}, "")
     # The first container is the one of which `kubectl logs` shows the log.
     merged["spec"]["containers"].sort(key=lambda container: container["name"] != AGENT)

@@ -75,12 +75,12 @@ def make_pools(
         cluster = make_slurm(slurm, settings.home_path)
         pools["slurm"] = make_pool(cluster, slurm, slurm.num_slots, slurm.num_gpus, slurm.time_s)
     if (kubernetes := settings.kubernetes) is not None:
-        cluster = make_kubernetes(kubernetes, settings.home_path)
-        pools["kubernetes"] = make_pool(cluster, kubernetes, kubernetes.num_slots, kubernetes.gpus or 0, None)
+        pods = make_kubernetes(kubernetes, settings.home_path)
+        pools["kubernetes"] = make_pool(pods, kubernetes, kubernetes.num_slots, kubernetes.gpus or 0, pods.time_s)
     return pools
 
 
-def make_kubernetes(found: KubernetesSettings, home: Path) -> Cluster:
+def make_kubernetes(found: KubernetesSettings, home: Path) -> KubernetesCluster:
     """Return Kubernetes as the section ``[kubernetes]`` describes it. Raises UsageError if it cannot be used."""
     shape = PodShape(
         pool=find_pool(home),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from legato.clusters.pilots import PilotRules
 from legato.control.settings import read_settings
 from legato.core.errors import SettingsError, UsageError
-from legato.server.clusters import make_kubernetes, read_template
+from legato.server import clusters
+from legato.server.clusters import make_kubernetes, make_pools, read_template
 
 HEAD = """
 host = "0.0.0.0"
@@ -77,6 +80,37 @@ def test_a_missing_template_and_a_contradiction_are_named_at_the_start_of_the_se
         make_kubernetes(found, tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no image is named"):
         make_kubernetes(read(tmp_path, ""), tmp_path)  # type: ignore[arg-type]
+
+
+class PoolOfTest:
+    """Has what `make_pools` gives to a `PilotPool`."""
+
+    def __init__(self, cluster: Any, rules: PilotRules, *_: Any, url: str, **__: Any) -> None:
+        self.cluster, self.rules, self.url = cluster, rules, url
+
+
+def make_pool(folder: Path, monkeypatch: pytest.MonkeyPatch, template: str) -> PoolOfTest:
+    monkeypatch.setattr(clusters, "PilotPool", PoolOfTest)
+    monkeypatch.setattr(clusters, "make_token_suffix", lambda *_: "")
+    (folder / "home-id").write_text("0123456789abcdef\n")
+    (folder / "pod.yaml").write_text(template)
+    (folder / "legato.toml").write_text(
+        f'home = "{folder}"\n{HEAD}image = "x"\npod_template = "{folder}/pod.yaml"\nurl = "https://pods.lab:8765"'
+    )
+    settings, unused = read_settings(folder / "legato.toml"), cast("Any", None)
+    pools = make_pools(settings, unused, "https://localhost:8765", "", read_snapshot=unused, leads=unused, now=unused)
+    return cast("PoolOfTest", pools["kubernetes"])
+
+
+@pytest.mark.parametrize(
+    ("template", "want"),
+    [("spec: {activeDeadlineSeconds: 600}", 240), ("spec: {activeDeadlineSeconds: 86400}", 900), ("spec: {}", 900)],
+)
+def test_pods_with_a_deadline_are_replaced_in_time_but_not_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, want: float
+) -> None:
+    pytest.importorskip("kubernetes_asyncio")
+    assert make_pool(tmp_path, monkeypatch, template).rules.replace_s == want
 
 
 def test_a_template_has_only_what_json_has(tmp_path: Path) -> None:
