@@ -116,7 +116,8 @@ def test_the_settings_are_accepted_and_name_what_the_manifests_have(file: Path, 
     assert read_template(BASE / "pod-template.yaml")
     pytest.importorskip("kubernetes_asyncio")
     (tmp_path / "home-id").write_text("0123456789abcdef\n")
-    make_kubernetes(found.model_copy(update={"pod_template": BASE / "pod-template.yaml"}), tmp_path)
+    found = found.model_copy(update={"pod_template": BASE / "pod-template.yaml"})
+    make_kubernetes(found, tmp_path, "https://legato-server.legato.svc:8765")
 
 
 def test_the_image_of_the_settings_is_the_one_of_the_manifests() -> None:

@@ -57,6 +57,7 @@ class KubernetesCluster(Cluster):
     Args:
         api: of the cluster.
         shape: of all pods.
+        url: at which the pods reach the server, that of all orders. Waiting pods of another shape or URL are replaced.
         clock: returns seconds since 1970, as the API server counts them.
 
     Attributes:
@@ -66,16 +67,16 @@ class KubernetesCluster(Cluster):
     kind: ClassVar = "kubernetes"
     observe_every_s: ClassVar = 1.0
 
-    def __init__(self, api: KubernetesApi, shape: PodShape, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: KubernetesApi, shape: PodShape, url: str, clock: Callable[[], float] = time.time) -> None:
         super().__init__("Kubernetes", shape.pool)
-        check_shape(shape, "http://server")
+        check_shape(shape, url)
         self._api = api
         self._shape = shape
         self.time_s = find_time_limit(shape)
         self._clock = clock
         self._pods = Follower(api, "pods", f"{POOL_LABEL}={shape.pool}")
         self._events: dict[tuple[str, PilotState], tuple[float, Sequence[KubeObject]]] = {}
-        self._url: str | None = None
+        self._specification = hash_specification(shape, url)
         self._last_pods: dict[str, str] = {}
 
     async def observe(self) -> Sequence[Pilot]:
@@ -141,7 +142,6 @@ class KubernetesCluster(Cluster):
     async def _start_one(self, order: PilotOrder, anchor: Owner) -> Submitted:
         name = f"legato-{order.node}-{secrets.token_hex(3)}"
         pod = await self._pods.create(build_pod(order, self._shape, anchor, name))
-        self._url = order.url
         about = pod["metadata"]
         owner = Owner("Pod", about["name"], about["uid"])
         try:
@@ -170,13 +170,10 @@ class KubernetesCluster(Cluster):
         if state is PilotState.GONE:
             return 0 if now - (find_end(pod) or created) > _KEEP_ENDED_S else None
         if state is PilotState.WAITING:
-            is_outdated = self._url is not None and self._find_hash(pod) != hash_specification(self._shape, self._url)
+            is_outdated = pod["metadata"].get("annotations", {}).get(SPECIFICATION) != self._specification
             if is_outdated or (now - created > _SECRET_LIMIT_S and has_no_secret(pod, events)):
                 return _NOW_S
         return None
-
-    def _find_hash(self, pod: KubeObject) -> str:
-        return str(pod["metadata"].get("annotations", {}).get(SPECIFICATION, ""))
 
     async def _remove(self, name: str, grace_s: int | None) -> None:
         try:

@@ -75,13 +75,19 @@ def make_pools(
         cluster = make_slurm(slurm, settings.home_path)
         pools["slurm"] = make_pool(cluster, slurm, slurm.num_slots, slurm.num_gpus, slurm.time_s)
     if (kubernetes := settings.kubernetes) is not None:
-        pods = make_kubernetes(kubernetes, settings.home_path)
+        pods = make_kubernetes(kubernetes, settings.home_path, find_url(settings, kubernetes, url))
         pools["kubernetes"] = make_pool(pods, kubernetes, kubernetes.num_slots, kubernetes.gpus or 0, pods.time_s)
     return pools
 
 
-def make_kubernetes(found: KubernetesSettings, home: Path) -> KubernetesCluster:
-    """Return Kubernetes as the section ``[kubernetes]`` describes it. Raises UsageError if it cannot be used."""
+def make_kubernetes(found: KubernetesSettings, home: Path, url: str) -> KubernetesCluster:
+    """Return Kubernetes as the section ``[kubernetes]`` describes it. Raises UsageError if it cannot be used.
+
+    Args:
+        found: the section.
+        home: of the server.
+        url: at which the pods reach the server.
+    """
     shape = PodShape(
         pool=find_pool(home),
         namespace=found.namespace,
@@ -94,7 +100,8 @@ def make_kubernetes(found: KubernetesSettings, home: Path) -> KubernetesCluster:
         template={} if found.pod_template is None else read_template(found.pod_template),
     )
     check_library()
-    return KubernetesCluster(KubernetesApi(found.namespace, kubeconfig=found.kubeconfig, context=found.context), shape)
+    api = KubernetesApi(found.namespace, kubeconfig=found.kubeconfig, context=found.context)
+    return KubernetesCluster(api, shape, url)
 
 
 def read_template(file: Path) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("kubernetes_asyncio")
 
-from tests.contract.clusters.suite import ClusterBed, ClusterContract, alive, order
+from tests.contract.clusters.suite import URL, ClusterBed, ClusterContract, alive, order
 from tests.kubernetes_server import KubernetesServer, wait_until
 
 from legato.clusters import kubernetes_api
@@ -44,7 +44,8 @@ class KubernetesBed(ClusterBed):
 
     def connect(self, pool: str = "pool", shape: PodShape = SHAPE) -> KubernetesCluster:
         api = KubernetesApi("lab", kubeconfig=self._kubeconfig)
-        cluster = KubernetesCluster(api, msgspec.structs.replace(shape, pool=pool), lambda: time.time() + self.now)
+        shape = msgspec.structs.replace(shape, pool=pool)
+        cluster = KubernetesCluster(api, shape, URL, lambda: time.time() + self.now)
         self._clusters.append(cluster)
         return cluster
 
@@ -200,7 +201,8 @@ def test_waiting_pods_of_earlier_settings_are_replaced_and_running_ones_stay(tmp
             await before.start([order("a"), order("b")])
             await bed.change("b", RUNNING)
             after = bed.connect(shape=msgspec.structs.replace(SHAPE, image="legato:2"))
-            assert len(await alive(after)) == 2
+            await after.observe()
+            assert bed.nodes() == {"b"}
             await after.start([order("c")])
             await after.observe()
             assert bed.nodes() == {"b", "c"}

@@ -8,11 +8,13 @@ from typing import Any, cast
 import pytest
 
 from legato.clusters.pilots import PilotRules
+from legato.clusters.pods import hash_specification
 from legato.control.settings import read_settings
 from legato.core.errors import SettingsError, UsageError
 from legato.server import clusters
 from legato.server.clusters import make_kubernetes, make_pools, read_template
 
+URL = "https://pods.lab:8765"
 HEAD = """
 host = "0.0.0.0"
 tls = "own"
@@ -77,9 +79,9 @@ def test_a_missing_template_and_a_contradiction_are_named_at_the_start_of_the_se
     (tmp_path / "pod.yaml").write_text("spec: {restartPolicy: Always}")
     found = read(tmp_path, f'image = "x"\npod_template = "{tmp_path}/pod.yaml"')
     with pytest.raises(UsageError, match=r"spec\.restartPolicy"):
-        make_kubernetes(found, tmp_path)  # type: ignore[arg-type]
+        make_kubernetes(found, tmp_path, URL)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no image is named"):
-        make_kubernetes(read(tmp_path, ""), tmp_path)  # type: ignore[arg-type]
+        make_kubernetes(read(tmp_path, ""), tmp_path, URL)  # type: ignore[arg-type]
 
 
 class PoolOfTest:
@@ -95,7 +97,7 @@ def make_pool(folder: Path, monkeypatch: pytest.MonkeyPatch, template: str) -> P
     (folder / "home-id").write_text("0123456789abcdef\n")
     (folder / "pod.yaml").write_text(template)
     (folder / "legato.toml").write_text(
-        f'home = "{folder}"\n{HEAD}image = "x"\npod_template = "{folder}/pod.yaml"\nurl = "https://pods.lab:8765"'
+        f'home = "{folder}"\n{HEAD}image = "x"\npod_template = "{folder}/pod.yaml"\nurl = "{URL}"'
     )
     settings, unused = read_settings(folder / "legato.toml"), cast("Any", None)
     pools = make_pools(settings, unused, "https://localhost:8765", "", read_snapshot=unused, leads=unused, now=unused)
@@ -111,6 +113,13 @@ def test_pods_with_a_deadline_are_replaced_in_time_but_not_all_the_time(
 ) -> None:
     pytest.importorskip("kubernetes_asyncio")
     assert make_pool(tmp_path, monkeypatch, template).rules.replace_s == want
+
+
+def test_pods_are_compared_with_the_url_that_orders_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("kubernetes_asyncio")
+    pool = make_pool(tmp_path, monkeypatch, "spec: {}")
+    assert pool.url == URL
+    assert pool.cluster._specification == hash_specification(pool.cluster._shape, URL)
 
 
 def test_a_template_has_only_what_json_has(tmp_path: Path) -> None:
