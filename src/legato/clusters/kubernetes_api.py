@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,6 +34,8 @@ _WATCH_S: Final = 45
 _WATCH_MARGIN_S: Final = 15.0
 _MAX_BYTES: Final = 64 * 2**20
 _MAX_LINE_BYTES: Final = 8 * 2**20
+_SHORT_WATCH_S: Final = 1.0
+"""A watch that ends sooner, without a change, is a failure; otherwise a broken proxy would be asked without a pause."""
 _MIN_RETRY_S: Final = 0.2
 _MAX_RETRY_S: Final = 10.0
 _MAX_TEXT: Final = 500
@@ -352,13 +355,17 @@ class Follower:
     async def _run(self) -> None:
         version, wait_s = "", 0.0
         while True:
+            connected_at, has_changed = float("inf"), False
             try:
                 if not version:
                     version = await self._list()
                 async with contextlib.aclosing(self._api.watch(self._kind, version, labels=self._labels)) as changes:
                     async for change, changed in changes:
-                        version, wait_s = self._take(change, changed), 0.0
-                continue  # the API server has ended the watch, as it was asked to
+                        connected_at = min(connected_at, time.monotonic())
+                        has_changed = has_changed or change in ("ADDED", "MODIFIED", "DELETED")
+                        version = self._take(change, changed)
+                if not has_changed and time.monotonic() - connected_at < _SHORT_WATCH_S:
+                    version = ""  # there may be changes that such watches do not show
             except VersionExpired:
                 version = ""
             except (KubernetesAway, KubernetesRefusal) as error:
@@ -369,11 +376,20 @@ class Follower:
                 _log.exception("The %s of Kubernetes cannot be followed", self._kind)
                 version = ""
                 self._note("Legato has an error, which the server's log describes")
-            wait_s = min(max(2 * wait_s, _MIN_RETRY_S), _MAX_RETRY_S)
-            self._must_retry.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._must_retry.wait()
+            if has_changed or time.monotonic() - connected_at >= _SHORT_WATCH_S:
+                wait_s = 0.0  # a connection alone is no progress
+            last_s, wait_s = wait_s, min(max(2 * wait_s, _MIN_RETRY_S), _MAX_RETRY_S)
+            if self._problem is None and last_s < wait_s == _MAX_RETRY_S:
+                told = "The API server, or a proxy before it, ends each watch at once: Legato lists the %s every %.0f s"
+                _log.warning(told, self._kind, wait_s)
+            await self._pause(wait_s)
+
+    async def _pause(self, wait_s: float) -> None:
+        """Wait until some seconds are over, or `read` needs an answer."""
+        self._must_retry.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._must_retry.wait()
 
     async def _list(self) -> str:
         async with self._changing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ pytest.importorskip("kubernetes_asyncio")
 from tests.kubernetes_server import KubernetesServer, wait_until
 
 from legato.clusters import kubernetes_api
-from legato.clusters.kubernetes_api import Follower, KubernetesApi, KubernetesAway, KubernetesRefusal
+from legato.clusters.kubernetes_api import (
+    Follower,
+    KubernetesApi,
+    KubernetesAway,
+    KubernetesRefusal,
+    Listing,
+    VersionExpired,
+)
 from legato.core.errors import UsageError
 
 LABELS = "legato.cluster=pool"
@@ -255,6 +262,75 @@ def test_a_new_object_is_seen_at_once_and_a_deleted_one_is_not(tmp_path: Path) -
                 assert f"p{number}" in await follower.read()
                 await follower.delete(f"p{number}")
                 assert f"p{number}" not in await follower.read()
+
+    asyncio.run(main())
+
+
+class EndingWatches(KubernetesApi):
+    """An API server whose watches connect and end at once: some with changes, some with 410, some without anything."""
+
+    def __init__(self, *watches: str) -> None:
+        super().__init__("lab")
+        self.watches = list(watches)
+        self.num_lists = 0
+        self.done = asyncio.Event()
+
+    async def list(self, kind: str, *, labels: str = "", fields: str = "") -> Listing:
+        self.num_lists += 1
+        return Listing({}, "1")
+
+    async def watch(self, kind: str, version: str, *, labels: str = "") -> AsyncGenerator[tuple[str, Any], None]:
+        yield "CONNECTED", {"metadata": {"resourceVersion": version}}
+        if not self.watches:
+            self.done.set()
+            await asyncio.Event().wait()
+        match self.watches.pop(0):
+            case "410":
+                raise VersionExpired
+            case "":
+                return
+            case change:
+                yield change, {"metadata": {"name": "a", "resourceVersion": "2"}}
+
+
+async def record_pauses(api: EndingWatches, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    monkeypatch.setattr(kubernetes_api, "_MIN_RETRY_S", 1.0)
+    follower, pauses = Follower(api, "pods", LABELS), list[float]()
+
+    async def pause(wait_s: float) -> None:
+        pauses.append(wait_s)
+
+    monkeypatch.setattr(follower, "_pause", pause)
+    try:
+        await follower.read()
+        async with asyncio.timeout(20):
+            await api.done.wait()
+    finally:
+        await follower.close()
+    return pauses
+
+
+@pytest.mark.parametrize("ending", ["", "410", "BOOKMARK"])
+def test_watches_that_end_at_once_are_failures_and_the_pods_are_listed(
+    ending: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        api = EndingWatches(*[ending] * 6)
+        assert await record_pauses(api, monkeypatch) == [1, 2, 4, 8, 10, 10]
+        assert api.num_lists == 7
+
+    asyncio.run(main())
+    assert caplog.text.count("ends each watch at once: Legato lists the pods every 10 s") == 1
+
+
+def test_a_change_is_progress_and_a_watch_that_lasted_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        api = EndingWatches("", "", "ADDED", "", "")
+        assert await record_pauses(api, monkeypatch) == [1, 2, 1, 2, 4]
+        monkeypatch.setattr(kubernetes_api, "_SHORT_WATCH_S", 0.0)
+        api = EndingWatches("", "", "")
+        assert await record_pauses(api, monkeypatch) == [1, 1, 1]
+        assert api.num_lists == 1
 
     asyncio.run(main())
 
