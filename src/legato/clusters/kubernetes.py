@@ -14,15 +14,7 @@ from typing import Any, ClassVar, Final
 
 from legato.clusters.kubernetes_api import Follower, KubernetesApi, KubernetesAway, KubernetesRefusal
 from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState, Submitted
-from legato.clusters.pod_states import (
-    find_end,
-    find_state,
-    has_no_secret,
-    is_lost,
-    needs_events,
-    read_pilot,
-    read_time,
-)
+from legato.clusters.pod_states import find_state, has_no_secret, is_lost, needs_events, read_pilot
 from legato.clusters.pods import (
     POOL_LABEL,
     SPECIFICATION,
@@ -42,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 KubeObject = Mapping[str, Any]
 
+_Stage = tuple[str, PilotState, str | None]
+"""Uid, state and time to end of a pod."""
+
 _KEEP_ENDED_S: Final = 600.0
 """How long pods that have ended stay, so that people can read their logs."""
 _SECRET_LIMIT_S: Final = 60.0
@@ -58,7 +53,7 @@ class KubernetesCluster(Cluster):
         api: of the cluster.
         shape: of all pods.
         url: at which the pods reach the server, that of all orders. Waiting pods of another shape or URL are replaced.
-        clock: returns seconds since 1970, as the API server counts them.
+        clock: returns seconds since any moment. Times of the API server are compared with no clock of this machine.
 
     Attributes:
         time_s: after which Kubernetes ends each pod; None: it does not.
@@ -67,7 +62,9 @@ class KubernetesCluster(Cluster):
     kind: ClassVar = "kubernetes"
     observe_every_s: ClassVar = 1.0
 
-    def __init__(self, api: KubernetesApi, shape: PodShape, url: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, api: KubernetesApi, shape: PodShape, url: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__("Kubernetes", shape.pool)
         check_shape(shape, url)
         self._api = api
@@ -78,6 +75,7 @@ class KubernetesCluster(Cluster):
         self._events: dict[tuple[str, PilotState], tuple[float, Sequence[KubeObject]]] = {}
         self._specification = hash_specification(shape, url)
         self._last_pods: dict[str, str] = {}
+        self._seen_since: dict[_Stage, float] = {}
 
     async def observe(self) -> Sequence[Pilot]:
         """Return the pilots of all pods, and delete pods that can become nothing any more. Errors as in `Cluster`."""
@@ -85,11 +83,12 @@ class KubernetesCluster(Cluster):
             pods = await self._pods.read()
             now = self._clock()
             events = await self._read_events(pods, now)
+            seen_s = self._measure_stages(pods, now)
             for name, pod in pods.items():
-                if (grace_s := self._find_removal(pod, events.get(name, ()), now)) is not None:
+                if (grace_s := self._find_removal(pod, events.get(name, ()), seen_s[name])) is not None:
                     await self._remove(name, grace_s)
             ordered = sorted(pods.items(), key=_creation)
-            pilots = [read_pilot(pod, events.get(name, ()), now) for name, pod in ordered]
+            pilots = [read_pilot(pod, events.get(name, ()), seen_s[name]) for name, pod in ordered]
             # A machine's name is used again when its last pod is gone. Times of Kubernetes are whole seconds.
             by_age = sorted(pilots, key=lambda pilot: pilot.state is not PilotState.GONE)
             self._last_pods = {pilot.node: pilot.id for pilot in by_age}
@@ -149,7 +148,7 @@ class KubernetesCluster(Cluster):
         except KubernetesRefusal:
             await self._pods.delete(about["name"], grace_s=0)
             raise
-        return Submitted(node=order.node, pilot=read_pilot(pod, (), self._clock()))
+        return Submitted(node=order.node, pilot=read_pilot(pod, ()))
 
     async def _find_anchor(self) -> Owner:
         name = name_anchor(self.pool)
@@ -158,20 +157,25 @@ class KubernetesCluster(Cluster):
             found = await self._api.create("configmaps", build_anchor(self.pool))
         return Owner("ConfigMap", name, found["metadata"]["uid"])
 
-    def _find_removal(self, pod: KubeObject, events: Sequence[KubeObject], now: float) -> int | None:
+    def _measure_stages(self, pods: Mapping[str, KubeObject], now: float) -> dict[str, float]:
+        """Return for how many seconds each pod has been seen in its state, with its present time to end."""
+        stages = {name: _find_stage(pod) for name, pod in pods.items()}
+        self._seen_since = {stage: self._seen_since.get(stage, now) for stage in stages.values()}
+        return {name: now - self._seen_since[stage] for name, stage in stages.items()}
+
+    def _find_removal(self, pod: KubeObject, events: Sequence[KubeObject], seen_s: float) -> int | None:
         """Return with how much time a pod must be deleted that can become nothing any more; None: it stays."""
-        if is_lost(pod, now):
+        if is_lost(pod, seen_s):
             # Its agent's lease has ended: Legato has freed its slots, and nothing here can confirm its end.
             return 0
         if pod["metadata"].get("deletionTimestamp"):
             return None
         state = find_state(pod)
-        created = read_time(pod["metadata"].get("creationTimestamp")) or now
         if state is PilotState.GONE:
-            return 0 if now - (find_end(pod) or created) > _KEEP_ENDED_S else None
+            return 0 if seen_s > _KEEP_ENDED_S else None
         if state is PilotState.WAITING:
             is_outdated = pod["metadata"].get("annotations", {}).get(SPECIFICATION) != self._specification
-            if is_outdated or (now - created > _SECRET_LIMIT_S and has_no_secret(pod, events)):
+            if is_outdated or (seen_s > _SECRET_LIMIT_S and has_no_secret(pod, events)):
                 return _NOW_S
         return None
 
@@ -189,7 +193,7 @@ class KubernetesCluster(Cluster):
             if not needs_events(pod):
                 continue
             key = (pod["metadata"]["uid"], find_state(pod))
-            read_at, events = self._events.get(key, (0.0, ()))
+            read_at, events = self._events.get(key, (float("-inf"), ()))
             if now - read_at >= _EVENTS_EVERY_S and num_read < _MAX_EVENT_PODS:
                 num_read += 1
                 read_at, events = now, await self._list_events(pod["metadata"]["name"])
@@ -212,6 +216,11 @@ class KubernetesCluster(Cluster):
 
     def _describe_absence(self, error: KubernetesAway) -> ClusterAwayError:
         return ClusterAwayError(f"Kubernetes gives no news: {error}.")
+
+
+def _find_stage(pod: KubeObject) -> _Stage:
+    about = pod["metadata"]
+    return about["uid"], find_state(pod), about.get("deletionTimestamp")
 
 
 def _creation(item: tuple[str, KubeObject]) -> tuple[str, str]:

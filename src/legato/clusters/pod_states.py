@@ -22,13 +22,13 @@ _PLAIN_WAITS: Final = ("", "ContainerCreating", "PodInitializing")
 """Reasons of a container that wait for the machine, and say nothing of a failure."""
 
 
-def read_pilot(pod: KubeObject, events: Sequence[KubeObject], now: float) -> Pilot:
+def read_pilot(pod: KubeObject, events: Sequence[KubeObject], seen_s: float = 0.0) -> Pilot:
     """Return the pilot of a pod.
 
     Args:
         pod: as the API server returns it.
         events: of the pod; needed if `needs_events`, else none.
-        now: seconds since 1970.
+        seen_s: as in `is_lost`.
     """
     state = find_state(pod)
     about, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
@@ -40,7 +40,7 @@ def read_pilot(pod: KubeObject, events: Sequence[KubeObject], now: float) -> Pil
         id=about["name"],
         node=about.get("annotations", {}).get(NODE, about["name"]),
         state=state,
-        reason=_shorten(_explain(state, pod, events, now)),
+        reason=_shorten(_explain(state, pod, events, seen_s)),
         ends_at=None if state is PilotState.GONE else ends_at,
     )
 
@@ -66,21 +66,23 @@ def needs_events(pod: KubeObject) -> bool:
     return False
 
 
-def is_lost(pod: KubeObject, now: float) -> bool:
-    """Return whether a pod has not ended in its time, because its node does not answer."""
-    ends_at = read_time(pod["metadata"].get("deletionTimestamp"))
-    return ends_at is not None and now > ends_at + _LOST_MARGIN_S
+def is_lost(pod: KubeObject, seen_s: float) -> bool:
+    """Return whether a pod has not ended in its time, because its node does not answer.
+
+    Args:
+        pod: as the API server returns it.
+        seen_s: seconds for which this process has seen the pod as it is. Not the time of the API server: its clock and
+            that of this machine may differ.
+    """
+    about = pod["metadata"]
+    grace_s = about.get("deletionGracePeriodSeconds") or 0
+    return bool(about.get("deletionTimestamp")) and seen_s > grace_s + _LOST_MARGIN_S
 
 
 def has_no_secret(pod: KubeObject, events: Sequence[KubeObject]) -> bool:
     """Return whether a pod waits for the Secret with its join token, which is created right after the pod."""
     missing = f'secret "{pod["metadata"]["name"]}" not found'
     return find_state(pod) is PilotState.WAITING and any(missing in str(event.get("message")) for event in events)
-
-
-def find_end(pod: KubeObject) -> float | None:
-    """Return when the agent of a pod has ended, in seconds since 1970; None: unknown."""
-    return read_time(_find_agent(pod).get("terminated", {}).get("finishedAt"))
 
 
 def read_time(text: Any) -> float | None:
@@ -98,14 +100,14 @@ def read_time(text: Any) -> float | None:
 # ---------------------------------------------------------------- reasons
 
 
-def _explain(state: PilotState, pod: KubeObject, events: Sequence[KubeObject], now: float) -> str | None:
+def _explain(state: PilotState, pod: KubeObject, events: Sequence[KubeObject], seen_s: float) -> str | None:
     match state:
         case PilotState.WAITING:
             return _explain_wait(pod, events)
         case PilotState.RUNNING:
             return None
         case PilotState.ENDING:
-            return _explain_ending(pod, events, now)
+            return _explain_ending(pod, events, seen_s)
         case PilotState.GONE:
             return _explain_end(pod)
 
@@ -127,9 +129,9 @@ def _explain_wait(pod: KubeObject, events: Sequence[KubeObject]) -> str:
     return f"it starts on {node}" if node else "it waits for the scheduler"
 
 
-def _explain_ending(pod: KubeObject, events: Sequence[KubeObject], now: float) -> str:
+def _explain_ending(pod: KubeObject, events: Sequence[KubeObject], seen_s: float) -> str:
     node = pod.get("spec", {}).get("nodeName", "")
-    lost = f"; node {node} does not answer" if is_lost(pod, now) else ""
+    lost = f"; node {node} does not answer" if is_lost(pod, seen_s) else ""
     if disruption := _find_disruption(pod):
         return disruption + lost
     for reason in _TELLING_EVENTS:

@@ -45,7 +45,7 @@ class KubernetesBed(ClusterBed):
     def connect(self, pool: str = "pool", shape: PodShape = SHAPE) -> KubernetesCluster:
         api = KubernetesApi("lab", kubeconfig=self._kubeconfig)
         shape = msgspec.structs.replace(shape, pool=pool)
-        cluster = KubernetesCluster(api, shape, URL, lambda: time.time() + self.now)
+        cluster = KubernetesCluster(api, shape, URL, lambda: time.monotonic() + self.now)
         self._clusters.append(cluster)
         return cluster
 
@@ -184,12 +184,37 @@ def test_pods_that_have_ended_stay_for_a_while_and_pods_of_lost_nodes_do_not(tmp
             await cluster.end([pilot for pilot in await alive(cluster) if pilot.node == "b"], force=False)
             await cluster.observe()
             assert bed.nodes() == {"a", "b", "c"}
+            bed.now = 140.0
+            await cluster.observe()
+            assert bed.nodes() == {"a", "b", "c"}
             bed.now = 160.0  # b had 120 s, and its node has not confirmed its end
             await cluster.observe()
             assert bed.nodes() == {"a", "c"}
             bed.now = 700.0
             await cluster.observe()
             assert bed.nodes() == {"c"}
+
+    asyncio.run(main())
+
+
+def test_a_pod_that_leaves_has_its_whole_time_when_the_clocks_differ(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_bed(tmp_path) as bed:
+            cluster = bed.connect()
+            await cluster.start([order("a")])
+            await bed.change("a", RUNNING)
+            await cluster.end(await alive(cluster), force=False)
+            pod = bed.pod("a")
+            pod["metadata"]["deletionTimestamp"] = "2020-01-01T00:00:00Z"  # the clock of the API server is late
+            await bed.server.put("pods", pod)
+            await bed._settle()
+            for bed.now in (0.0, 140.0):
+                (seen,) = await alive(cluster)
+                assert (seen.state, seen.reason) == (PilotState.ENDING, "it was deleted")
+            bed.now = 160.0
+            (seen,) = await cluster.observe()
+            assert seen.reason == "it was deleted; node gpu-1 does not answer"
+            assert bed.nodes() == set()
 
     asyncio.run(main())
 
