@@ -6,13 +6,14 @@ annotation.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from legato.clusters.kubernetes_api import Follower, KubernetesApi, KubernetesAway, KubernetesRefusal
+from legato.clusters.kubernetes_api import CONFLICT, Follower, KubernetesApi, KubernetesAway, KubernetesRefusal
 from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState, Submitted
 from legato.clusters.pod_states import find_state, has_no_secret, is_lost, needs_events, read_pilot
 from legato.clusters.pods import (
@@ -145,8 +146,11 @@ class KubernetesCluster(Cluster):
         owner = Owner("Pod", about["name"], about["uid"])
         try:
             await self._api.create("secrets", build_secret(order, self._shape, owner))
+        except KubernetesAway:
+            pass  # the pod exists, and its Secret may; if it does not, the pod is deleted after a while
         except KubernetesRefusal:
-            await self._pods.delete(about["name"], grace_s=0)
+            with contextlib.suppress(KubernetesAway):
+                await self._remove(about["name"], 0)
             raise
         return Submitted(node=order.node, pilot=read_pilot(pod, ()))
 
@@ -154,7 +158,13 @@ class KubernetesCluster(Cluster):
         name = name_anchor(self.pool)
         found = await self._api.get("configmaps", name)
         if found is None:
-            found = await self._api.create("configmaps", build_anchor(self.pool))
+            try:
+                found = await self._api.create("configmaps", build_anchor(self.pool))
+            except KubernetesRefusal as error:
+                # A conflict: another process of the server has created it meanwhile.
+                found = await self._api.get("configmaps", name) if error.code == CONFLICT else None
+                if found is None:
+                    raise
         return Owner("ConfigMap", name, found["metadata"]["uid"])
 
     def _measure_stages(self, pods: Mapping[str, KubeObject], now: float) -> dict[str, float]:

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 KubeObject = dict[str, Any]
 """An object of Kubernetes, as its API writes it in JSON."""
 
+CONFLICT: Final = 409
+"""The code of a refusal because an object of this name exists."""
 _INSTALL: Final = "python -m pip install 'legato[kubernetes]'"
 _ANSWER_LIMIT_S: Final = 15.0
 _WATCH_S: Final = 45
@@ -42,7 +44,6 @@ _MAX_TEXT: Final = 500
 _UNAUTHENTICATED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _GONE: Final = 410
 _TOO_MANY: Final = 429
 
@@ -141,7 +142,7 @@ class KubernetesApi:
         try:
             left = await self._ask("DELETE", kind, name, body=body)
         except KubernetesRefusal as error:
-            if error.code in (_NOT_FOUND, _CONFLICT):  # conflict: the name has another uid now
+            if error.code in (_NOT_FOUND, CONFLICT):  # conflict: the name has another uid now
                 return None
             raise
         about = left.get("metadata", {})

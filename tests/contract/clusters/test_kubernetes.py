@@ -155,6 +155,48 @@ def test_a_pod_whose_secret_is_refused_is_deleted_with_the_reason(tmp_path: Path
     asyncio.run(main())
 
 
+def test_a_pod_whose_secret_gets_no_answer_is_no_sign_that_nothing_was_started(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_bed(tmp_path) as bed:
+            cluster = bed.connect()
+            bed.server.refusals["POST", "secrets"] = (503, "etcd leader changed")
+            (done,) = await cluster.start([order("a")])
+            assert (done.node, done.refusal) == ("a", None)
+            assert done.pilot is not None
+            assert done.pilot.id == name_of(bed.pod("a"))
+            bed.server.refusals["POST", "secrets"] = (403, "secrets is forbidden: no")
+            bed.server.refusals["DELETE", "pods"] = (503, "etcd leader changed")
+            (done,) = await cluster.start([order("b")])
+            assert done.refusal == "no"
+            bed.server.refusals["POST", "pods"] = (503, "etcd leader changed")
+            with pytest.raises(ClusterAwayError):
+                await cluster.start([order("c")])
+
+    asyncio.run(main())
+
+
+def test_an_owner_that_another_server_creates_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with open_bed(tmp_path) as bed:
+            cluster = bed.connect()
+            create = cluster._api.create
+
+            async def be_late(kind: str, created: Any) -> Any:
+                if kind == "configmaps":
+                    await bed.server.put(kind, created)
+                return await create(kind, created)
+
+            monkeypatch.setattr(cluster._api, "create", be_late)
+            (done,) = await cluster.start([order("a")])
+            assert done.pilot is not None
+            (owner,) = bed.pod("a")["metadata"]["ownerReferences"]
+            assert owner["uid"] == bed.server.objects["configmaps"]["legato-pool"]["metadata"]["uid"]
+
+    asyncio.run(main())
+
+
 def test_an_agent_may_leave_before_its_pod_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_bed(tmp_path) as bed:
