@@ -77,6 +77,7 @@ class KubernetesCluster(Cluster):
         self._specification = hash_specification(shape, url)
         self._last_pods: dict[str, str] = {}
         self._seen_since: dict[_Stage, float] = {}
+        self._warned: dict[str, str] = {}
 
     async def observe(self) -> Sequence[Pilot]:
         """Return the pilots of all pods, and delete pods that can become nothing any more. Errors as in `Cluster`."""
@@ -192,8 +193,9 @@ class KubernetesCluster(Cluster):
     async def _remove(self, name: str, grace_s: int | None) -> None:
         try:
             await self._pods.delete(name, grace_s=grace_s)
+            self._warn("delete pods", None)
         except KubernetesRefusal as error:
-            _log.warning("Cannot delete the pod %s: %s", name, error)
+            self._warn("delete pods", error)
 
     async def _read_events(self, pods: Mapping[str, KubeObject], now: float) -> dict[str, Sequence[KubeObject]]:
         """Return the events of pods whose status does not say enough, each read at most every few seconds."""
@@ -219,10 +221,18 @@ class KubernetesCluster(Cluster):
         try:
             # By name: some events have no uid. No two pods of Legato have one name.
             listing = await self._api.list("events", fields=f"involvedObject.kind=Pod,involvedObject.name={name}")
+            self._warn("read the events of pods", None)
         except KubernetesRefusal as error:
-            _log.warning("Cannot read the events of a pod: %s", error)
+            self._warn("read the events of pods", error)
             return ()
         return tuple(listing.objects.values())
+
+    def _warn(self, what: str, error: KubernetesRefusal | None) -> None:
+        """Log what is refused, once until the reason changes. None: it is not refused."""
+        told = "" if error is None else str(error)
+        if told and told != self._warned.get(what):
+            _log.warning("Cannot %s on Kubernetes: %s. Legato tries again", what, told)
+        self._warned[what] = told
 
     def _describe_absence(self, error: KubernetesAway) -> ClusterAwayError:
         return ClusterAwayError(f"Kubernetes gives no news: {error}.")

@@ -156,7 +156,7 @@ def _explain_end(pod: KubeObject) -> str:
         return "its agent has left"
     named = "" if ended.get("reason") in (None, "", "Error") else f"{ended['reason']}, "
     told = _join(None, ended.get("message"))
-    return f"{named}exit code {ended.get('exitCode')}" + (f": {told}" if told else "; see its log")
+    return f"{named}exit code {ended.get('exitCode')}" + (f": {told}" if told else "")
 
 
 def _find_agent(pod: KubeObject) -> Mapping[str, Any]:

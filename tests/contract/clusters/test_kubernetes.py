@@ -261,6 +261,39 @@ def test_a_pod_that_leaves_has_its_whole_time_when_the_clocks_differ(tmp_path: P
     asyncio.run(main())
 
 
+def test_a_missing_right_is_logged_once_until_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    right = {"events": "read the events of pods", "pods": "delete pods"}
+
+    def count() -> list[int]:
+        return [sum(f"Cannot {what} on Kubernetes" in line for line in caplog.messages) for what in right.values()]
+
+    async def main() -> None:
+        async with open_bed(tmp_path) as bed:
+            cluster = bed.connect()
+            await cluster.start([order("a")])
+            await bed.change("a", {"phase": "Pending"})
+            forbidden = 'x "y" is forbidden: User "u" cannot'
+            bed.server.refusals = {("GET", "events"): (403, forbidden), ("DELETE", "pods"): (403, forbidden)}
+            for bed.now in (0.0, 20.0, 40.0):
+                await cluster.end(await alive(cluster), force=True)
+            assert count() == [1, 1]
+            bed.server.refusals["DELETE", "pods"] = (403, f"{forbidden} delete")
+            await cluster.end(await alive(cluster), force=True)
+            assert count() == [1, 2]
+            bed.server.refusals.clear()
+            bed.now = 60.0
+            await cluster.end(await alive(cluster), force=False)
+            bed.server.refusals = {
+                ("GET", "events"): (403, forbidden),
+                ("DELETE", "pods"): (403, f"{forbidden} delete"),
+            }
+            bed.now = 80.0
+            await cluster.end(await alive(cluster), force=True)
+            assert count() == [2, 3]
+
+    asyncio.run(main())
+
+
 def test_waiting_pods_of_earlier_settings_are_replaced_and_running_ones_stay(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_bed(tmp_path) as bed:
@@ -308,7 +341,7 @@ def test_a_name_of_a_machine_is_used_again_while_its_last_pod_can_be_read(tmp_pa
             state = {"terminated": {"exitCode": 2}}
             await bed.change("a", {"phase": "Failed", "containerStatuses": [{"name": "agent", "state": state}]})
             (ended,) = await cluster.observe()
-            assert (ended.id, ended.state, ended.reason) == (first, PilotState.GONE, "exit code 2; see its log")
+            assert (ended.id, ended.state, ended.reason) == (first, PilotState.GONE, "exit code 2")
             assert cluster.explain_failure("a") == f"See its log: kubectl logs --namespace lab {first}"
             (done,) = await cluster.start([order("a")])
             assert done.pilot is not None

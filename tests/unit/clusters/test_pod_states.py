@@ -41,7 +41,7 @@ def events_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
         ("neverpull", "waiting", "ErrImageNeverPull: Container image"),
         ("nokey", "waiting", 'CreateContainerConfigError: secret "none" not found'),
         ("nosecret", "waiting", 'FailedMount: MountVolume.SetUp failed for volume "token" : secret "none" not found'),
-        ("failed", "gone", "exit code 2; see its log"),
+        ("failed", "gone", "exit code 2"),
         ("norun", "gone", "StartError, exit code 128: failed to create containerd task"),
         ("oom", "gone", "OOMKilled: it needed more memory than its limit"),
         ("done", "gone", "its agent has left"),
