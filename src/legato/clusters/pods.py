@@ -48,6 +48,7 @@ _GRACE: Final = "spec.terminationGracePeriodSeconds"
 _DEADLINE: Final = "activeDeadlineSeconds"
 _MIN_DEADLINE_S: Final = 600
 """A shorter time would go to starts and ends: jobs leave a pod some minutes before its end."""
+_MAX_DEADLINE_S: Final = 2**31 - 1
 _TEMPLATE_KEYS: Final = {"apiVersion", "kind", "metadata", "spec"}
 _METADATA_KEYS: Final = {"annotations", "labels"}
 _SPEC_REFUSED: Final = {
@@ -278,8 +279,9 @@ def merge_template(own: KubeObject, template: Mapping[str, Any]) -> KubeObject:
     if not isinstance(given_s, int) or given_s < grace_s:
         raise _refuse(_GRACE, f"jobs need {grace_s} s to leave a pod: write {grace_s} or more, or leave it out")
     limit_s = spec.get(_DEADLINE)
-    if limit_s is not None and (type(limit_s) is not int or limit_s < _MIN_DEADLINE_S):
-        raise _refuse(f"spec.{_DEADLINE}", f"write {_MIN_DEADLINE_S} s (10 minutes) or more, or leave it out")
+    if limit_s is not None and (type(limit_s) is not int or not _MIN_DEADLINE_S <= limit_s <= _MAX_DEADLINE_S):
+        why = f"write {_MIN_DEADLINE_S} (10 minutes) to {_MAX_DEADLINE_S} seconds, or leave it out"
+        raise _refuse(f"spec.{_DEADLINE}", why)
     merged = _merge_maps(own, {"metadata": metadata, "spec": spec}, "")
     # The first container is the one of which `kubectl logs` shows the log.
     merged["spec"]["containers"].sort(key=lambda container: container["name"] != AGENT)

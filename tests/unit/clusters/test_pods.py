@@ -155,9 +155,19 @@ def test_a_template_may_wait_longer_for_an_unreachable_node_and_for_the_end() ->
         ({"spec": {"automountServiceAccountToken": True}}, "spec.automountServiceAccountToken"),
         ({"spec": {"terminationGracePeriodSeconds": 5}}, "jobs need 120 s to leave a pod"),
         ({"spec": {"terminationGracePeriodSeconds": "5"}}, "jobs need 120 s to leave a pod"),
-        ({"spec": {"activeDeadlineSeconds": 599}}, "spec.activeDeadlineSeconds: write 600 s (10 minutes) or more"),
-        ({"spec": {"activeDeadlineSeconds": "3600"}}, "spec.activeDeadlineSeconds: write 600 s (10 minutes) or more"),
-        ({"spec": {"activeDeadlineSeconds": True}}, "spec.activeDeadlineSeconds: write 600 s (10 minutes) or more"),
+        (
+            {"spec": {"activeDeadlineSeconds": 599}},
+            "spec.activeDeadlineSeconds: write 600 (10 minutes) to 2147483647 seconds",
+        ),
+        (
+            {"spec": {"activeDeadlineSeconds": "3600"}},
+            "spec.activeDeadlineSeconds: write 600 (10 minutes) to 2147483647 seconds",
+        ),
+        ({"spec": {"activeDeadlineSeconds": 10**400}}, "spec.activeDeadlineSeconds: write 600 (10 minutes)"),
+        (
+            {"spec": {"activeDeadlineSeconds": True}},
+            "spec.activeDeadlineSeconds: write 600 (10 minutes) to 2147483647 seconds",
+        ),
         ({"spec": {"nodeName": "gpu-1"}}, "spec.nodeName: the scheduler chooses the node"),
         ({"spec": {"containers": [{"name": "agent", "command": ["sh"]}]}}, "spec.containers[agent].command"),
         ({"spec": {"containers": [{"name": "agent", "args": []}]}}, "spec.containers[agent].args"),
