@@ -37,7 +37,7 @@ _COMMAND_LIMIT_S: Final = 60.0
 _TIME: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _DAY_S: Final = 86_400
 _FORMAT: Final = "%i|%T|%r|%L|%j"  # the name is last: names of other jobs may contain the separator
-_NUM_FIELDS: Final = 5
+_LINE: Final = re.compile(r"\s*([\w.+\[\]-]+)\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _AWAY: Final = (
     "Unable to contact slurm controller",
@@ -52,9 +52,14 @@ _AWAY: Final = (
 )
 _UNCERTAIN: Final = ("Socket timed out", "Zero Bytes were transmitted")
 _OVER: Final = ("Invalid job id", "already completing or completed", "Job/step already")
-_WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"))
 _RUNNING: Final = frozenset(("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"))
 _ENDING: Final = "COMPLETING"
+_GONE: Final = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
+    )
+)
 _PREFIX: Final = re.compile(r"^\w+: (error: |fatal: )?(Batch job submission failed: )?")
 _NO_REASON: Final = ("None", "")
 
@@ -130,7 +135,7 @@ class SlurmCluster(Cluster):
     async def observe(self) -> Sequence[Pilot]:
         """Return the pilots that wait or run, and those that have ended a few minutes ago."""
         code, told, errors = await self._call(
-            "squeue", "--noheader", "--states=all", f"--user={self._user.pw_name}", f"--format={_FORMAT}"
+            "squeue", "--all", "--noheader", "--states=all", f"--user={self._user.pw_name}", f"--format={_FORMAT}"
         )
         if code:
             raise ClusterAwayError(f"Slurm does not say which machines it gives: {_shorten(errors)}.")
@@ -147,22 +152,28 @@ class SlurmCluster(Cluster):
         return list(found.values())
 
     def _read(self, line: str, now: float) -> Pilot | None:
-        """Return the pilot on a line of ``squeue``; None: it is another job of the user."""
-        parts = line.strip().split("|", _NUM_FIELDS - 1)
+        """Return the pilot on a line of ``squeue``; None: it is another job of the user.
+
+        Raises:
+            ClusterAwayError: it is a pilot, and the line cannot be read.
+        """
         prefix = f"legato-{self.pool}."
-        if len(parts) != _NUM_FIELDS or not parts[-1].startswith(prefix):
+        if f"|{prefix}" not in line:
             return None
-        number, state, reason, left, name = parts
+        found = _LINE.fullmatch(line)
+        if found is None or not found[5].startswith(prefix):
+            raise ClusterAwayError(f"Slurm shows a machine in a line that Legato cannot read: {line.strip()[:300]!r}.")
+        number, state, reason, left, name = found.groups()
         reason = reason.strip("()")
-        if state in _WAITING:
-            where = PilotState.WAITING
-            reason = reason if state == "PENDING" else state
-        elif state in _RUNNING:
+        if state in _RUNNING:
             where = PilotState.RUNNING
             reason = "" if state == "RUNNING" else state
-        else:
+        elif state == _ENDING or state in _GONE:
             where = PilotState.ENDING if state == _ENDING else PilotState.GONE
             reason = state if reason in _NO_REASON or reason == state else f"{state}, {reason}"
+        else:  # also a state of a later release: only a state that is known to be an end is one
+            where = PilotState.WAITING
+            reason = reason if state == "PENDING" else state
         left_s = read_time(left) if where is PilotState.RUNNING else None
         return Pilot(
             id=number,

@@ -39,6 +39,8 @@ def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
     elif program == "squeue":
         sys.stdout.write("99|RUNNING|None|UNLIMITED|a job|of another kind\n")
         for number, job in state["jobs"].items():
+            if job.get("hidden") and "--all" not in arguments:
+                continue
             sys.stdout.write(f"{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n")
     elif any(word.startswith("--signal") for word in arguments):
         return 0

@@ -133,6 +133,9 @@ def test_the_script_refuses_a_folder_of_another_user(bed: SlurmBed) -> None:
         ("RUNNING", "None", "1-02:03:04", (PilotState.RUNNING, None, NOW + 93784)),
         ("RUNNING", "None", "UNLIMITED", (PilotState.RUNNING, None, None)),
         ("COMPLETING", "None", "0:00", (PilotState.ENDING, "COMPLETING", None)),
+        ("REQUEUE_HOLD", "None", "8:00:00", (PilotState.WAITING, "REQUEUE_HOLD", None)),
+        ("STATE_OF_A_LATER_RELEASE", "None", "8:00:00", (PilotState.WAITING, "STATE_OF_A_LATER_RELEASE", None)),
+        ("REVOKED", "None", "0:00", (PilotState.GONE, "REVOKED", None)),
         ("PREEMPTED", "None", "0:00", (PilotState.GONE, "PREEMPTED", None)),
         ("NODE_FAIL", "NodeFail", "0:00", (PilotState.GONE, "NODE_FAIL, NodeFail", None)),
     ],
@@ -144,6 +147,20 @@ def test_what_slurm_says_is_read(
     bed.set("1", state=state, reason=reason, left=left)
     seen = observe(bed)["a"]
     assert (seen.state, seen.reason, seen.ends_at) == want
+
+
+@pytest.mark.parametrize("changes", [{"state": ""}, {"left": "8:00|00"}, {"reason": "a|b"}, {"state": "slurm: error"}])
+def test_a_line_of_a_pilot_that_cannot_be_read_is_no_news(bed: SlurmBed, changes: dict[str, str]) -> None:
+    asyncio.run(bed.connect().start([order("a"), order("b")]))
+    bed.set("1", **changes)
+    with pytest.raises(ClusterAwayError, match="a line that Legato cannot read"):
+        observe(bed)
+
+
+def test_pilots_in_hidden_partitions_are_seen(bed: SlurmBed) -> None:
+    asyncio.run(bed.connect().start([order("a")]))
+    bed.set("1", hidden=True)
+    assert set(observe(bed)) == {"a"}
 
 
 def test_one_call_shows_all_pilots_and_a_new_one_hides_an_ended_one_of_its_name(bed: SlurmBed) -> None:
