@@ -120,7 +120,8 @@ class Cluster(ABC):
 
         Args:
             pilots: of this pool.
-            force: False: ask the agent to end. True: kill it.
+            force: False: ask the agent to end. True: kill it. A pilot that is given as waiting, and has begun to run
+                since it was observed, may run on.
 
         Raises:
             ClusterAwayError: the cluster does not answer.
@@ -278,7 +279,9 @@ def _choose_surplus(
     """Return the waiting pilots to end, the newest first, and the idle ones to empty, the longest idle first."""
     if surplus <= 0:
         return [], []
-    waiting = [pilot for pilot in reversed(lasting) if pilot.state is PilotState.WAITING][:surplus]
+    # A pilot with an agent runs, also if the cluster was observed before it began to.
+    waiting = [pilot for pilot in reversed(lasting) if pilot.state is PilotState.WAITING and pilot.node not in agents]
+    waiting = waiting[:surplus]
     since = {agent.node: agent.idle_since for agent in agents.values() if not agent.num_busy}
     idle = [
         (found, index)

@@ -259,12 +259,19 @@ class SlurmCluster(Cluster):
         return "\n".join((*lines, ""))
 
     async def end(self, pilots: Sequence[Pilot], *, force: bool) -> None:
-        """Cancel jobs, or signal their agents as before the time limit."""
-        numbers = [pilot.id for pilot in pilots]
-        options = [] if force else ["--signal=USR1", "--batch"]
-        code, _, errors = await self._call("scancel", *options, *numbers)
-        if code and any(text in errors for text in _AWAY):
-            raise ClusterAwayError(f"Slurm ends no jobs: {_shorten(errors)}.")
+        """Cancel jobs, or signal their agents as before the time limit.
+
+        A pilot that waited when it was seen is only cancelled if it still does: meanwhile it may run and train.
+        """
+        waiting = [pilot.id for pilot in pilots if pilot.state is PilotState.WAITING]
+        others = [pilot.id for pilot in pilots if pilot.state is not PilotState.WAITING]
+        how = [] if force else ["--signal=USR1", "--batch"]
+        for numbers, options in ((waiting, ["--state=PENDING"]), (others, how)):
+            if not numbers:
+                continue
+            code, _, errors = await self._call("scancel", *options, *numbers)
+            if code and any(text in errors for text in _AWAY):
+                raise ClusterAwayError(f"Slurm ends no jobs: {_shorten(errors)}.")
 
     def explain_failure(self, node: str) -> str:
         """Return where the output of a pilot is."""

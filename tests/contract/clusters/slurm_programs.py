@@ -51,7 +51,7 @@ def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
             if job is None or job["state"] in ("CANCELLED", "FAILED"):
                 sys.stderr.write(f"scancel: error: Kill job error on job id {number}: Invalid job id specified\n")
                 code = 1
-            else:
+            elif job["state"] == "PENDING" or "--state=PENDING" not in arguments:
                 job["state"] = "CANCELLED"
         return code
     return 0

@@ -188,8 +188,22 @@ def test_a_submission_whose_answer_is_lost_may_have_been_taken(bed: SlurmBed) ->
     assert (done.pilot, done.refusal) == (None, None)
 
 
+def test_a_waiting_pilot_that_has_begun_to_run_is_not_cancelled(bed: SlurmBed) -> None:
+    cluster = bed.connect()
+    asyncio.run(cluster.start([order("a"), order("b"), order("c")]))
+    waiting = list(observe(bed).values())
+    bed.set("2", state="RUNNING", reason="None")
+    bed.set("3", state="RUNNING", reason="None")
+    running = observe(bed)["c"]
+    asyncio.run(cluster.end([*waiting[:2], running], force=True))
+    assert {node: pilot.state for node, pilot in observe(bed).items()} == {
+        "a": PilotState.GONE, "b": PilotState.RUNNING, "c": PilotState.GONE,
+    }  # fmt: skip
+
+
 def test_running_pilots_are_signalled_and_then_cancelled(bed: SlurmBed) -> None:
     asyncio.run(bed.connect().start([order("a")]))
+    bed.set("1", state="RUNNING", reason="None")
     pilots = list(observe(bed).values())
     asyncio.run(bed.connect().end(pilots, force=False))
     asyncio.run(bed.connect().end(pilots, force=True))

@@ -54,6 +54,14 @@ def test_waiting_pilots_are_ended_first_and_the_newest_of_them() -> None:
     assert plan.leaving == ()
 
 
+def test_a_pilot_that_waited_when_it_was_seen_and_has_joined_since_is_not_ended() -> None:
+    pilots = [pilot("a", PilotState.WAITING), pilot("b", PilotState.WAITING)]
+    for busy in (0, 1):
+        plan = plan_pilots(RULES, demand(0), pilots, [agent("b", busy)], NOW)
+        assert [end.pilot.node for end in plan.ending] == ["a"]
+        assert plan.leaving == ()
+
+
 def test_an_idle_pilot_is_kept_for_a_while_and_then_let_go() -> None:
     pilots = [pilot("a"), pilot("b")]
     agents = [agent("a", 1), agent("b", idle_since=NOW - 299)]
