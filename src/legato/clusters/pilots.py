@@ -108,7 +108,7 @@ class Cluster(ABC):
 
     @abstractmethod
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
-        """Start pilots. A refusal of one order does not keep the others from being started.
+        """Start pilots; returns what became of the orders. An order that is missing there was not tried.
 
         Raises:
             ClusterAwayError: the cluster does not answer, and has started none of them.

@@ -186,7 +186,12 @@ class SlurmCluster(Cluster):
     # ------------------------------------------------------------ start and end
 
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
-        """Submit a job for each order. After a refusal, no other is tried: all have the same options."""
+        """Submit a job for each order. After a refusal, or a command that does not answer, no other is tried."""
+        try:
+            self._job.output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"the server cannot make {self._job.output}, the folder for their output: {error.strerror}"
+            return [Submitted(node=order.node, refusal=why) for order in orders]
         done: list[Submitted] = []
         refusal: str | None = None
         for order in orders:
@@ -196,14 +201,17 @@ class SlurmCluster(Cluster):
             try:
                 code, told, errors = await self._call(*self._make_command(order.node), given=self.make_script(order))
             except _SilentError:
-                done.append(Submitted(node=order.node))
-                continue
+                return [*done, Submitted(node=order.node)]
+            except ClusterAwayError:
+                if not done:
+                    raise
+                return done
             number = told.strip().partition(";")[0]
             if code == 0 and number.isdigit():
                 pilot = Pilot(id=number, node=order.node, state=PilotState.WAITING)
                 done.append(Submitted(node=order.node, pilot=pilot))
             elif any(text in errors for text in _UNCERTAIN):
-                done.append(Submitted(node=order.node))
+                return [*done, Submitted(node=order.node)]
             else:
                 refusal = _shorten(errors) or f"sbatch ended with code {code}"
                 if not done and any(text in errors for text in _AWAY):
@@ -212,7 +220,6 @@ class SlurmCluster(Cluster):
         return done
 
     def _make_command(self, node: str) -> list[str]:
-        self._job.output.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = ["sbatch", "--parsable", f"--job-name=legato-{self.pool}.{node}", "--nodes=1", "--ntasks=1"]
         command += [f"--time={self._job.time}", f"--signal=B:USR1@{SIGNAL_S}", "--no-requeue", "--export=NIL"]
         return [

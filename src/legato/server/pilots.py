@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -284,6 +284,8 @@ class PilotPool:
         due = [end for number, end in once.items() if number and (number, end.force) not in self._asked_at]
         if not due:
             return
+        if not await asyncio.to_thread(self._leads):
+            return
         for end in due:
             _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
             self._asked_at[end.pilot.id, end.force] = now
@@ -301,26 +303,31 @@ class PilotPool:
         )
 
     async def _start(self, number: int, facts: _Facts, now: float) -> None:
+        if not await asyncio.to_thread(self._leads):  # what came before may have taken long
+            return
         orders = await asyncio.to_thread(self._make_orders, number, facts, now)
         try:
             done = await self._cluster.start(orders)
         except ClusterAwayError:
-            for order in orders:
-                await asyncio.to_thread(self._store.pilots.forget, order.node, now)
+            await self._forget_all((order.node for order in orders), now)
             raise
-        refused = [one for one in done if one.refusal is not None]
-        for one in refused:
-            await asyncio.to_thread(self._store.pilots.forget, one.node, now)
-        for one in done:
-            if one.refusal is None:
-                # If the cluster has not confirmed it, it may exist: it counts until the next observation.
-                pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING)
-                self._seen = (*self._seen, pilot)
-                _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
-        if refused:
+        # What may exist counts before the store is asked, which may fail: otherwise more pilots would be asked for.
+        taken = [one for one in done if one.refusal is None]
+        for one in taken:
+            # If the cluster has not confirmed it, it may exist: it counts until the next observation.
+            pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING)
+            self._seen = (*self._seen, pilot)
+            _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
+        kept = {one.node for one in taken}
+        await self._forget_all((order.node for order in orders if order.node not in kept), now)
+        if refused := [one for one in done if one.refusal is not None]:
             self._pause(self._refused, f"{self._cluster.name} refuses new machines: {refused[0].refusal}", now)
         else:
             self._refused = _Pause()
+
+    async def _forget_all(self, nodes: Iterable[str], now: float) -> None:
+        for node in nodes:
+            await asyncio.to_thread(self._store.pilots.forget, node, now)
 
     def _make_orders(self, number: int, facts: _Facts, now: float) -> list[PilotOrder]:
         """Choose the lowest free names, so that a pool has few of them; record each pilot before it exists."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ def main() -> int:
     call = {"program": program, "arguments": arguments, "environment": sorted(os.environ)}
     if program == "sbatch":
         call["script"] = sys.stdin.read()
+        if state.get("silent") and any(word.endswith(f".{state['silent']}") for word in arguments):
+            signal.pause()
     state["calls"].append(call)
     code = _answer(state, program, arguments)
     file.write_text(json.dumps(state))

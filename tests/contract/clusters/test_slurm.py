@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import sys
 import tempfile
@@ -186,6 +187,37 @@ def test_a_submission_whose_answer_is_lost_may_have_been_taken(bed: SlurmBed) ->
     bed.change(refusal="Socket timed out on send/recv operation")
     (done,) = asyncio.run(bed.connect().start([order("a")]))
     assert (done.pilot, done.refusal) == (None, None)
+
+
+def test_after_a_silent_submission_no_other_is_tried(bed: SlurmBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legato.clusters.slurm_pool._COMMAND_LIMIT_S", 0.5)
+    bed.change(silent="b")
+    done = asyncio.run(bed.connect().start([order("a"), order("b"), order("c")]))
+    assert [(one.node, one.pilot is None, one.refusal) for one in done] == [("a", False, None), ("b", True, None)]
+    assert len(bed.calls("sbatch")) == 1  # the silent one was killed before it could record its call
+
+
+def test_pilots_that_were_started_are_reported_although_another_could_not_be(
+    bed: SlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, begun, numbers = bed.connect(), asyncio.create_subprocess_exec, itertools.count()
+
+    async def run(*command: str, **given: Any) -> Any:
+        if next(numbers) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await begun(*command, **given)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", run)
+    done = asyncio.run(cluster.start([order("a"), order("b"), order("c")]))
+    assert [(one.node, one.refusal) for one in done] == [("a", None)]
+
+
+def test_pilots_are_refused_if_there_can_be_no_folder_for_their_output(bed: SlurmBed) -> None:
+    (bed.folder / "pilots").write_text("")
+    done = asyncio.run(bed.connect().start([order("a"), order("b")]))
+    assert [one.node for one in done] == ["a", "b"]
+    assert all(f"the server cannot make {bed.folder}/pilots" in (one.refusal or "") for one in done)
+    assert bed.calls("sbatch") == []
 
 
 def test_a_waiting_pilot_that_has_begun_to_run_is_not_cancelled(bed: SlurmBed) -> None:

@@ -12,8 +12,9 @@ from tests.unit.server.test_agents import REPORT, find_node, join, report
 
 from legato.clusters.demand import PilotShape
 from legato.clusters.fake import FakeCluster, FakeEngine
-from legato.clusters.pilots import CLUSTER_LABEL, PilotRules, PilotState
+from legato.clusters.pilots import CLUSTER_LABEL, PilotRules, PilotState, Submitted
 from legato.control.records import AGENT_SILENT_S
+from legato.core.errors import StoreError
 from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
 from legato.server.machine import Declaration
 from legato.server.pilots import PilotPool
@@ -290,6 +291,59 @@ def test_a_pilot_counts_before_the_cluster_shows_it_also_if_its_answer_is_lost(
         world.round()
     assert set(world.alive()) == {"fake-1", "fake-2"}
     assert [one.node for one in world.platform.store.pilots.list()] == ["fake-1", "fake-2"]
+
+
+def test_orders_that_the_cluster_has_not_tried_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = FakeCluster.start
+    monkeypatch.setattr(FakeCluster, "start", lambda cluster, orders: begun(cluster, orders[:1]))
+    world.want = 4
+    world.round()
+    assert set(world.alive()) == {one.node for one in world.platform.store.pilots.list()} == {"fake-1"}
+    assert world.cluster()["trouble"] is None
+
+
+def test_a_store_that_fails_after_a_start_leads_to_no_further_pilots(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeCluster, "observe_every_s", 1000.0)
+    begun = FakeCluster.start
+
+    async def start(cluster: FakeCluster, orders: Any) -> Any:
+        done = await begun(cluster, orders[:1])
+        return [*done, *(Submitted(node=order.node, refusal="no") for order in orders[1:])]
+
+    def fail(*_: Any) -> bool:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(FakeCluster, "start", start)
+    world.want = 4
+    with monkeypatch.context() as patch:
+        patch.setattr(world.platform.store.pilots, "forget", fail)
+        with pytest.raises(StoreError):
+            world.round()
+    monkeypatch.setattr(FakeCluster, "start", begun)
+    for _ in range(10):
+        world.round(30)
+    assert len(world.engine.pilots) == 2
+
+
+@pytest.mark.parametrize("want", [0, 4])
+def test_a_server_that_no_longer_leads_neither_starts_nor_ends_pilots(
+    world: World, monkeypatch: pytest.MonkeyPatch, want: int
+) -> None:
+    """An observation may take a minute, in which another server takes the lease."""
+    asyncio.run(FakeCluster(world.engine).start([_order("fake-9")]))  # would be ended as a stray
+    begun = FakeCluster.observe
+
+    async def observe(cluster: FakeCluster) -> Any:
+        world.leads = False
+        return await begun(cluster)
+
+    monkeypatch.setattr(FakeCluster, "observe", observe)
+    world.want = want
+    world.round()
+    assert (len(world.engine.pilots), world.engine.ended) == (1, [])
+    assert world.platform.store.pilots.list() == ()
 
 
 def test_a_pilot_that_was_refused_does_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
