@@ -346,16 +346,16 @@ async def _run(
         node = "" if here is None else here.node
         ca = tls.authority if tls is not None and tls.is_own else ""
         services = make_services(store, settings, handle, followers, now=time.time, node=node, ca=ca)
-        pools = make_pools(
-            settings,
-            store,
-            find_url(settings, sockets),
-            ca,
-            read_snapshot=lambda: handle.snapshot,
-            leads=services.leads,
-            now=time.time,
-        )
-        if here is not None:
+        if here is not None:  # a server that never leads may lack what the clusters need, such as credentials
+            pools = make_pools(
+                settings,
+                store,
+                find_url(settings, sockets),
+                ca,
+                read_snapshot=lambda: handle.snapshot,
+                leads=services.leads,
+                now=time.time,
+            )
             parts |= {f"cluster {name}": pool.run for name, pool in pools.items()}
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:

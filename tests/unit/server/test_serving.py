@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -561,3 +562,26 @@ def test_a_server_alone_in_its_directory_waits_for_no_lease(monkeypatch: pytest.
     with enter(settings) as sockets:
         serve(settings, sockets, say=lambda _line: None)
     assert taken == [Lease(owner="this one", expires_at=NOW + 10.0, fence=2)]
+
+
+@pytest.mark.parametrize("runs_jobs", [True, False])
+def test_only_a_server_that_may_lead_uses_clusters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runs_jobs: bool
+) -> None:
+    """Another server may lack what the clusters need, such as their credentials."""
+    made: list[Any] = []
+    parts: list[Any] = []
+
+    def make_pools(*_given: Any, **_more: Any) -> dict[str, Any]:
+        made.append(1)
+        return {"slurm": MagicMock()}
+
+    async def stop(_web: Any, _sockets: Any, _services: Any, given: Any) -> None:
+        parts.extend(given)
+
+    monkeypatch.setattr(serving, "make_pools", make_pools)
+    monkeypatch.setattr(serving, "_serve_until_stopped", stop)
+    settings = make_settings(tmp_path)
+    with enter(settings) as sockets:
+        serve(settings, sockets, say=lambda _line: None, runs_jobs=runs_jobs)
+    assert (bool(made), "cluster slurm" in parts) == (runs_jobs, runs_jobs)
