@@ -238,7 +238,7 @@ class SlurmCluster(Cluster):
 
         The agent runs in a step, because Slurm signals only steps when it preempts a job.
         """
-        job, home = self._job, f"{self._job.folder}/legato-{self._user.pw_uid}"
+        job, home = self._job, f"{self._job.folder}/legato-{self._user.pw_uid}-{self.pool}"
         agent = [job.python, "-P", "-m", "legato.cli", "agent", "--pilot", "--connect", order.url, "--name", order.node]
         agent += ["--token-file", "-", "--slots", str(job.num_slots), "--label", "none", "--home", home]
         agent += ["--gpus", str(job.num_gpus)] if job.num_gpus else []

@@ -124,6 +124,12 @@ def test_the_script_refuses_a_folder_of_another_user(bed: SlurmBed) -> None:
     assert "it is no folder of this user" in done.stderr
 
 
+def test_two_pools_of_a_user_share_no_folder_on_a_machine(bed: SlurmBed) -> None:
+    first, second = (bed.make(pool=pool).make_script(order("slurm-1")) for pool in ("one", "two"))
+    homes = {line for script in (first, second) for line in script.splitlines() if line.startswith("folder=")}
+    assert len(homes) == 2
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "left", "want"),
     [
