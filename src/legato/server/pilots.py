@@ -98,6 +98,7 @@ class PilotPool:
         self._away: str | None = None
         self._refused = _Pause()
         self._failed = _Pause()
+        self._known: set[str] = set()  # nodes of pilots that the cluster has confirmed or shown
         self._ended: set[str] = set()  # nodes of pilots that this server has ended
         self._asked_at: dict[tuple[str, bool], float] = {}  # pilot, and whether by force → when it was asked to end
         self._running_since: dict[str, float] = {}  # pilot that has not joined → when it was first seen to run
@@ -136,8 +137,11 @@ class PilotPool:
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
         plan = plan_pilots(self._rules, demand, pilots, agents, now)
-        if not plan.num_starts and not self._refused.holds(now):
-            self._refused = _Pause()  # nothing is missing any more
+        if not plan.num_starts:  # nothing is missing any more
+            if not self._refused.holds(now):
+                self._refused = _Pause()
+            if not self._failed.holds(now) and {pilot.node for pilot in self._seen} <= {agent.node for agent in agents}:
+                self._failed = _Pause()
         if self._refused.holds(now) or self._failed.holds(now):
             plan = msgspec.structs.replace(plan, num_starts=0)
         if pilots is not None:
@@ -157,6 +161,7 @@ class PilotPool:
                 self._note_away(str(error))
             else:
                 self._seen, self._observed_at = tuple(found), now
+                self._known |= {pilot.node for pilot in self._seen if pilot.state is not PilotState.GONE}
                 self._note_away(None)
         return None if self._away is not None or self._observed_at is None else self._seen
 
@@ -234,7 +239,7 @@ class PilotPool:
             if pilot is None and (self._observed_at is None or stored.created_at >= self._observed_at):
                 continue  # it was asked for after the last observation
             why = f": {pilot.reason}" if pilot is not None and pilot.reason else ""
-            if stored.identity is None and stored.node not in self._ended:
+            if stored.identity is None and stored.node in self._known and stored.node not in self._ended:
                 hint = self._cluster.explain_failure(stored.node)
                 told = f"{self._cluster.name} has ended a machine before its agent joined the pool{why}. {hint}"
                 self._pause(self._failed, told.rstrip(), now)
@@ -242,6 +247,7 @@ class PilotPool:
                 self._store.pilots.drain(stored.node, self._cluster.name, f"its machine was taken back{why}", now)
             if self._store.pilots.forget(stored.node, now):
                 self._ended.discard(stored.node)
+                self._known.discard(stored.node)
         self._seen = tuple(pilot for pilot in self._seen if pilot.state is not PilotState.GONE)
         for lost in joined - {stored.node for stored in facts.pilots}:
             self._store.pilots.forget(lost, now)
@@ -317,6 +323,7 @@ class PilotPool:
             # If the cluster has not confirmed it, it may exist: it counts until the next observation.
             pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING)
             self._seen = (*self._seen, pilot)
+            self._known |= {pilot.node} if one.pilot else set()
             _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
         kept = {one.node for one in taken}
         await self._forget_all((order.node for order in orders if order.node not in kept), now)

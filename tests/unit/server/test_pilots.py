@@ -365,6 +365,34 @@ def test_a_refusal_is_shown_only_while_something_is_missing(world: World) -> Non
     assert world.cluster()["trouble"] is None
 
 
+def test_a_failure_is_shown_only_while_something_is_missing(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.end("fake-1", "FAILED")
+    world.round()
+    assert "FAILED" in world.cluster()["trouble"]
+    world.want = 0
+    for _ in range(8):
+        world.round(10)
+    assert world.cluster()["trouble"] is None
+
+
+def test_a_pilot_that_the_cluster_never_had_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to its submission was lost, and the submission too."""
+
+    async def start(_: FakeCluster, orders: Any) -> Any:
+        return [Submitted(node=order.node) for order in orders]
+
+    world.want = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeCluster, "start", start)
+        world.round()
+        assert [one.node for one in world.platform.store.pilots.list()] == ["fake-1"]
+    world.round()
+    assert world.cluster()["trouble"] is None
+    assert len(world.alive()) == 1
+
+
 def test_a_pilot_whose_agent_never_joins_is_ended(world: World) -> None:
     world.want = 2
     world.round()
