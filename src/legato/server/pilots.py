@@ -38,6 +38,8 @@ from legato.policy.snapshot import Snapshot
 _log = structlog.get_logger(__name__)
 
 ROUND_S: Final = 5.0
+_LONGEST_ROUND_S: Final = 300.0
+"""After a longer time between two rounds, the clock was set, or this process did not run."""
 _SETTLE_S: Final = 60.0
 """A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
 _FIRST_PAUSE_S: Final = 30.0
@@ -92,6 +94,7 @@ class PilotPool:
     def _reset(self) -> None:
         """Forget everything, because another server may have led meanwhile."""
         self._leads_since: float | None = None
+        self._round_at: float | None = None
         self._seen: tuple[Pilot, ...] = ()
         self._tried_at = float("-inf")
         self._observed_at: float | None = None
@@ -124,6 +127,9 @@ class PilotPool:
             self._reset()
             return
         now = self._now()
+        if self._round_at is not None and not 0 <= now - self._round_at <= _LONGEST_ROUND_S:
+            self._reset()  # otherwise pilots would seem idle, and agents silent, for the time in between
+        self._round_at = now
         if self._leads_since is None:
             self._leads_since = now
             await asyncio.to_thread(self._learn_shape)

@@ -393,6 +393,24 @@ def test_a_pilot_that_the_cluster_never_had_is_no_failure(world: World, monkeypa
     assert len(world.alive()) == 1
 
 
+def test_a_clock_that_jumps_ends_no_pilots(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.want = 0
+    for _ in range(2):
+        world.round(600)
+        assert world.beat("fake-1")["leave"] is False
+        world.round()
+        assert world.beat("fake-1")["leave"] is False
+    assert world.engine.ended == []
+    for _ in range(5):
+        world.round(40)
+        told = world.beat("fake-1")
+    assert told["leave"] is True
+
+
 def test_a_pilot_whose_agent_never_joins_is_ended(world: World) -> None:
     world.want = 2
     world.round()
