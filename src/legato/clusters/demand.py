@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 
 import msgspec
@@ -37,10 +37,29 @@ class PilotShape(msgspec.Struct, frozen=True, kw_only=True):
     gpu_types: tuple[str, ...] = ()
 
 
-def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int) -> int:
-    """Return how many pilots the jobs could use, at most ``max_pilots``."""
+def find_refused(snapshot: Snapshot, shape: PilotShape) -> set[str]:
+    """Return the jobs that pilots have refused, and that hold no slot of another pilot."""
+    pilots = _find_pilots(snapshot, shape)
+    holders = {(slot.holder, slot.node) for slot in snapshot.slots if slot.holder is not None and slot.node in pilots}
+    return {
+        job.id
+        for job in snapshot.jobs
+        if pilots & job.refusals.keys()
+        and not any(holder == job.id and node not in job.refusals for holder, node in holders)
+    }
+
+
+def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused: Collection[str] = frozenset()) -> int:
+    """Return how many pilots the jobs could use, at most ``max_pilots``.
+
+    Args:
+        snapshot: of the pool.
+        shape: of each pilot.
+        max_pilots: the maximum.
+        refused: jobs that pilots have refused before, as `find_refused` found them.
+    """
     nodes = {node.name: node for node in snapshot.nodes}
-    pilots = {name for name, node in nodes.items() if shape.labels.items() <= node.labels.items()}
+    pilots = _find_pilots(snapshot, shape)
     others = _Others((slot for slot in snapshot.slots if slot.node not in pilots), nodes)
     held: dict[str, Counter[bool]] = defaultdict(Counter)
     for slot in snapshot.slots:
@@ -51,7 +70,7 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int) -> int:
     for job in snapshot.jobs:
         of_pilot = shape.num_slots // job.gpus_per_worker
         # A machine that has refused a job says something about all of its cluster.
-        fits = of_pilot > 0 and not pilots & job.refusals.keys() and _fits(job, shape)
+        fits = of_pilot > 0 and job.id not in refused and not pilots & job.refusals.keys() and _fits(job, shape)
         room = ceilings.get(job.queue)
         elsewhere = held[job.id][False]
         free = others.count(job)
@@ -67,6 +86,10 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int) -> int:
         if total >= max_pilots:
             return max_pilots
     return math.ceil(total)
+
+
+def _find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
+    return {node.name for node in snapshot.nodes if shape.labels.items() <= node.labels.items()}
 
 
 def _fits(job: JobDemand, shape: PilotShape) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape, count_pilots
+from legato.clusters.demand import PilotShape, count_pilots, find_refused
 from legato.clusters.pilots import (
     Cluster,
     ClusterAwayError,
@@ -47,6 +47,8 @@ _LONGEST_PAUSE_S: Final = 900.0
 _STATE_EVERY_S: Final = 60.0
 _ASK_AGAIN_S: Final = 60.0
 _JOIN_LIMIT_S: Final = 600.0
+_REFUSED_S: Final = 3600.0
+"""No pilot is asked for a job that pilots have refused, until this long after the last of them was in the pool."""
 _NOT_JOINED: Final = "its agent does not join the pool"
 _MAX_KNOWN: Final = 16
 _MAX_SHOWN: Final = 1000
@@ -106,6 +108,8 @@ class PilotPool:
         self._asked_at: dict[tuple[str, bool], float] = {}  # pilot, and whether by force → when it was asked to end
         self._running_since: dict[str, float] = {}  # pilot that has not joined → when it was first seen to run
         self._idle_since: dict[str, float] = {}
+        self._refused_at: dict[str, float] = {}  # job that pilots have refused → when one of them was last seen
+        self._refused_jobs: tuple[str, ...] = ()
         self._demands: list[tuple[float, int]] = []
         self._written: tuple[float, pool.Cluster] | None = None
 
@@ -201,7 +205,10 @@ class PilotPool:
                 machine_kinds=tuple(sorted(kinds)[:_MAX_KNOWN]),
                 gpu_types=tuple(sorted(types)[:_MAX_KNOWN]),
             )
-        wanted = count_pilots(snapshot, self._shape, self._rules.max_pilots)
+        self._refused_at = {job: at for job, at in self._refused_at.items() if 0 <= now - at < _REFUSED_S}
+        self._refused_at |= dict.fromkeys(find_refused(snapshot, self._shape), now)
+        self._refused_jobs = tuple(job.id for job in snapshot.jobs if job.id in self._refused_at)
+        wanted = count_pilots(snapshot, self._shape, self._rules.max_pilots, self._refused_at)
         self._demands = [(at, number) for at, number in self._demands if 0 <= now - at < _SETTLE_S]
         self._demands.append((now, wanted))
         return Demand(wanted, max(number for _, number in self._demands))
@@ -367,7 +374,7 @@ class PilotPool:
     # ------------------------------------------------------------ what it says
 
     def _write_state(self, plan: PilotPlan, demand: Demand, now: float) -> None:
-        trouble = self._refused.why or self._failed.why
+        trouble = self._refused.why or self._failed.why or self._describe_refused_jobs()
         if self._away is not None:
             trouble = f"{self._away} Nothing changes until it answers; jobs train on."
         target = plan.target or min(max(demand.now, self._rules.min_pilots), self._rules.max_pilots)
@@ -390,6 +397,16 @@ class PilotPool:
         if self._written is None or self._written[1] != state or not 0 <= now - self._written[0] < _STATE_EVERY_S:
             self._store.pilots.write_state(state, now)
             self._written = (now, state)
+
+    def _describe_refused_jobs(self) -> str | None:
+        if not self._refused_jobs:
+            return None
+        first, *others = self._refused_jobs
+        more = f" and {len(others)} more" if others else ""
+        return (
+            f"Machines of {self._cluster.name} have refused job {first}{more}: 'legato explain {first}' says why. "
+            f"For an hour, no further machine is asked for {'them' if others else 'it'}"
+        )
 
 
 class _Pause:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiers import examples
 
-from legato.clusters.demand import PilotShape, count_pilots
+from legato.clusters.demand import PilotShape, count_pilots, find_refused
 from legato.clusters.pilots import CLUSTER_LABEL
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
 
@@ -84,6 +84,18 @@ def test_what_they_can_satisfy_counts() -> None:
 def test_a_machine_of_the_cluster_that_refuses_a_job_speaks_for_all() -> None:
     there = pool(job(refusals={"slurm-1": "no data"}), slots=slots("slurm-1", 2), **{"slurm-1": {"labels": LABELS}})
     assert count_pilots(there, CPUS, 9) == 0
+
+
+def test_a_job_that_pilots_have_refused_before_does_not_count() -> None:
+    assert count_pilots(pool(job(2, id="a"), job(4, id="b")), CPUS, 9, {"b"}) == 1
+
+
+def test_a_job_is_refused_by_pilots_if_it_runs_on_none_of_them() -> None:
+    nodes: dict[str, Any] = {"slurm-1": {"labels": LABELS}, "slurm-2": {"labels": LABELS}, "head": {}}
+    by_pilot, by_other = job(refusals={"slurm-1": "no data"}), job(refusals={"head": "no data"})
+    assert find_refused(pool(by_pilot, slots=slots("head", 2, "j") + slots("slurm-1", 2, "j"), **nodes), CPUS) == {"j"}
+    assert find_refused(pool(by_pilot, slots=slots("slurm-2", 2, "j"), **nodes), CPUS) == set()
+    assert find_refused(pool(by_other, **nodes), CPUS) == set()
 
 
 def test_the_ceiling_of_a_queue_counts_for_all_its_jobs() -> None:

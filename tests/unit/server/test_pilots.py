@@ -31,6 +31,7 @@ class World:
         self.rules = PilotRules(**{"max_pilots": 4, "idle_s": 100, **rules})
         self.want = 0
         self.kind: str | None = None
+        self.refusals: dict[str, str] = {}
         self.leads = True
         self.secrets: dict[str, str] = {}
         self.declared = Declaration(platform.store, "node", ())
@@ -52,8 +53,9 @@ class World:
 
     def take_snapshot(self) -> Snapshot:
         job = JobDemand(
-            id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want, machine_kind=self.kind
-        )
+            id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want, machine_kind=self.kind,
+            refusals=self.refusals,
+        )  # fmt: skip
         nodes = self.platform.store.pool.list_nodes()
         slots = self.platform.store.pool.list_slots()
         return Snapshot(
@@ -391,6 +393,31 @@ def test_a_pilot_that_the_cluster_never_had_is_no_failure(world: World, monkeypa
     world.round()
     assert world.cluster()["trouble"] is None
     assert len(world.alive()) == 1
+
+
+def test_a_job_that_pilots_have_refused_brings_no_further_pilots_for_an_hour(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.refusals = {"fake-1": "its directory is missing"}
+    world.round()
+    told = "Machines of Fake have refused job j: 'legato explain j' says why."
+    assert told in world.cluster()["trouble"]
+    # The pilot is given back, and the control loop forgets what a machine that is gone has refused.
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    assert world.nodes() == {}
+    world.refusals = {}
+    for _ in range(14):
+        world.round(250)
+        assert world.alive() == {}
+        assert told in world.cluster()["trouble"]
+    for _ in range(2):
+        world.round(100)
+    assert len(world.alive()) == 1
+    assert world.cluster()["trouble"] is None
 
 
 def test_a_clock_that_jumps_ends_no_pilots(world: World) -> None:
