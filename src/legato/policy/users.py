@@ -1,10 +1,10 @@
 """Divides the slots of the queues among users, and those of each user among jobs. Moves nothing.
 
-First it computes what each user is entitled to: queues share by weight, then the users of each, between 0 and the
-slots that their jobs could use. Minimums do not count there, so a user gets no more by splitting a job. Then minimums
-are assigned in turns. The user with the fewest slots goes next, with the first of its jobs, until it has what it is
-entitled to. A minimum is all or nothing, so the last one may exceed that; other users then get less. Slots that a user
-cannot use go one by one to the user with the fewest.
+First it computes what each user is entitled to: queues share by weight, then the users of each, between 0 and the slots
+that their jobs could use, but no queue with less than one slot while slots last. The sizes of minimums do not count
+there, so a user gets no more by splitting a job. Then minimums are assigned in turns. The user with the fewest slots
+goes next, with the first of its jobs, until it has what it is entitled to. A minimum is all or nothing, so the last one
+may exceed that; other users then get less. Slots that a user cannot use go one by one to the user with the fewest.
 """
 
 from __future__ import annotations
@@ -67,17 +67,24 @@ def _group(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> Us
 
 
 def _entitle(users: Users, budget: Budget) -> None:
-    """Set what each user is entitled to, independent of minimums.
+    """Set what each user is entitled to, independent of the sizes of minimums.
 
-    In a tie, the user with the first claim goes first. Present slots do not count, as when minimums are assigned.
+    While slots last, each queue is entitled to one, so that a low weight starves no queue: `_admit` gives its first
+    job a turn. In a tie, the user with the first claim goes first. Present slots do not count, as when minimums are
+    assigned.
     """
+    # By their first claims, as the first turns of `_admit`.
     inside = group_by_queue(users)
-    bounds, capacity = [], budget.common
+    bounds, capacity, left = [], budget.common, budget.common
     for name, sharers in inside.items():
         most = min(sum(user.wanted for user in sharers), budget.room[name])
         least = min(budget.set_aside[name], most)
-        bounds.append(Bounds(budget.queues[name].weight, least, most))
         capacity += least
+        fits = budget.available(name)
+        if not least and left and any(claim.lo <= fits for user in sharers for claim in user.claims):
+            least = 1
+            left -= 1
+        bounds.append(Bounds(budget.queues[name].weight, least, most))
     shares = share_out(capacity, bounds)
     parts = [
         Part(share, bound.weight, 0, sharers[0].order)

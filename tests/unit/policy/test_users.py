@@ -95,6 +95,71 @@ def test_streams_of_small_jobs_do_not_starve_the_first_job_of_a_user() -> None:
     assert len(decisions.of("wide").slots) == 4
 
 
+def test_a_queue_with_a_low_weight_gets_its_turn() -> None:
+    for num_slots, weight, low in ((2, 4.0, 1), (8, 20.0, 1), (8, 20.0, 3)):
+        queues = (Queue(name="prod", weight=weight), Queue(name="dev"))
+        jobs = [
+            make_job("ann/a", 8, queue="prod"),
+            make_job("ben/b", 8, at=1.0, queue="dev", min_workers=low),
+        ]
+        snapshot = make_snapshot(num_slots, jobs, queues)
+        assert wanted(decide(snapshot, Rules())) == {"a": num_slots - low, "b": low} == wanted(decide(snapshot, BY_JOB))
+
+
+def test_a_queue_whose_minimums_do_not_fit_takes_no_slot_from_others() -> None:
+    queues = (Queue(name="prod", weight=20.0), Queue(name="dev"), Queue(name="test", weight=20.0))
+    jobs = [
+        make_job("ann/a", 8, queue="prod"),
+        make_job("ben/b", 20, at=1.0, queue="dev", elastic=False),
+        make_job("cleo/c", 8, at=2.0, queue="test"),
+    ]
+    assert wanted(decide(make_snapshot(8, jobs, queues), Rules())) == {"a": 4, "b": 0, "c": 4}
+
+
+def test_a_user_who_joins_one_queue_takes_no_last_slot_of_another() -> None:
+    queues = (Queue(name="prod", weight=4.0), Queue(name="dev"))
+    for num_slots in (2, 3, 8):
+        jobs = [make_job("ann/a", 8, queue="prod"), make_job("ann/d", 8, at=1.0, queue="dev")]
+        snapshot, decisions = settle(make_snapshot(num_slots, jobs, queues))
+        before = wanted(decisions)
+        snapshot, decisions = settle(with_job(snapshot, make_job("cleo/c", 8, at=2.0, queue="prod")))
+        assert wanted(decisions)["d"] == before["d"] > 0
+
+
+@st.composite
+def one_slot_minimums(draw: st.DrawFn, *, one_job: bool = False) -> Snapshot:
+    """Draw jobs with a minimum of 1 in queues of very different weights; ``one_job``: one in each queue."""
+    names = [f"q{index}" for index in range(draw(st.integers(1, 6)))]
+    weights = st.sampled_from([0.01, 0.5, 1.0, 4.0, 20.0])
+    queues = tuple(Queue(name=name, weight=draw(weights), floor=draw(st.sampled_from([0, 0, 0, 2]))) for name in names)
+    jobs = []
+    for index, name in enumerate(names):
+        for number in range(1 if one_job else draw(st.integers(0, 3))):
+            user = f"u{index}" if one_job else draw(st.sampled_from(USERS))
+            at = 0.0 if one_job else float(draw(st.integers(0, 5)))
+            jobs.append(make_job(f"{user}/j{index}-{number}", draw(st.integers(1, 9)), at=at, queue=name))
+    return make_snapshot(draw(st.integers(0, 20)), jobs, queues)
+
+
+@for_any(one_slot_minimums())
+def test_no_queue_starves_while_there_is_a_slot_for_each(snapshot: Snapshot) -> None:
+    sizes = wanted(decide(snapshot, Rules()))
+    by_queue: Counter[str] = Counter()
+    for job in snapshot.jobs:
+        by_queue[job.queue] += sizes[job.id]
+    floors = sum(queue.floor for queue in snapshot.queues if queue.name in by_queue)
+    # A floor keeps slots from the other queues, by whichever rule.
+    if len(snapshot.slots) >= floors + len(by_queue):
+        assert all(by_queue.values())
+
+
+@for_any(one_slot_minimums(one_job=True))
+def test_with_one_job_per_queue_both_ways_are_the_same(snapshot: Snapshot) -> None:
+    by_user, by_job = decide(snapshot, Rules()), decide(snapshot, BY_JOB)
+    assert wanted(by_user) == wanted(by_job)
+    assert [one.share for one in by_user.decisions] == [one.share for one in by_job.decisions]
+
+
 @for_any(any_snapshots())
 def test_with_one_user_both_ways_are_the_same(snapshot: Snapshot) -> None:
     alone = tuple(msgspec.structs.replace(job, owner="ann") for job in snapshot.jobs)
