@@ -138,7 +138,7 @@ class PoolCalls:
         """Return what each user has used of each queue, and the weights that follow from it.
 
         Args:
-            over: for how many seconds up to now. None: 7 days.
+            over: for how many seconds up to now, from 3600 on, because use is counted by hour. None: 7 days.
         """
         return Listing(self._line.ask(Page[UserShare], "GET", "/pool/use", params={"over": over}).items)
 

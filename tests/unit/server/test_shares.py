@@ -60,7 +60,20 @@ def test_what_users_have_used(new_platform: Callable[..., Platform]) -> None:
             "part": 1.0,
             "weight": 0.5,
         }
-    check_problem(platform.ask("GET", "pool/use?over=59"), 422, "invalid")
+    check_problem(platform.ask("GET", "pool/use?over=3599"), 422, "invalid")
+
+
+def test_use_in_the_last_hour_is_no_more_than_all_slots(platform: Platform) -> None:
+    fence = platform.lead(num_slots=4).fence
+    platform.now = NOW - NOW % 3600
+    platform.store.loop.count_usage(fence, platform.now)
+    job = platform.submit(name="first", max_workers=4, directory=str(platform.home))
+    platform.start(job, *(f"node/{number}" for number in range(4)))
+    for minute in (90, 119, 150):
+        platform.now = NOW - NOW % 3600 + minute * 60.0
+        platform.store.loop.count_usage(fence, platform.now)
+        (one,) = platform.get("pool/use?over=3600")["items"]
+        assert one["num_slots"] == pytest.approx(4.0)
 
 
 def test_waiting_jobs_have_their_position_in_their_queue(platform: Platform, two: dict[str, str]) -> None:

@@ -18,11 +18,13 @@ from legato.cli.platform.options import LimitOption, OutputOption, ServerOption,
 from legato.cli.terminal.formatting import read_duration, read_moment, render_clock, render_sparkline
 from legato.cli.terminal.output import Output, make_table, watch, write, write_list
 from legato.cli.terminal.table import Column
+from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.api.pool import HeldSlots, QueueShare, SlotMove, Timeline, UserShare
 
 _UNKNOWN: Final = "-"
+_HOUR_S: Final = 3600.0
 
 
 def shares(
@@ -36,6 +38,8 @@ def shares(
 ) -> None:
     """Show for each queue its fair share, and the slots that it holds, borrows and wants; or what users have used."""
     over_s = None if over is None else read_duration(over, "--over")
+    if over_s is not None and over_s < _HOUR_S:
+        raise UsageError(f"Cannot show the use in {over}: use is counted by hour. Write --over 1h or more.")
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:

@@ -84,7 +84,8 @@ class Usage:
         """Return what was used since a time, by queue and user.
 
         Args:
-            since: seconds since 1970. Use is counted by hour: of the hour with this time, a part counts.
+            since: seconds since 1970, at least an hour ago. Use is counted by hour: of the hour with this time, a part
+                counts as if its use were even, so that hour must be over.
             sees_only: as in `legato.control.records`: only the use of this user.
         """
         first = int(since // _HOUR_S)

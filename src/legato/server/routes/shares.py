@@ -29,7 +29,8 @@ from legato.server.bodies import QueuesBody
 from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
 
-_WEEK_S: Final = 7 * 24 * 3600.0
+_HOUR_S: Final = 3600.0
+_WEEK_S: Final = 7 * 24 * _HOUR_S
 
 router = APIRouter(prefix=API, tags=["pool"])
 
@@ -56,7 +57,7 @@ async def list_shares(here: Here, asker: CurrentUser) -> Response:
 
 @router.get("/pool/use", **responses(Listed[UserShare]))
 async def list_use(
-    here: Here, asker: CurrentUser, over: Annotated[float, Query(ge=60, le=KEPT_S)] = _WEEK_S
+    here: Here, asker: CurrentUser, over: Annotated[float, Query(ge=_HOUR_S, le=KEPT_S)] = _WEEK_S
 ) -> Response:
     """List how many slots each user has used of each queue over the last seconds, and what that does to its weight."""
     snapshot, rules, now = await here.snapshot(), make_rules(here.settings), here.now()

@@ -548,6 +548,8 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     ]
     platform.canned["/pool/use"] = {"items": []}
     assert call("shares", "--over", "7d")[1] == "No user has used a slot in that time.\n"
+    code, _, error = call("shares", "--over", "59m")
+    assert code == 2 and "the use in 59m: use is counted by hour. Write --over 1h or more." in error
     platform.canned["/moves"] = {"items": []}
     assert call("moves")[1] == "No GPU moved between jobs in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
