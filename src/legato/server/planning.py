@@ -66,20 +66,21 @@ def plan_submission(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules:
     return plan(snapshot, job, rules)
 
 
-def take_snapshot(store: Store, works: WorkCache, now: float, half_life_s: float | None = None) -> policy.Snapshot:
+def take_snapshot(
+    store: Store, works: WorkCache, now: float, recent_use: tuple[policy.RecentUse, ...] = ()
+) -> policy.Snapshot:
     """Return the policy's view of the pool, as if no job were being resized.
 
     Args:
         store: the store of the platform.
         works: programs and limits of the jobs, as far as known.
         now: seconds since 1970.
-        half_life_s: the age in seconds at which past use of slots counts half. None: it does not count.
+        recent_use: of the users, as far as it counts.
     """
     facts = store.loop.read_facts()
     snapshot = make_snapshot(RoundFacts(facts), {}, {}, works.of(facts), now, LeftOut())
-    use = () if half_life_s is None else store.loop.read_recent_use(now, half_life_s)
     jobs = tuple(_as_settled(job) for job in snapshot.jobs)
-    return msgspec.structs.replace(snapshot, jobs=jobs, recent_use=use)
+    return msgspec.structs.replace(snapshot, jobs=jobs, recent_use=recent_use)
 
 
 def with_queues(snapshot: policy.Snapshot, wanted: Sequence[Queue]) -> policy.Snapshot:

@@ -18,7 +18,7 @@ from legato.control.roles import Asker
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.snapshot import Decisions, Snapshot
+from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 from legato.policy.whatif import Plan
 from legato.server.authentication import Authenticator
 from legato.server.event_feed import Feed
@@ -32,6 +32,7 @@ from legato.uploads.receiving import Arrivals
 POOL_VIEWS_S: Final = 1.0
 _LISTS_S: Final = 1.0
 _PROBES_S: Final = 1.0
+_USES_S: Final = 60.0  # as often as use is counted
 JOBS: Final = "jobs"
 CODE: Final = "code"
 
@@ -106,6 +107,7 @@ class Services:
         pool_views: timelines, shares and snapshots of the pool, which take long to compute; shared for a second, or
             until the next event.
         probes: attempts to write, for ``/readyz``; shared for a second.
+        recent_uses: what users have used, for a server whose loop does not decide; shared for a minute.
         plans: plans, shared by equal requests.
         turns: lets each user have one plan computed at a time.
         node: the name of this machine in the pool; "": this server runs no jobs.
@@ -129,6 +131,7 @@ class Services:
     lists: SharedAnswers = field(default_factory=lambda: SharedAnswers(_LISTS_S, 4))
     pool_views: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     probes: SharedAnswers = field(default_factory=lambda: SharedAnswers(_PROBES_S, 1))
+    recent_uses: SharedAnswers = field(default_factory=lambda: SharedAnswers(_USES_S, 1))
     plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     turns: Turns = field(default_factory=Turns)
     node: str = ""
@@ -139,12 +142,25 @@ class Services:
 
     async def snapshot(self) -> Snapshot:
         """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
+        use = await self._find_recent_use()
 
         def read() -> Snapshot:
-            return take_snapshot(self.store, self.works, self.now(), self.settings.usage_half_life_s)
+            return take_snapshot(self.store, self.works, self.now(), use)
 
         snapshot: Snapshot = await self.pool_views.get("snapshot", self.feed.last, read)
         return snapshot
+
+    async def _find_recent_use(self) -> tuple[RecentUse, ...]:
+        """Return the use on which the last decisions are based, or what was read in the last minute."""
+        half_life_s = self.settings.usage_half_life_s
+        if half_life_s is None:
+            return ()
+        if self.loop.snapshot is not None:
+            return self.loop.snapshot.recent_use
+        use: tuple[RecentUse, ...] = await self.recent_uses.get(
+            None, 0, lambda: self.store.loop.read_recent_use(self.now(), half_life_s)
+        )
+        return use
 
     async def plan(self, new: NewJob, asker: Asker) -> Plan:
         """Return what would happen if a job were submitted. Computed in a thread, once for equal requests of a user."""

@@ -9,6 +9,8 @@ import pytest
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
 from legato.control.records import Queue
+from legato.policy.snapshot import RecentUse, Snapshot
+from legato.server import services
 
 
 @pytest.fixture
@@ -74,6 +76,36 @@ def test_use_in_the_last_hour_is_no_more_than_all_slots(platform: Platform) -> N
         platform.store.loop.count_usage(fence, platform.now)
         (one,) = platform.get("pool/use?over=3600")["items"]
         assert one["num_slots"] == pytest.approx(4.0)
+
+
+def test_requests_use_what_the_loop_has_read_or_read_it_once_a_minute(
+    new_platform: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "POOL_VIEWS_S", 0.0)
+    platform = new_platform(usage_half_life_s=7200.0)
+    fence = platform.lead(num_slots=4).fence
+    platform.store.loop.count_usage(fence, NOW)
+    first = platform.submit(name="first", max_workers=4, directory=str(platform.home))
+    platform.start(first, *(f"node/{number}" for number in range(4)))
+    platform.now = NOW + 60.0
+    platform.store.loop.count_usage(fence, platform.now)
+    reads: list[float] = []
+    read = platform.store.loop.read_recent_use
+
+    def count(now: float, half_life_s: float) -> tuple[RecentUse, ...]:
+        reads.append(now)
+        return read(now, half_life_s)
+
+    platform.store.loop.read_recent_use = count  # type: ignore[method-assign]
+    for _ in range(3):
+        (one,) = platform.get("pool/use")["items"]
+        assert one["recent_slots"] < 1
+    assert len(reads) == 1
+    use = RecentUse(queue="default", user="ann", num_slots=3.0)
+    platform.loop.snapshot = Snapshot(now=NOW, slots=(), jobs=(), queues=(), recent_use=(use,))
+    (one,) = platform.get("pool/use")["items"]
+    assert one["recent_slots"] == 3.0
+    assert len(reads) == 1
 
 
 def test_waiting_jobs_have_their_position_in_their_queue(platform: Platform, two: dict[str, str]) -> None:

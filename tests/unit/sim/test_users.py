@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from legato.policy.rules import FairBy, Rules
+from legato.policy.snapshot import RecentUse
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.memory_store import MemoryLoopStore
 from legato.sim.simulation import Setting, World
 from legato.sim.workload import PlannedJob
 
@@ -62,5 +65,27 @@ def test_recent_use_counts_and_another_loop_knows_it() -> None:
         # In the end both have used the same lately.
         await turn(world, 3 * 3600.0, "another")
         assert count(world) == {"ann": 4, "ben": 4}
+
+    clock.run(story())
+
+
+def test_the_loop_reads_recent_use_once_in_a_thousandth_of_a_half_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[float] = []
+    read = MemoryLoopStore.read_recent_use
+
+    def note(store: MemoryLoopStore, now: float, half_life_s: float) -> tuple[RecentUse, ...]:
+        reads.append(now)
+        return read(store, now, half_life_s)
+
+    monkeypatch.setattr(MemoryLoopStore, "read_recent_use", note)
+
+    async def story() -> None:
+        world = World(Setting(num_slots=8, rules=Rules(usage_half_life_s=600_000.0)))
+        world.submit(make_plan("ann", "a", 8))
+        await turn(world, 2000.0, "one")
+        assert len(reads) == 4
+        assert all(600 <= after - before <= 670 for before, after in itertools.pairwise(reads))
+        await turn(world, 30.0, "another")
+        assert len(reads) == 5, "another loop has read nothing yet"
 
     clock.run(story())

@@ -32,6 +32,7 @@ from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
 _COUNT_EVERY_S: Final = 60.0  # between two counts of what users have used
+_READS: Final = 1000  # of recent use within a half-life: it changes by less than 0.1 % of all slots meanwhile
 _REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
 
 _log = structlog.get_logger(__name__)
@@ -122,6 +123,7 @@ class ControlLoop:
         self._run_times = RunTimes()
         self._last_left_out = LeftOut()
         self._counted_at = -math.inf
+        self._use_read_at = -math.inf
         self._recent_use: tuple[RecentUse, ...] = ()
         self.decisions: Decisions | None = None
         self.snapshot: Snapshot | None = None
@@ -217,16 +219,18 @@ class ControlLoop:
         return True
 
     async def _count_usage(self, lease: Lease) -> None:
-        """Count what users have used, once a minute, and read the recent use if it counts."""
+        """Count what users have used, once a minute, and now and then read the recent use if it counts."""
         now = self._now()
         if 0 <= now - self._counted_at < _COUNT_EVERY_S:
             return
         self._counted_at = now
         try:
             await self._in_thread(self._store.count_usage, lease.fence, now)
-            if self._rules.usage_half_life_s is not None:
-                found = await self._in_thread(self._store.read_recent_use, now, self._rules.usage_half_life_s)
+            half_life_s = self._rules.usage_half_life_s
+            if half_life_s is not None and not 0 <= now - self._use_read_at < half_life_s / _READS:
+                found = await self._in_thread(self._store.read_recent_use, now, half_life_s)
                 self._recent_use = deciding.keep_levels(found, self._recent_use)
+                self._use_read_at = now
         except (FencedOut, StoreError):
             self._counted_at = -math.inf
             raise
@@ -278,7 +282,8 @@ class ControlLoop:
         return self._now() < self._leads_until
 
     def _lose_lease(self) -> None:
-        self._fence, self._leads_until, self._counted_at = None, 0.0, -math.inf
+        self._fence, self._leads_until = None, 0.0
+        self._counted_at = self._use_read_at = -math.inf
         self._caller.cancel_all()
 
     def _note_failure(self, job: str, attempt: int, why: str | None) -> None:
