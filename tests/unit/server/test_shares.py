@@ -65,6 +65,22 @@ def test_what_users_have_used(new_platform: Callable[..., Platform]) -> None:
     check_problem(platform.ask("GET", "pool/use?over=3599"), 422, "invalid")
 
 
+@pytest.mark.parametrize(("settings", "weight"), [({"fair_by": "job"}, 1.0), ({"policy": "fifo"}, 1.0), ({}, 0.5)])
+def test_a_server_that_does_not_decide_shows_no_weight_that_is_not_used(
+    new_platform: Callable[..., Platform], settings: dict[str, str], weight: float
+) -> None:
+    platform = new_platform(usage_half_life_s=7200.0, **settings)
+    fence = platform.lead(num_slots=4).fence
+    platform.store.loop.count_usage(fence, NOW)
+    job = platform.submit(name="first", max_workers=4, directory=str(platform.home))
+    platform.start(job, *(f"node/{number}" for number in range(4)))
+    platform.submit("ben", name="second", max_workers=4)
+    platform.now = NOW + 10_800.0
+    platform.store.loop.count_usage(fence, platform.now)
+    (one,) = platform.get("pool/use")["items"]
+    assert one["weight"] == weight
+
+
 def test_use_in_the_last_hour_is_no_more_than_all_slots(platform: Platform) -> None:
     fence = platform.lead(num_slots=4).fence
     platform.now = NOW - NOW % 3600

@@ -133,9 +133,10 @@ def _describe_use(
     used: Sequence[Used], snapshot: Snapshot, decisions: Decisions | None, rules: Rules, over_s: float
 ) -> tuple[UserShare, ...]:
     # The loop that decides knows the levels of its decisions, which depend on earlier ones.
-    levels = {(one.queue, one.user): one.level for one in decisions.use_levels} if decisions else None
-    if levels is None:
-        levels = find_levels(snapshot, sort_snapshot(snapshot, rules).queues, rules)
+    levels = {(one.queue, one.user): one.level for one in decisions.use_levels} if decisions else {}
+    if decisions is None:
+        pool = sort_snapshot(snapshot, rules)
+        levels = find_levels(snapshot, pool.queues, rules) if pool.by_user else {}
     recent = {(one.queue, one.user): one.num_slots for one in snapshot.recent_use}
     totals: defaultdict[str, float] = defaultdict(float)
     for one in used:
