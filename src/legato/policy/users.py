@@ -51,6 +51,30 @@ def group_by_queue(users: Mapping[tuple[str, str], User]) -> dict[str, list[User
     return inside
 
 
+def list_turns(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> list[Claim]:
+    """Return claims in the order in which the users of each queue take turns if all minimums fit.
+
+    Args:
+        claims: all, in order of precedence.
+        levels: as for `divide_by_user`.
+    """
+    turns = []
+    for place, user in enumerate(_group(claims, levels).values()):
+        turns.append((0.0, user.order, place, user))
+    heapq.heapify(turns)
+    found = []
+    while turns:
+        _, _, place, user = turns[0]
+        claim = user.waiting.pop()
+        found.append(claim)
+        user.taken += claim.lo
+        if user.waiting:
+            heapq.heapreplace(turns, (user.taken / user.weight, user.waiting[-1].order, place, user))
+        else:
+            heapq.heappop(turns)
+    return found
+
+
 def _group(claims: Iterable[Claim], levels: Mapping[tuple[str, str], int]) -> Users:
     users: Users = {}
     for claim in claims:

@@ -12,9 +12,11 @@ from tests.unit.policy.gains import measure_all
 from tests.unit.policy.world import carry_out, make_job, make_slots, make_snapshot, settle, wanted, with_job
 from tests.unit.policy.worlds import QUEUES, USERS, any_queues, any_snapshots, for_any
 
+from legato.policy.claims import sort_snapshot
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.snapshot import Decisions, JobDemand, Queue, Snapshot
+from legato.policy.users import list_turns
 
 BY_USER = Rules()
 BY_JOB = Rules(fair_by=FairBy.JOB)
@@ -165,6 +167,14 @@ def test_with_one_user_both_ways_are_the_same(snapshot: Snapshot) -> None:
     alone = tuple(msgspec.structs.replace(job, owner="ann") for job in snapshot.jobs)
     snapshot = msgspec.structs.replace(snapshot, jobs=alone)
     assert decide(snapshot, Rules()) == decide(snapshot, BY_JOB)
+
+
+def test_users_take_turns() -> None:
+    jobs = [*sweep(3), make_job("ben/b", 9, at=9.0, min_workers=2), make_job("ben/c", 1, at=9.1)]
+    claims = sort_snapshot(make_snapshot(4, [*jobs, make_job("cleo/d", 4, at=10.0)]), BY_USER).claims
+    assert [claim.job.id for claim in list_turns(claims, {})] == ["s0", "b", "d", "s1", "s2", "c"]
+    low = {("all", "ann"): 2}
+    assert [claim.job.id for claim in list_turns(claims, low)] == ["s0", "b", "d", "c", "s1", "s2"]
 
 
 # ---------------------------------------------------------------- nothing gains

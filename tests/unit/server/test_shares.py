@@ -139,6 +139,18 @@ def test_waiting_jobs_have_their_position_in_their_queue(platform: Platform, two
     assert positions("ann") == default, "ann is no member of the other"
 
 
+def test_positions_follow_the_turns_of_users(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform()
+    platform.lead(num_slots=2)
+    jobs = [platform.submit(name=f"a{number}", max_workers=1, directory=str(platform.home)) for number in range(5)]
+    jobs.append(platform.submit("ben", name="b", max_workers=1, directory=str(platform.home)))
+    platform.start(jobs[0], "node/0")
+    found = platform.get("pool/waiting")["items"]
+    positions = {one["job"]: one["position"] for one in platform.get("pool/waiting", who="admin")["items"]}
+    assert [positions[job] for job in (jobs[5], *jobs[1:5])] == [1, 2, 3, 4, 5]
+    assert {one["num_waiting"] for one in found} == {5}
+
+
 def test_policies_without_weights(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(policy="fifo")
     platform.lead()

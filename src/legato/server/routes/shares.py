@@ -17,11 +17,12 @@ from legato.control.records import Queue
 from legato.control.roles import check_is_admin
 from legato.control.store import KEPT_S, Used, check_queue_numbers
 from legato.core.errors import UsageError
-from legato.policy.claims import sort_snapshot
+from legato.policy.claims import SortedSnapshot, sort_snapshot
 from legato.policy.queue_shares import share_queues
-from legato.policy.recent_use import find_levels
+from legato.policy.recent_use import Levels, find_levels
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions, Snapshot
+from legato.policy.users import list_turns
 from legato.policy.whatif import Effect, plan_queues
 from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser
@@ -75,7 +76,7 @@ async def list_waiting(here: Here, asker: CurrentUser) -> Response:
     snapshot = await here.snapshot()
 
     def describe() -> tuple[WaitingJob, ...]:
-        return _number_waiting(snapshot, make_rules(here.settings))
+        return _number_waiting(snapshot, here.loop.decisions, make_rules(here.settings))
 
     # Positions count all jobs; each asker gets those of the jobs that it may see.
     waiting = await here.pool_views.get("waiting", here.feed.last, describe)
@@ -132,11 +133,7 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueueSh
 def _describe_use(
     used: Sequence[Used], snapshot: Snapshot, decisions: Decisions | None, rules: Rules, over_s: float
 ) -> tuple[UserShare, ...]:
-    # The loop that decides knows the levels of its decisions, which depend on earlier ones.
-    levels = {(one.queue, one.user): one.level for one in decisions.use_levels} if decisions else {}
-    if decisions is None:
-        pool = sort_snapshot(snapshot, rules)
-        levels = find_levels(snapshot, pool.queues, rules) if pool.by_user else {}
+    levels = _find_levels(sort_snapshot(snapshot, rules), snapshot, decisions, rules)
     recent = {(one.queue, one.user): one.num_slots for one in snapshot.recent_use}
     totals: defaultdict[str, float] = defaultdict(float)
     for one in used:
@@ -163,8 +160,18 @@ def _summarize(effects: Iterable[Effect]) -> str:
     return f"in the end {', '.join(changes[:3])}{more}"
 
 
-def _number_waiting(snapshot: Snapshot, rules: Rules) -> tuple[WaitingJob, ...]:
-    claims = sort_snapshot(snapshot, rules).claims
+def _find_levels(pool: SortedSnapshot, snapshot: Snapshot, decisions: Decisions | None, rules: Rules) -> Levels:
+    """Return the levels of the last decisions, which depend on earlier ones; without decisions, those of now."""
+    if decisions is not None:
+        return {(one.queue, one.user): one.level for one in decisions.use_levels}
+    return find_levels(snapshot, pool.queues, rules) if pool.by_user else {}
+
+
+def _number_waiting(snapshot: Snapshot, decisions: Decisions | None, rules: Rules) -> tuple[WaitingJob, ...]:
+    pool = sort_snapshot(snapshot, rules)
+    claims = pool.claims
+    if pool.by_user:
+        claims = list_turns(claims, _find_levels(pool, snapshot, decisions, rules))
     waiting = [claim.job for claim in claims if not claim.slots and not claim.lost]
     totals, numbers = Counter(job.queue for job in waiting), Counter[str]()
     found = []
