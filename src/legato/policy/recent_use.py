@@ -60,7 +60,8 @@ def find_level(num_slots: float, equal_share: float, before: int | None) -> int:
     """Return how many times the weight of a user is halved.
 
     Near a threshold, the level of the last decision is kept: so two users do not take slots from one another at short
-    intervals, only after a part of the half-life.
+    intervals, only after a part of the half-life. That holds while the equal share stays the same; users who come and
+    go change it.
 
     Args:
         num_slots: recent use, in slots.
