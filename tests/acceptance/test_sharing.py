@@ -79,7 +79,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platfor
     for name in [name for name in os.environ if name.startswith("LEGATO_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with platform(tmp_path / "platform", slots=4, stability_s=0.5) as made:
+    # Jobs share, not users: so a priority weighs against jobs of others too.
+    with platform(tmp_path / "platform", slots=4, stability_s=0.5, fair_by="job") as made:
         yield made
 
 
