@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.gains import measure_all
 from tests.unit.policy.world import carry_out, make_job, make_slots, make_snapshot, settle, wanted, with_job
@@ -159,7 +160,8 @@ def test_no_queue_starves_while_there_is_a_slot_for_each(snapshot: Snapshot) -> 
 def test_with_one_job_per_queue_both_ways_are_the_same(snapshot: Snapshot) -> None:
     by_user, by_job = decide(snapshot, Rules()), decide(snapshot, BY_JOB)
     assert wanted(by_user) == wanted(by_job)
-    assert [one.share for one in by_user.decisions] == [one.share for one in by_job.decisions]
+    shares = [one.share for one in by_job.decisions]
+    assert [one.share for one in by_user.decisions] == pytest.approx(shares)
 
 
 @for_any(any_snapshots())
@@ -232,7 +234,9 @@ def test_cloning_gains_no_more_than_a_slot_to_a_user_that_has_its_share(
     after = total(exchange(snapshot, job, clones), job.owner, job.queue)
     # Below its share it has all that its jobs could use; more jobs use more of it then.
     idle = len(snapshot.slots) == sum(wanted(decide(snapshot, Rules())).values())
-    assert after <= before + 1 or before == could_use or not idle
+    # One user alone gains from no other.
+    is_alone = len({one.owner for one in snapshot.jobs}) == 1
+    assert after <= before + 1 or before == could_use or not idle or is_alone
 
 
 @for_any(small_minimums(), st.data())
