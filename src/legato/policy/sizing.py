@@ -11,10 +11,11 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
+from legato.policy.claim_sizes import grow, rank, size_together
 from legato.policy.claims import Claim, Order, Refusal, SortedSnapshot
 from legato.policy.rules import Rules
-from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
-from legato.policy.sizes import fit_size, next_size
+from legato.policy.share import Bounds, Part, make_whole, share_out
+from legato.policy.sizes import fit_size
 from legato.policy.users import divide_by_user
 
 
@@ -67,17 +68,7 @@ def _size(admitted: Sequence[Claim], budget: Budget) -> None:
     for claim in admitted:
         inside.setdefault(claim.job.queue, []).append(claim)
     for name, (share, whole) in _share_queues(inside, budget).items():
-        claims = inside[name]
-        bounds = [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims]
-        shares = share_out(share, bounds)
-        parts = [
-            Part(exact, claim.job.priority, claim.held, _tie(claim))
-            for claim, exact in zip(claims, shares, strict=True)
-        ]
-        for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
-            claim.share = exact
-            claim.target = fit_size(claim.job, size)
-            budget.take(name, claim.target - claim.lo)
+        size_together(inside[name], share, whole, budget)
     _assign_rest(admitted, budget)
 
 
@@ -109,23 +100,11 @@ def _assign_rest(admitted: Sequence[Claim], budget: Budget) -> None:
     steps: list[tuple[tuple[float, bool, Order], int]] = []
     for index, claim in enumerate(admitted):
         if claim.target < claim.hi:
-            steps.append((_rank(claim), index))
+            steps.append((rank(claim), index))
     heapq.heapify(steps)
     while steps:
         claim = admitted[steps[0][1]]
-        larger = next_size(claim.job, claim.target)
-        if larger is None or larger - claim.target > budget.available(claim.job.queue):
-            # The available slots only decrease.
+        if grow(claim, budget):
+            heapq.heapreplace(steps, (rank(claim), steps[0][1]))
+        else:  # the available slots only decrease
             heapq.heappop(steps)
-            continue
-        budget.take(claim.job.queue, larger - claim.target)
-        claim.target = larger
-        heapq.heapreplace(steps, (_rank(claim), steps[0][1]))
-
-
-def _rank(claim: Claim) -> tuple[float, bool, Order]:
-    return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
-
-
-def _tie(claim: Claim) -> Order:
-    return (claim.job.submitted_at, claim.job.id)

@@ -13,9 +13,10 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
 from legato.policy.admission import Budget, Reservations
+from legato.policy.claim_sizes import grow, rank, size_together
 from legato.policy.claims import Claim, Order, User
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
-from legato.policy.sizes import fit_size, next_size
+from legato.policy.sizes import fit_size
 
 Users = dict[tuple[str, str], User]
 
@@ -200,16 +201,8 @@ def _size(user: User, budget: Budget) -> None:
         claims[0].share, claims[0].target = user.share, fit_size(claims[0].job, user.granted)
         budget.take(user.queue, claims[0].target - claims[0].lo)
         return
-    bounds = [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims]
     is_exact = user.granted == user.entitled and user.taken <= user.share <= sum(claim.hi for claim in claims)
-    shares = share_out(user.share if is_exact else user.granted, bounds)
-    parts = [
-        Part(exact, claim.job.priority, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)
-    ]
-    for claim, exact, size in zip(claims, shares, make_whole(user.granted, parts), strict=True):
-        claim.share = exact
-        claim.target = fit_size(claim.job, size)
-        budget.take(user.queue, claim.target - claim.lo)
+    size_together(claims, user.share if is_exact else user.granted, user.granted, budget)
 
 
 def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservations) -> None:
@@ -223,7 +216,7 @@ def _assign_rest(users: Sequence[User], budget: Budget, reservations: Reservatio
     growing: list[list[tuple[tuple[float, bool, Order], int]]] = []
     totals = []
     for index, user in enumerate(users):
-        steps = [(_rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
+        steps = [(rank(claim), place) for place, claim in enumerate(user.admitted) if claim.target < claim.hi]
         heapq.heapify(steps)
         growing.append(steps)
         totals.append(sum(claim.target for claim in user.admitted))
@@ -249,28 +242,14 @@ def _take_step(
         claim = _try_next(user, budget, reservations)
         if claim is not None:
             if claim.target < claim.hi:
-                heapq.heappush(steps, (_rank(claim), len(user.admitted) - 1))
+                heapq.heappush(steps, (rank(claim), len(user.admitted) - 1))
             return claim.lo
     while steps:
         place = steps[0][1]
         claim = user.admitted[place]
-        larger = next_size(claim.job, claim.target)
-        if larger is None or larger - claim.target > budget.available(user.queue):
-            # The available slots only decrease.
-            heapq.heappop(steps)
-            continue
-        gained = larger - claim.target
-        budget.take(user.queue, gained)
-        claim.target = larger
-        claim.share = max(claim.share, float(larger))
-        heapq.heapreplace(steps, (_rank(claim), place))
-        return gained
+        if gained := grow(claim, budget):
+            claim.share = max(claim.share, float(claim.target))
+            heapq.heapreplace(steps, (rank(claim), place))
+            return gained
+        heapq.heappop(steps)  # the available slots only decrease
     return 0
-
-
-def _rank(claim: Claim) -> tuple[float, bool, Order]:
-    return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
-
-
-def _tie(claim: Claim) -> Order:
-    return (claim.job.submitted_at, claim.job.id)
