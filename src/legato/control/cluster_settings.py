@@ -71,9 +71,23 @@ _QUANTITY: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti
 _OPTION: Final = re.compile(r"--([a-z][a-z0-9-]*)(?:=[^\x00-\x1f]*)?")
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """Read a list from one text, as the environment gives it."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def check_network(value: str | None) -> str | None:
+    """Return a network as it is. Raises ValueError if it is none."""
+    if value is not None:
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            raise ValueError("write it as 10.0.0.0/24") from None
+    return value
+
+
 def _split(value: Any) -> Any:
-    """Read a list from one text too, as the environment gives it."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    return split_list(value) if isinstance(value, str) else value
 
 
 class ClusterSettings(BaseModel):
@@ -121,15 +135,7 @@ class ClusterSettings(BaseModel):
             raise ValueError("write it as https://HOST:PORT")
         return None if value is None else value.rstrip("/")
 
-    @field_validator("network")
-    @classmethod
-    def _is_network(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                ipaddress.ip_network(value, strict=False)
-            except ValueError:
-                raise ValueError("write it as 10.0.0.0/24") from None
-        return value
+    _is_network = field_validator("network")(check_network)
 
 
 class SlurmSettings(ClusterSettings):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import difflib
-import ipaddress
 import os
 import re
 import tomllib
@@ -29,7 +28,13 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from legato.control.cluster_settings import ClusterSettings, KubernetesSettings, SlurmSettings
+from legato.control.cluster_settings import (
+    ClusterSettings,
+    KubernetesSettings,
+    SlurmSettings,
+    check_network,
+    split_list,
+)
 from legato.core.errors import SettingsError
 from legato.core.invalid_values import describe_value
 from legato.core.limits import MIN_MEMORY_BYTES, Limits
@@ -487,8 +492,7 @@ class Settings(BaseSettings):
             if value.lower() == "none" and types.NoneType in get_args(field.annotation):
                 read[name] = None
             elif get_origin(field.annotation) is tuple:
-                items = tuple(item.strip() for item in value.split(",") if item.strip())
-                read[name] = () if value.strip().lower() == "none" else items
+                read[name] = () if value.strip().lower() == "none" else split_list(value)
         return read
 
     @property
@@ -532,15 +536,7 @@ class Settings(BaseSettings):
             raise ValueError("write FIRST-LAST, two numbers of ports, such as 42000-42999")
         return value
 
-    @field_validator("network")
-    @classmethod
-    def _is_network(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                ipaddress.ip_network(value, strict=False)
-            except ValueError:
-                raise ValueError("write it as 10.0.0.0/24") from None
-        return value
+    _is_network = field_validator("network")(check_network)
 
     @field_validator("pool_uids")
     @classmethod
