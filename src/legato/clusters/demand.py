@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import msgspec
 
+from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.sizes import fit_size, smallest_size
 from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
@@ -39,7 +40,7 @@ class PilotShape(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_refused(snapshot: Snapshot, shape: PilotShape) -> set[str]:
     """Return the jobs that pilots have refused, and that hold no slot of another pilot."""
-    pilots = _find_pilots(snapshot, shape)
+    pilots = find_pilots(snapshot, shape)
     holders = {(slot.holder, slot.node) for slot in snapshot.slots if slot.holder is not None and slot.node in pilots}
     return {
         job.id
@@ -59,7 +60,7 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused
         refused: jobs that pilots have refused before, as `find_refused` found them.
     """
     nodes = {node.name: node for node in snapshot.nodes}
-    pilots = _find_pilots(snapshot, shape)
+    pilots = find_pilots(snapshot, shape)
     others = _Others((slot for slot in snapshot.slots if slot.node not in pilots), nodes)
     held: dict[str, Counter[bool]] = defaultdict(Counter)
     for slot in snapshot.slots:
@@ -88,7 +89,8 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused
     return math.ceil(total)
 
 
-def _find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
+def find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
+    """Return the machines that are pilots of this shape, by their labels."""
     return {node.name for node in snapshot.nodes if shape.labels.items() <= node.labels.items()}
 
 
@@ -134,8 +136,7 @@ class _Others:
 
     def _can_use(self, job: JobDemand, slot: Slot) -> bool:
         node = self._nodes.get(slot.node)
-        labels = {} if node is None else node.labels
-        if slot.node in job.refusals or not job.labels.items() <= labels.items():
+        if not can_run(slot.node, node, job):
             return False
         if job.gpus_per_worker > 1 and slot.device == "cpu":
             return False

@@ -51,7 +51,6 @@ _AWAY: Final = (
     "temporarily unable to accept job",
 )
 _UNCERTAIN: Final = ("Socket timed out", "Zero Bytes were transmitted")
-_OVER: Final = ("Invalid job id", "already completing or completed", "Job/step already")
 _RUNNING: Final = frozenset(("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"))
 _ENDING: Final = "COMPLETING"
 _GONE: Final = frozenset(

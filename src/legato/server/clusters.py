@@ -154,13 +154,7 @@ def make_rules(found: ClusterSettings, time_s: float | None) -> PilotRules:
         return rules
     # Earlier would be a waste: each pilot would be replaced after a part of its time only.
     replace_s = min(rules.replace_s, max(time_s / 4, rules.leave_s + 60))
-    return PilotRules(
-        min_pilots=found.min_agents,
-        max_pilots=found.max_agents,
-        max_waiting=found.max_waiting,
-        idle_s=found.idle_s,
-        replace_s=replace_s,
-    )
+    return msgspec.structs.replace(rules, replace_s=replace_s)
 
 
 def find_url(settings: Settings, found: ClusterSettings, url: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape, count_pilots, find_refused
+from legato.clusters.demand import PilotShape, count_pilots, find_pilots, find_refused
 from legato.clusters.pilots import (
     Cluster,
     ClusterAwayError,
@@ -196,9 +196,9 @@ class PilotPool:
         )
 
     def _measure(self, snapshot: Snapshot, now: float) -> Demand:
-        kind_of = {n.name: n.kind for n in snapshot.nodes if self._shape.labels.items() <= n.labels.items()}
-        kinds = set(filter(None, kind_of.values()))
-        types = {slot.gpu_type for slot in snapshot.slots if slot.node in kind_of and slot.gpu_type}
+        found = find_pilots(snapshot, self._shape)
+        kinds = {node.kind for node in snapshot.nodes if node.name in found and node.kind}
+        types = {slot.gpu_type for slot in snapshot.slots if slot.node in found and slot.gpu_type}
         if kinds:  # those of the present machines; otherwise those of the last ones
             self._shape = msgspec.structs.replace(
                 self._shape,
