@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from tests.integration.cluster_program import DIGEST, PROGRAM
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -28,29 +29,6 @@ ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "deploy/kubernetes"
 LIMIT_S: Final = 600.0
 PORT: Final = 18_765
-DIGEST: Final = re.compile(r"weights sha256 ([0-9a-f]{64})")
-PROGRAM: Final = """
-import hashlib, sys, time
-import torch, legato
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 512
-    def __getitem__(self, index):
-        return torch.randn(64, generator=torch.Generator().manual_seed(index)), index % 4
-
-run = legato.elastic(global_batch_size=64, micro_batch_size=8, seed=0)
-model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
-model, optimizer = run.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
-for epoch in run.epochs(int(sys.argv[1])):
-    for inputs, targets in run.batches(Data()):
-        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        time.sleep(float(sys.argv[2]))
-weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
-print("weights sha256", hashlib.sha256(weights).hexdigest())
-"""
 
 
 class Platform:
@@ -135,7 +113,7 @@ class Platform:
         return " ".join(self.legato("nodes").split())
 
     def submit(self, num_epochs: int, pause_s: float) -> str:
-        said = self.legato("submit", "--detach", "--workers", "1..4", "train.py", str(num_epochs), str(pause_s))
+        said = self.legato("submit", "--detach", "--workers", "1..4", "train.py", str(pause_s), str(num_epochs))
         found = re.search(r"\bj-[a-z0-9]+", said)
         assert found is not None, said
         return found[0]
@@ -225,7 +203,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
         folder = tmp_path_factory.mktemp("alone")
         (folder / "train.py").write_text(PROGRAM)
         environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
-        command = [sys.executable, "-m", "legato.cli", "run", str(folder / "train.py"), str(num_epochs), "0"]
+        command = [sys.executable, "-m", "legato.cli", "run", str(folder / "train.py"), "0", str(num_epochs)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         (digest,) = set(DIGEST.findall(done.stdout))
         return str(digest)

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from tests.hosts.bed import Hosts
 from tests.hosts.slurm import Slurm, why_no_slurm
+from tests.integration.cluster_program import DIGEST, PROGRAM
 
 from legato.cli.local.hosts import SLURM_FILE
 
@@ -23,30 +24,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 240.0
 NODES: Final = ("--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1")
-DIGEST: Final = re.compile(r"weights sha256 ([0-9a-f]{64})")
 STEP: Final = re.compile(r"step (\d+)/\d+")
-PROGRAM: Final = """
-import hashlib, sys, time
-import torch, legato
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 512
-    def __getitem__(self, index):
-        return torch.randn(64, generator=torch.Generator().manual_seed(index)), index % 4
-
-run = legato.elastic(global_batch_size=64, micro_batch_size=8, seed=0)
-model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
-model, optimizer = run.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
-for epoch in run.epochs(8):
-    for inputs, targets in run.batches(Data()):
-        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        time.sleep(float(sys.argv[1]))
-weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
-print("weights sha256", hashlib.sha256(weights).hexdigest())
-"""
 
 
 @pytest.fixture
@@ -69,7 +47,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("alone")
     (folder / "train.py").write_text(PROGRAM)
     environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "legato.cli", "run", "--no-slurm", str(folder / "train.py"), "0"]
+    command = [sys.executable, "-m", "legato.cli", "run", "--no-slurm", str(folder / "train.py"), "0", "8"]
     return digest_of(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
@@ -80,7 +58,7 @@ def digest_of(told: str) -> str:
 
 def run_command(slurm: Slurm, *options: str) -> str:
     folder = slurm.environment["LEGATO_HOME"].removesuffix("/home")
-    words = ("exec", sys.executable, "-m", "legato.cli", "run", "--plain", *options, f"{folder}/train.py", "0.25")
+    words = ("exec", sys.executable, "-m", "legato.cli", "run", "--plain", *options, f"{folder}/train.py", "0.25", "8")
     return " ".join(words)
 
 

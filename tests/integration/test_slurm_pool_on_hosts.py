@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import httpx
 import pytest
 from tests.hosts.bed import Hosts
 from tests.hosts.slurm import Slurm, why_no_slurm
+from tests.integration.cluster_program import DIGEST, PROGRAM
 
 from legato.client.packing import pack_files
 
@@ -26,29 +26,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 LIMIT_S: Final = 240.0
 PORT: Final = 8765
-DIGEST: Final = re.compile(r"weights sha256 ([0-9a-f]{64})")
-PROGRAM: Final = """
-import hashlib, sys, time
-import torch, legato
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 512
-    def __getitem__(self, index):
-        return torch.randn(64, generator=torch.Generator().manual_seed(index)), index % 4
-
-run = legato.elastic(global_batch_size=64, micro_batch_size=8, seed=0)
-model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4))
-model, optimizer = run.prepare(model, torch.optim.Adam(model.parameters(), lr=0.01))
-for epoch in run.epochs(int(sys.argv[2])):
-    for inputs, targets in run.batches(Data()):
-        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        time.sleep(float(sys.argv[1]))
-weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
-print("weights sha256", hashlib.sha256(weights).hexdigest())
-"""
 # A server that looks more often, so that the tests take less time.
 SERVER: Final = """
 import sys
