@@ -414,8 +414,9 @@ def test_ranks_of_one_node_are_passed_complete_results() -> None:
 
 
 def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None:
-    """Rank 1 ends in the middle of a step, after its sums were sent."""
+    """Rank 1 ends in the middle of a step, after both ranks have sent their sums."""
     buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(2)], NUMEL * 4, NUMEL * 4)
+    has_sent = threading.Event()
 
     def play(group: Group) -> str:
         exchange = make_exchange(group, buckets, 2)
@@ -424,9 +425,11 @@ def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None
         assignment = exchange.division.assign(2)
         exchange.reduce(buckets[0], exchange.memory(buckets[0])[:1], assignment, announced=False)
         if group.rank == 1:
+            assert has_sent.wait(LIMIT_S)
             group.break_connections()
             exchange.close()
             return "left"
+        has_sent.set()
 
         def end_step() -> None:
             exchange.reduce(buckets[1], exchange.memory(buckets[1])[:1], assignment, announced=False)
