@@ -6,12 +6,9 @@ the words are invalid.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import sys
 import time
-from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +26,7 @@ from legato.core.errors import LegatoError, NotFound, UsageError
 if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.client.packing import Packed
+    from legato.compat.elasticdl.cluster_command import Cluster
     from legato.compat.elasticdl.ordering import Order
 
 DONE: Final = 0
@@ -116,6 +114,11 @@ def _train(asked: ParsedCommand) -> int:
     check_values(asked)
     if asked.text("yaml"):
         return _write_manifest(asked)
+    if (cluster := _find_cluster(asked)) is not None:
+        from legato.compat.elasticdl.cluster_command import submit
+
+        submit(asked, cluster, tell, _notice)
+        return DONE
     order = make_order(asked, Path.cwd())
     with _open_client() as client:
         _check_here(client, order)
@@ -138,6 +141,12 @@ def _train(asked: ParsedCommand) -> int:
             f"  legato scale {order.name} N, legato stop {order.name}   another number of workers; its end"
         )
     return DONE
+
+
+def _find_cluster(asked: ParsedCommand) -> Cluster | None:
+    from legato.compat.elasticdl.cluster_command import find_cluster
+
+    return find_cluster(asked)
 
 
 def _describe_workers(order: Order) -> str:
@@ -200,36 +209,16 @@ def _announce_upload(folder: Path, packed: Packed) -> None:
 def _write_manifest(asked: ParsedCommand) -> int:
     import msgspec
 
-    from legato.compat.elasticdl.manifests import make_pods_job, render_master, write_arguments
+    from legato.compat.elasticdl.cluster_command import make_master
 
-    spec = asked.text("cluster_spec_json")
-    if asked.text("cluster_spec"):
-        _notice("--cluster_spec, a program that changes pods, is not run: use --cluster_spec_json.")
-    job = make_pods_job(asked, _read_cluster_spec(spec))
-    file = Path(asked.text("yaml"))
+    name, file = asked.text("job_name"), Path(asked.text("yaml"))
     try:
-        file.write_bytes(msgspec.yaml.encode(render_master(job, write_arguments(asked)), order="sorted"))
+        file.write_bytes(msgspec.yaml.encode(make_master(asked, _notice), order="sorted"))
     except OSError as error:
         raise UsageError(f"Cannot write {file}: {error.strerror or error}. Name another file with --yaml.") from error
-    tell(f"ElasticDL job {job.name} YAML has been dumped into file {file}.")
-    _notice("It is for a cluster of the original; Legato's own jobs need no manifest. Leave --yaml out to submit one.")
+    tell(f"ElasticDL job {name} YAML has been dumped into file {file}.")
+    _notice(f"It is the pod of the job's master. 'kubectl create -f {file}' starts the job.")
     return DONE
-
-
-def _read_cluster_spec(text: str) -> dict[str, Any]:
-    """Read JSON, which may be in base64, as the last release wrote it."""
-    if not text:
-        return {}
-    if not text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):
-            text = b64decode(text, validate=True).decode()
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError("Cannot read --cluster_spec_json: it is neither a JSON object nor one in base64.")
-    return found
 
 
 # ---------------------------------------------------------------- pods
@@ -239,6 +228,11 @@ def _list_pods(asked: ParsedCommand) -> int:
     from legato.compat.elasticdl.ordering import APP_LABELS
     from legato.compat.elasticdl.pods import list_pods, render_pods
 
+    if _find_cluster(asked) is not None:
+        raise UsageError(
+            "'elasticdl pods' lists jobs of a server of Legato, and a kubeconfig is used here. List the pods of the "
+            "cluster with: kubectl get pods --selector app=elasticdl"
+        )
     name = asked.text("job_name")
     stages = None if name or asked.switch("all") else _NOT_ENDED
     with _open_client() as client:

@@ -48,15 +48,15 @@ def _text(name: str, effect: Effect, why: str, default: str = "") -> Flag:
 
 _JOB_SERVICE: Final = "for programs of the Keras job service, which are not supported"
 _PARAMETER_SERVER: Final = "for parameter servers, which Legato does not use"
-_IMAGE: Final = "Legato runs jobs without a container; only the manifest of --yaml contains it"
+_PODS: Final = "Legato runs jobs without a container; used only on Kubernetes"
 _REPLACED: Final = "Legato always replaces a worker that dies or hangs"
 _SLOT: Final = "Legato only checks the value; a worker has one slot: one GPU, or its share of the CPU"
 
 _COMMON: Final = (
     Flag("job_name", "text", None, "used", "name of the job", is_required=True),
-    _text("image_name", "accepted", _IMAGE),
-    _text("worker_image", "accepted", _IMAGE),
-    _text("namespace", "accepted", "Legato uses no cluster; only the manifest of --yaml contains it", "default"),
+    _text("image_name", "accepted", _PODS),
+    _text("worker_image", "accepted", _PODS),
+    _text("namespace", "accepted", _PODS, "default"),
     _text("job_command", "used", "the command that each worker runs"),
     Flag(
         "distribution_strategy",
@@ -69,12 +69,12 @@ _COMMON: Final = (
     _text("envs", "used", "environment variables of the workers: NAME=VALUE,NAME=VALUE"),
     _text("populate_env_names", "accepted", "Legato has no master process to copy variables from; use --envs"),
     _text("volume", "used", "folders of this machine, each with host_path and mount_path"),
-    Flag("image_pull_policy", "text", "Always", "accepted", _IMAGE, ("Never", "IfNotPresent", "Always")),
+    Flag("image_pull_policy", "text", "Always", "accepted", _PODS, ("Never", "IfNotPresent", "Always")),
     Flag("restart_policy", "text", "Never", "accepted", _REPLACED, ("Never", "OnFailure", "Always")),
-    _text("cluster_spec", "accepted", "Legato uses no cluster and has no pods to change"),
-    _text("cluster_spec_json", "accepted", "Legato uses no cluster and has no pods to change"),
-    _text("yaml", "used", "write the manifest into this file, and submit nothing"),
-    Flag("force_use_kube_config_file", "switch", False, "accepted", "Legato uses no cluster"),
+    _text("cluster_spec", "accepted", _PODS),
+    _text("cluster_spec_json", "accepted", _PODS),
+    _text("yaml", "used", "write the pod of a master on Kubernetes into this file, and submit nothing"),
+    Flag("force_use_kube_config_file", "switch", False, "used", "run the job on the cluster of the kubeconfig"),
     _text("log_file_path", "accepted", "Legato keeps the logs itself; show them with 'legato logs'"),
     Flag("log_level", "level", "INFO", "accepted", "Legato has no master process with a log", LEVELS),
     _text(

@@ -1,13 +1,13 @@
-"""Writes pods, services and roles of a job as the original does: plain dictionaries, ready for YAML. Pure.
+"""Writes the pods of a job as the original does, but with Legato in them: plain dictionaries, ready for YAML. Pure.
 
-Names, labels, variables and their order, commands, volumes and priorities are those that scripts and dashboards look
-for. The module sends nothing to a cluster.
+Names, labels, variables and their order, volumes and priorities are those that scripts and dashboards look for. The
+module sends nothing to a cluster.
 """
 
 from __future__ import annotations
 
 import copy
-import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ import msgspec
 from legato.compat.elasticdl.arguments import ParsedCommand
 from legato.compat.elasticdl.composites import (
     Volume,
+    count_devices,
     read_resources,
     read_switches,
     read_variables,
@@ -27,14 +28,28 @@ from legato.compat.elasticdl.flags import FLAGS
 from legato.core.errors import UsageError
 
 MASTER_PORT: Final = 50001
-_WORKER_PORT: Final = 3333  # of the service of a worker, for TF_CONFIG
 _APP: Final = "elasticdl"
+_APP_LABEL: Final = "app"
 _JOB_LABEL: Final = "elasticdl-job-name"
 _TYPE_LABEL: Final = "elasticdl-replica-type"
-_INDEX_LABEL: Final = "elasticdl-replica-index"
-_MASTER_MODULE: Final = "elasticdl.python.master.main"
+INDEX_LABEL: Final = "elasticdl-replica-index"
+PLACE: Final = "legato/place"
+"""The annotation of a worker's pod with its place; a pod that replaces another one has the same."""
+OWN_LABELS: Final = frozenset({_APP_LABEL, _JOB_LABEL, _TYPE_LABEL, INDEX_LABEL, "status"})
+"""The labels by which Legato and its users find pods, and that show the state of the job."""
+_MASTER: Final = "python -m legato.compat.elasticdl.master_pod"
+_WORKER: Final = "python -m legato.compat.elasticdl.worker_pod"
 _PIPEFAIL: Final = "set -o pipefail;"
-_GRACE_S: Final = 1
+GRACE_S: Final = 30
+"""How long a worker may take to leave its job after its pod was deleted; the original gave it a second."""
+
+AGENT_PLACE: Final = "/tmp"  # noqa: S108 -- in the container, in a folder that only its user reads
+"""The folder in which agents keep their files, with the secret of the job. No volume may be mounted there."""
+AGENT_FOLDER: Final = "legato-agent-"
+"""How the name of the folder of a pod's agent begins."""
+NO_ORDER: Final = "it got no order from its master in time"
+"""What a worker's pod leaves as its termination message if it has ended for that."""
+_MAX_LABEL: Final = 63
 
 Manifest = dict[str, Any]
 Release = Literal["1.0", "0.2"]
@@ -62,7 +77,6 @@ class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
         name: of the job.
         namespace: of all its pods and services.
         release: of ElasticDL, which decides the names of pods.
-        command: what each worker runs, a line for a shell.
         num_workers: as programs see it in ``WORKER_NUM``.
         variables: of master and workers, in their order.
         populated: variables of the master that workers get too.
@@ -73,14 +87,12 @@ class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
         pull_policy: when images are fetched.
         restart_policy: of containers.
         log_file: to which output is written too; "": none.
-        needs_tf_config: whether each worker has a service, and the variable ``TF_CONFIG``.
-        cluster_spec: settings of the cluster for pods and services, as in ``--cluster_spec_json``.
+        cluster_spec: settings of the cluster for pods, as in ``--cluster_spec_json``.
     """
 
     name: str
     namespace: str = "default"
     release: Release = "1.0"
-    command: str = ""
     num_workers: int
     variables: dict[str, str] = {}
     populated: dict[str, str] = {}
@@ -92,7 +104,6 @@ class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
     pull_policy: str = "Always"
     restart_policy: str = "Never"
     log_file: str = ""
-    needs_tf_config: bool = False
     cluster_spec: dict[str, Any] = {}
 
 
@@ -139,11 +150,16 @@ def label(job: PodsJob, kind: str, index: int) -> dict[str, str]:
         index: number of the pod among those of its kind.
     """
     replica_type = "edl-master" if kind == "master" and job.release == "1.0" else kind
-    return {**_common_labels(job), _TYPE_LABEL: replica_type, _INDEX_LABEL: str(index)}
+    return {**_common_labels(job), _TYPE_LABEL: replica_type, INDEX_LABEL: str(index)}
+
+
+def select_workers(job: PodsJob) -> str:
+    """Return the selector of the workers' pods."""
+    return ",".join(f"{name}={value}" for name, value in (*_common_labels(job).items(), (_TYPE_LABEL, "worker")))
 
 
 def _common_labels(job: PodsJob) -> dict[str, str]:
-    return {"app": _APP, _JOB_LABEL: job.name}
+    return {_APP_LABEL: _APP, _JOB_LABEL: job.name}
 
 
 # ---------------------------------------------------------------- pods
@@ -157,9 +173,8 @@ def render_master(job: PodsJob, arguments: Sequence[tuple[str, str]]) -> Manifes
         arguments: flags and values with which the master is started; values may hold any text.
     """
     words = " ".join(f"--{flag} {_quote(value)}" for flag, value in arguments)
-    command = f"python -m {_MASTER_MODULE} {words}".rstrip()
     pod = _pod(job, name_master(job), "master", 0, job.master, job.master_priority)
-    _fill(job, pod, f" {command}", [*_pairs(job.variables), _own_address()])
+    _fill(job, pod, f"{_MASTER} {words}".rstrip(), [*_pairs(job.variables), _own_address()])
     return _adapt(job, pod, ("master", "edl-master"))
 
 
@@ -175,18 +190,22 @@ def render_worker(job: PodsJob, number: int, place: int, owner: Owner, *, is_rel
     """
     priority = job.worker_priorities[place] if place < len(job.worker_priorities) else ""
     pod = _pod(job, name_worker(job, number), "worker", number, job.worker, priority)
-    pod["metadata"]["ownerReferences"] = [_reference(job, owner)]
-    pod["spec"]["terminationGracePeriodSeconds"] = _GRACE_S
+    pod["metadata"] |= {"annotations": {PLACE: str(place)}, "ownerReferences": [_reference(job, owner)]}
+    # Programs of users do not need the rights of the master.
+    pod["spec"] |= {"terminationGracePeriodSeconds": GRACE_S, "automountServiceAccountToken": False}
     environment = [
         *_pairs(job.variables),
         *_pairs({"MASTER_ADDR": f"{owner.address}:{MASTER_PORT}", "WORKER_NUM": str(job.num_workers)}),
         *_pairs(job.populated),
         *_pairs({"WORKER_ID": str(number)}),
         *(_pairs({"RELAUNCHED_POD": str(is_relaunched).lower()}) if job.release == "1.0" else ()),
-        *(_pairs({"TF_CONFIG": _tf_config(job, place)}) if job.needs_tf_config else ()),
         _own_address(),
     ]
-    _fill(job, pod, job.command, environment)
+    gpus = count_devices(job.worker.limits or job.worker.requests)
+    name = pod["metadata"]["name"]
+    _fill(job, pod, f"{_WORKER} --pod {name}" + (f" --gpus {gpus}" if gpus else ""), environment)
+    (container,) = pod["spec"]["containers"]
+    container["terminationMessagePolicy"] = "FallbackToLogsOnError"  # so the master can say why it has ended
     return _adapt(job, pod, ("worker",))
 
 
@@ -213,8 +232,9 @@ def _pod(job: PodsJob, name: str, kind: str, index: int, shape: PodShape, priori
 def _fill(job: PodsJob, pod: Manifest, command: str, environment: list[Manifest]) -> None:
     """Give the one container of a pod its command, variables and volumes."""
     (container,) = pod["spec"]["containers"]
-    kept = f"({command}) 2>&1 | tee {shlex.quote(job.log_file)}" if job.log_file else command
-    container |= {"command": ["/bin/bash"], "args": ["-c", f"{_PIPEFAIL}{kept}"], "env": environment}
+    # Without the shell between, signals of Kubernetes reach the program.
+    kept = f"exec {command}" + (f" > >(tee {shlex.quote(job.log_file)}) 2>&1" if job.log_file else "")
+    container |= {"command": ["/bin/bash"], "args": ["-c", _escape(f"{_PIPEFAIL} {kept}")], "env": environment}
     volumes, mounts = render_volumes(job.volumes, container["name"])
     if volumes:
         pod["spec"]["volumes"] = volumes
@@ -233,7 +253,8 @@ def render_volumes(volumes: Sequence[Volume], pod: str) -> tuple[list[Manifest],
     for volume in volumes:
         source = (bool(volume.claim_name), volume.claim_name or volume.host_path)
         if source not in names:
-            names[source] = name = f"{pod}-volume-{len(names)}"
+            name = f"{pod}-volume-{len(names)}"
+            names[source] = name = name if len(name) <= _MAX_LABEL else f"volume-{len(names)}"
             if volume.claim_name:
                 claim = {"claimName": volume.claim_name, "readOnly": False}
                 claims.append({"name": name, "persistentVolumeClaim": claim})
@@ -256,7 +277,16 @@ def _reference(job: PodsJob, owner: Owner) -> Manifest:
 
 
 def _pairs(variables: Mapping[str, str]) -> list[Manifest]:
-    return [{"name": name, "value": value} for name, value in variables.items()]
+    return [{"name": name, "value": _escape(value)} for name, value in variables.items()]
+
+
+def _escape(text: str) -> str:
+    """Write a text so that Kubernetes gives it to the container as it is; of ``$(A)`` it would make the value of A.
+
+    >>> print(_escape("$HOME $(A) a$$b"))
+    $HOME $$(A) a$$$b
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def _own_address() -> Manifest:
@@ -272,41 +302,7 @@ def _quote(value: str) -> str:
     return "'" + value.replace("'", "'\"'\"'") + "'"
 
 
-# ---------------------------------------------------------------- services, TF_CONFIG
-
-
-def render_service(job: PodsJob, place: int, number: int, owner: Owner) -> Manifest:
-    """Return the service of a worker's place, which selects the worker that has the place now.
-
-    Args:
-        job: whose.
-        place: of the worker; decides the name of the service.
-        number: of the worker that has the place.
-        owner: the master's pod.
-    """
-    service: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name_worker(job, place),
-            "namespace": job.namespace,
-            "labels": _common_labels(job),
-            "annotations": _common_labels(job),
-            "ownerReferences": [_reference(job, owner)],
-        },
-        "spec": {"ports": [{"port": _WORKER_PORT}], "selector": label(job, "worker", number)},
-    }
-    service["spec"] |= job.cluster_spec.get("service_spec", {})
-    return service
-
-
-def _tf_config(job: PodsJob, place: int) -> str:
-    suffix = "" if job.release == "1.0" else f".{job.namespace}.svc"
-    workers = [f"{name_worker(job, each)}{suffix}:{_WORKER_PORT}" for each in range(job.num_workers)]
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
-
-
-# ---------------------------------------------------------------- settings and roles of a cluster
+# ---------------------------------------------------------------- settings of a cluster
 
 
 def _adapt(job: PodsJob, pod: Manifest, kinds: Sequence[str]) -> Manifest:
@@ -315,7 +311,7 @@ def _adapt(job: PodsJob, pod: Manifest, kinds: Sequence[str]) -> Manifest:
         wanted = copy.deepcopy(job.cluster_spec.get(key, {}))
         for field in ("labels", "annotations"):
             if field in wanted:
-                pod["metadata"][field] = pod["metadata"].get(field, {}) | wanted[field]
+                pod["metadata"][field] = wanted[field] | pod["metadata"].get(field, {})
         if "affinity" in wanted:
             pod["spec"]["affinity"] = wanted["affinity"]
         if "tolerations" in wanted:
@@ -325,35 +321,12 @@ def _adapt(job: PodsJob, pod: Manifest, kinds: Sequence[str]) -> Manifest:
     return pod
 
 
-def render_roles(namespace: str) -> list[Manifest]:
-    """Return the role that a master needs, and its binding to the account that pods have by default."""
-    role: Manifest = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "default-role", "namespace": namespace},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "resources": ["pods", "pods/exec", "services"],
-                "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
-            }
-        ],
-    }
-    binding: Manifest = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "default-role-binding", "namespace": namespace},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-        "roleRef": {"kind": "Role", "name": "default-role", "apiGroup": "rbac.authorization.k8s.io"},
-    }
-    return [role, binding]
-
-
 # ------------------------------------------------------------ from the flags of the command
 
 
 POD_NAMES = "pod_names"
 """The key in ``--aux_params`` for the names of pods: ``0.2`` gives pods the names that they had before 1.0."""
+_OF_COMMAND: Final = ("yaml", "force_use_kube_config_file")
 
 
 def make_pods_job(asked: ParsedCommand, cluster_spec: dict[str, Any] | None = None) -> PodsJob:
@@ -361,7 +334,7 @@ def make_pods_job(asked: ParsedCommand, cluster_spec: dict[str, Any] | None = No
 
     Args:
         asked: the parsed command.
-        cluster_spec: settings of the cluster for pods and services.
+        cluster_spec: settings of the cluster for pods.
 
     Raises:
         UsageError: a value is invalid.
@@ -375,25 +348,24 @@ def make_pods_job(asked: ParsedCommand, cluster_spec: dict[str, Any] | None = No
         name=asked.text("job_name"),
         namespace=asked.text("namespace"),
         release="1.0" if release == "1.0" else "0.2",
-        command=asked.text("job_command"),
         num_workers=asked.count("num_workers"),
         variables=read_variables(asked.text("envs")),
         volumes=read_volumes(asked.text("volume")),
-        master=_shape(asked, "master", asked.text("image_name")),
+        # The image of the workers has Legato and the program. That of the original's master has neither.
+        master=_shape(asked, "master", asked.text("worker_image") or asked.text("image_name")),
         worker=_shape(asked, "worker", asked.text("worker_image") or asked.text("image_name")),
         master_priority=asked.text("master_pod_priority"),
         worker_priorities=spread_priorities(asked.count("num_workers"), asked.text("worker_pod_priority")),
         pull_policy=asked.text("image_pull_policy"),
         restart_policy=asked.text("restart_policy"),
         log_file=asked.text("log_file_path"),
-        needs_tf_config=asked.switch("need_tf_config"),
         cluster_spec=cluster_spec or {},
     )
 
 
 def write_arguments(asked: ParsedCommand) -> list[tuple[str, str]]:
-    """Return the flags that the master is started with: all of them."""
-    return [(flag.name, str(asked.values[flag.name])) for flag in FLAGS[asked.command]]
+    """Return the flags that the master is started with: all that do not only concern the command itself."""
+    return [(flag.name, str(asked.values[flag.name])) for flag in FLAGS[asked.command] if flag.name not in _OF_COMMAND]
 
 
 def _shape(asked: ParsedCommand, kind: str, image: str) -> PodShape:

@@ -20,6 +20,7 @@ from legato.compat.elasticdl.commands import (
     SetWorkers,
     StateMachine,
 )
+from legato.compat.elasticdl.peers import Pods
 from legato.compat.elasticdl.service import Service, address_of
 from legato.compat.elasticdl.stragglers import Stragglers
 from legato.compat.elasticdl.task_types import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
@@ -30,9 +31,13 @@ from legato.driver.plugin import Host
 _NOTED_FAILURES: Final = (1, 3, 10, 100, 1000)
 
 
+pods_here: Final[list[Pods]] = []
+"""The pods of the job of this process, if that is a master on Kubernetes; else empty."""
+
+
 def make_guest(host: Host) -> Master:
     """Return the plugin of a job; `Master` describes its options."""
-    return Master(host)
+    return Master(host, pods_here[0] if pods_here else None)
 
 
 class Master:
@@ -43,18 +48,20 @@ class Master:
 
     Args:
         host: the driver.
+        pods: of a job on Kubernetes. None: the workers run on this machine.
 
     Raises:
         UsageError: an option is not a number.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, pods: Pods | None = None) -> None:
         self._host = host
+        self._pods = pods
         self._num_minibatches = self._read_option("num_minibatches_per_task", DEFAULT_NUM_MINIBATCHES, at_least=1)
         self._num_workers = self._read_option("num_workers", host.spec.max_workers, at_least=1)
         self._seed = self._read_option("seed", 0, at_least=0)
         self._command_log = CommandLog(host.directory / "tasks.jsonl")
-        self._service = Service(self, host.uid)
+        self._service = Service(self, host.uid, pods)
         self._stragglers = Stragglers(host.give_up)
         self._changed = asyncio.Event()
         self._address = ""
@@ -72,24 +79,28 @@ class Master:
             self.machine.repeat(command)
         if head.port:
             self.machine.carry_out(Reopen())
-        port = await self._service.listen(head.port)
+        port = await self._service.listen(head.port or (0 if self._pods is None else self._pods.port))
         if head.port not in (0, port):
             problem = f"port {head.port} is in use: the plugin hands tasks out on port {port} now"
             self._host.tell(f"{problem}, and only workers that start from now on find it", "warning")
-        self._address = f"127.0.0.1:{port}"
+        self._address = f"{'127.0.0.1' if self._pods is None else self._pods.address}:{port}"
         self._command_log.begin(port, self.machine)
         self._stragglers.follow(self.machine.syncs)
         self._report_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
-        """Return the environment variables that programs of ElasticDL read."""
-        return {
+        """Return the environment variables that programs of ElasticDL read; pods have some of them already."""
+        variables = {
             "MASTER_ADDR": self._address,
             "WORKER_NUM": str(self._num_workers),
             "WORKER_ID": str(worker),
-            "RELAUNCHED_POD": "true" if worker >= self._host.spec.num_workers else "false",
-            "MY_POD_IP": address_of(worker),
         }
+        if self._pods is None:
+            variables |= {
+                "RELAUNCHED_POD": "true" if worker >= self._host.spec.num_workers else "false",
+                "MY_POD_IP": address_of(worker),
+            }
+        return variables
 
     def note_workers(self, workers: frozenset[int]) -> None:
         """Take back the tasks of workers that are gone."""
@@ -160,7 +171,14 @@ class Master:
 
     def find_worker(self, address: str) -> int | None:
         """Return the worker that received this address; None if there is none."""
-        return next((worker for worker in self.machine.tasks.workers if address_of(worker) == address), None)
+        return next((worker for worker in self.machine.tasks.workers if self.address_of(worker) == address), None)
+
+    def address_of(self, worker: int) -> str:
+        """Return the address that identifies a worker; empty if it has none."""
+        if self._pods is None:
+            return address_of(worker)
+        slot = self._host.slot_of(worker)
+        return (self._pods.address_of(slot) or "") if slot is not None else ""
 
     # ------------------------------------------------------------ messages
 

@@ -201,7 +201,7 @@ def make_order(asked: ParsedCommand, here: Path) -> Order:
     if command.left_out:
         notices.append(f"Dropped from the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
     notices += describe_ignored(asked)
-    own, options = _take_own_variables(asked, environment)
+    own, options = take_own_variables(asked, environment)
     return Order(
         name=asked.text("job_name"),
         words=(*own, *words),
@@ -233,17 +233,27 @@ def read_workers(asked: ParsedCommand) -> Workers:
     return Workers(int(least), most, is_elastic=True)
 
 
-def describe_ignored(asked: ParsedCommand) -> list[str]:
-    """Return a sentence about the given flags that have no effect, for each reason."""
+def describe_ignored(asked: ParsedCommand, used: Collection[str] = ()) -> list[str]:
+    """Return a sentence about the given flags that have no effect, for each reason.
+
+    Args:
+        asked: the command.
+        used: flags that have an effect nevertheless.
+    """
     reasons: dict[str, list[str]] = {}
     for flag in FLAGS[asked.command]:
-        if flag.effect != "used" and flag.name in asked.said and asked.values[flag.name] != "":
+        has_none = flag.effect != "used" and flag.name not in used
+        if has_none and flag.name in asked.said and asked.values[flag.name] != "":
             reasons.setdefault(flag.why, []).append(f"--{flag.name}")
     return [f"Without effect: {', '.join(names)} ({why})." for why, names in reasons.items()]
 
 
-def _take_own_variables(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Remove Legato's own variables from a job's. Return words of its command, and options, that mean the same."""
+def take_own_variables(asked: ParsedCommand, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Remove Legato's own variables from a job's. Return words of its command, and options, that mean the same.
+
+    Raises:
+        UsageError: a variable is not a whole number.
+    """
     number = environment.pop(MINIBATCHES_PER_TASK, "")
     if "num_minibatches_per_task" in asked.said:
         number = str(asked.count("num_minibatches_per_task"))

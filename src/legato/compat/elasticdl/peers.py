@@ -1,6 +1,7 @@
-"""Whether a loopback connection comes from a process of the job's user. Linux only; elsewhere all are accepted.
+"""Whether a connection comes from the job: on one machine from a process of its user, else from one of its pods.
 
-The historic protocol has no passwords, so its clients send no proof of identity. Refuses no client itself.
+The historic protocol has no passwords, so its clients send no proof of identity. Refuses no client itself. The user of
+a process is known on Linux only; elsewhere all local connections are accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+from urllib.parse import unquote
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
@@ -24,8 +26,48 @@ _MAX_KNOWN: Final = 10_000
 _ROOT: Final = 0
 
 
+class Pods(Protocol):
+    """The pods of a job on Kubernetes.
+
+    Attributes:
+        address: of the master's pod.
+        port: on which the master hands out tasks.
+    """
+
+    address: str
+    port: int
+
+    def address_of(self, slot: str) -> str | None:
+        """Return the address of the pod with a slot; None if there is none."""
+        ...
+
+    def has(self, address: str) -> bool:
+        """Return whether a pod of the job has this address now."""
+        ...
+
+
+class PodPeers:
+    """Checks the clients of a port that other pods of the cluster reach.
+
+    Args:
+        pods: of the job.
+    """
+
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+
+    async def is_own(self, peer: str) -> bool:
+        """Return whether a client is in a pod of the job.
+
+        Args:
+            peer: as gRPC names it: ``ipv4:10.0.0.7:40000`` or ``ipv6:%5B::1%5D:40000``.
+        """
+        address = unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
+        return self._pods.has(address.removeprefix("::ffff:"))
+
+
 class Peers:
-    """Checks the clients of one port.
+    """Checks the clients of one port of the loopback interface.
 
     Args:
         port: on which this process listens.

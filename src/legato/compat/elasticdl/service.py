@@ -35,7 +35,7 @@ from legato.compat.elasticdl.commands import (
     Stand,
     StateMachine,
 )
-from legato.compat.elasticdl.peers import Peers
+from legato.compat.elasticdl.peers import Peers, PodPeers, Pods
 from legato.compat.elasticdl.protobuf import decode, encode
 from legato.compat.elasticdl.task_types import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.core.errors import DataError
@@ -54,7 +54,7 @@ Handler = Callable[[Any, "aio.ServicerContext[bytes, bytes]"], Awaitable[Any]]
 
 
 def address_of(worker: int) -> str:
-    """Return the address that identifies a worker of this machine: a separate one of the loopback interface.
+    """Return the address that identifies a worker of a job on one machine: a separate one of the loopback interface.
 
     >>> address_of(0), address_of(300)
     ('127.64.0.1', '127.64.1.45')
@@ -87,6 +87,10 @@ class Master(Protocol):
         """Return the worker with an address; None if there is none."""
         ...
 
+    def address_of(self, worker: int) -> str:
+        """Return the address that identifies a worker; empty if it has none."""
+        ...
+
 
 class Service:
     """The endpoint.
@@ -94,13 +98,16 @@ class Service:
     Args:
         master: answers the requests.
         uid: the user of the system as whom the job's workers run; others are refused.
+        pods: of a job on Kubernetes; others are refused. None: the workers run on this machine.
     """
 
-    def __init__(self, master: Master, uid: int) -> None:
+    def __init__(self, master: Master, uid: int, pods: Pods | None = None) -> None:
         self._master = master
         self._uid = uid
+        self._pods = pods
+        self._host = _NAME_OF_HOST if pods is None else pods.address
         self._server: aio.Server | None = None
-        self._peers = Peers(0, uid)
+        self._peers: Peers | PodPeers = Peers(0, uid)
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def listen(self, port: int) -> int:
@@ -115,13 +122,14 @@ class Service:
             )
             server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(m.SERVICE, self._handlers())])
             with contextlib.suppress(RuntimeError):
-                bound = int(server.add_insecure_port(f"{_NAME_OF_HOST}:{tried}"))
+                host = f"[{self._host}]" if ":" in self._host else self._host
+                bound = int(server.add_insecure_port(f"{host}:{tried}"))
                 if bound:
-                    self._peers = Peers(bound, self._uid)
+                    self._peers = Peers(bound, self._uid) if self._pods is None else PodPeers(self._pods)
                     await server.start()
                     self._server = server
                     return bound
-        raise RuntimeError(f"no port of {_NAME_OF_HOST} is free")
+        raise RuntimeError(f"no port of {self._host} is free")
 
     async def close(self) -> None:
         """Stop; calls that wait are given up."""
@@ -208,7 +216,7 @@ class Service:
             cross_rank=standing.rank,
             cross_size=standing.world_size,
             master_port=first[1] if first else 0,
-            master_addr=address_of(first[0]) if first else "",
+            master_addr=self._master.address_of(first[0]) if first else "",
         )
 
     async def _report_loop(self, asked: m.LoopStatusRequest, _context: Any) -> m.Empty:
@@ -317,7 +325,9 @@ class Service:
 
         async def handle_own(request: bytes, context: Any) -> bytes:
             if not await self._peers.is_own(context.peer()):
-                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "This job belongs to another user.")
+                await context.abort(
+                    grpc.StatusCode.PERMISSION_DENIED, "This job belongs to another user, or other pods."
+                )
             return await handle(request, context)
 
         return handle_own

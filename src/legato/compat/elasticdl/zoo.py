@@ -32,7 +32,7 @@ def render_dockerfile(asked: ParsedCommand) -> str:
     packages = asked.text("local_pkg_dir")
     if packages:
         lines += [f"COPY {_inside(packages, 'local_pkg_dir')} /packages", f"RUN {pip} /packages/*"]
-    lines += [f"RUN {pip} 'legato[elasticdl,train]'", ""]
+    lines += [f"RUN {pip} 'legato[elasticdl,kubernetes,train]'", ""]
     if asked.text("cluster_spec"):
         lines.append(f"COPY {_inside(asked.text('cluster_spec'), 'cluster_spec')} /cluster_spec/")
     lines += [

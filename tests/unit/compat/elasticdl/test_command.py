@@ -25,8 +25,9 @@ ALLREDUCE = "--distribution_strategy=AllreduceStrategy"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("LEGATO_SERVER", "LEGATO_TOKEN"):
+    for name in ("LEGATO_SERVER", "LEGATO_TOKEN", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder = tmp_path / "here"
     (folder / "data").mkdir(parents=True)
@@ -153,14 +154,14 @@ def test_help_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_manifest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = '--cluster_spec_json={"pod_spec": {"labels": {"team": "vision"}}}'
-    words = (*TRAIN, "--image_name=i:1", "--yaml=job.yaml", "--envs=A=b=c", spec, "--num_ps_pods=2")
-    assert command.main(words) == 0, "also where Legato would not run it"
+    images = ("--image_name=elasticdl/elasticdl:v1.0.0", "--worker_image=i:1")
+    assert command.main((*TRAIN, ALLREDUCE, *images, "--yaml=job.yaml", "--envs=A=b=c", spec)) == 0
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()[0]) == ("", "ElasticDL job mnist YAML has been dumped into file job.yaml.")
     pod = yaml.safe_load((here / "job.yaml").read_text())
     assert (pod["metadata"]["name"], pod["metadata"]["labels"]["team"]) == ("elasticdl-mnist-master", "vision")
     (container,) = pod["spec"]["containers"]
-    assert container["image"] == "i:1"
+    assert container["image"] == "i:1", "the master needs Legato, which only the image of the workers has"
     assert container["env"][0] == {"name": "A", "value": "b=c"}
     assert "--job_command 'python train.py --x /data/y'" in container["args"][1]
 
@@ -172,18 +173,42 @@ def test_the_manifest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("--cluster_spec_json=[]", "neither a JSON object"),
         ("--cluster_spec_json={", "neither a JSON object"),
         ("--cluster_spec_json=????", "neither a JSON object"),
+        ("--cluster_spec_json=" + '{"a":' * 100_000, "neither a JSON object"),
+        ('--cluster_spec_json={"pod_spec": {"affinity": ' + '{"a":' * 60 + "1" + "}" * 62, "more than 50 values"),
+        ('--cluster_spec_json={"pod_spec": ["x"]}', "Expected `object`, got `array` - at `$.pod_spec`"),
+        ('--cluster_spec_json={"worker_pod_spec": {"labels": "a"}}', "got `str` - at `$.worker_pod_spec.labels`"),
+        ('--cluster_spec_json={"pod_spec": {"tolerations": null}}', "got `null` - at `$.pod_spec.tolerations`"),
+        ('--cluster_spec_json={"pod_spec": {"labels": {"app": "mine"}}}', "app is set by Legato"),
+        ('--cluster_spec_json={"master_pod_spec": {"labels": {"status": "a"}}}', "status is set by Legato"),
+        ('--cluster_spec_json={"worker_pod_spec": {"annotations": {"legato/place": "1"}}}', "legato/place is set"),
         ("--aux_params=pod_names=0.3", "give 1.0, or 0.2"),
+        ("--worker_image=", "--worker_image is missing"),
+        ("--restart_policy=Always", "would start the job again after its end"),
+        ("--cluster_spec=spec.py", "as --cluster_spec_json"),
+        ("--checkpoint_dir=here", "write the path from the root"),
+        ("--volume=host_path=here,mount_path=/data", "write the path from the root"),
+        ("--volume=host_path=/data,mount_path=//tmp/", "Cannot mount a volume at /tmp"),
+        ("--volume=host_path=/data,mount_path=/", "Cannot mount a volume at /:"),
+        (
+            "--volume=host_path=/data,mount_path=/x/../tmp/legato-agent-w-1",
+            "Cannot mount a volume at /tmp/legato-agent",
+        ),
+        ("--worker_resource_limit=gpu=2", "A worker has one GPU"),
+        ("--num_ps_pods=2", "Parameter servers"),
+        ("--job_command=train", "which is not Python"),
+        ("--aux_params=min_workers=4", "from 1 to --num_workers=3"),
     ],
+    ids=lambda text: text[:60],
 )
 def test_manifests_that_cannot_be_written(here: Path, capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
-    assert command.main([*TRAIN, "--yaml=a.yaml", word]) == 1
+    assert command.main([*TRAIN, "--worker_image=i", "--yaml=a.yaml", word]) == 1
     assert told in capsys.readouterr().err
     assert not (here / "a.yaml").exists()
 
 
 def test_a_cluster_spec_may_be_in_base64(here: Path) -> None:
     spec = b64encode(json.dumps({"pod_spec": {"labels": {"a": "b"}}}).encode()).decode()
-    assert command.main([*TRAIN, "--yaml=a.yaml", f"--cluster_spec_json={spec}"]) == 0
+    assert command.main([*TRAIN, "--worker_image=i", "--yaml=a.yaml", f"--cluster_spec_json={spec}"]) == 0
     assert yaml.safe_load((here / "a.yaml").read_text())["metadata"]["labels"]["a"] == "b"
 
 

@@ -1,9 +1,10 @@
-"""Pods as the original makes them: compared with the exact output of its client 1.0.0 for the same command."""
+"""Pods as the original makes them, with Legato in them: compared with the output of its client 1.0.0."""
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +17,6 @@ from legato.compat.elasticdl.manifests import (
     PodShape,
     PodsJob,
     render_master,
-    render_roles,
-    render_service,
     render_worker,
 )
 
@@ -29,11 +28,9 @@ CLUSTER: Final = {
     },
     "edl-master_pod_spec": {"annotations": {"n": "1"}},
     "worker_pod_spec": {"affinity": {"nodeAffinity": {}}, "tolerations": [{"key": "w"}]},
-    "service_spec": {"type": "NodePort"},
 }
 JOB: Final = PodsJob(
     name="mnist",
-    command="python -m mnist.train --x 1",
     num_workers=2,
     variables={"A": "1", "B": "2"},
     volumes=(
@@ -42,7 +39,7 @@ JOB: Final = PodsJob(
         Volume(host_path="/data", mount_path="/again"),
     ),
     master=PodShape(image="img:1", requests={"cpu": "0.2", "memory": "1024Mi"}),
-    worker=PodShape(image="img:1", requests={"cpu": "0.3", "nvidia.com/gpu": "1"}, limits={"cpu": "1"}),
+    worker=PodShape(image="img:1", requests={"cpu": "0.3", "memory": "1Gi"}, limits={"cpu": "1"}),
     master_priority="high",
     worker_priorities=("high", "low"),
     cluster_spec=CLUSTER,
@@ -50,7 +47,8 @@ JOB: Final = PodsJob(
 OWNER: Final = Owner("u-1", "10.0.0.7")
 ARGUMENTS: Final = [("image_name", "img:1"), ("volume", ""), ("job_command", "python -m mnist.train --x 1")]
 
-# Output of `elasticdl train --job_name=mnist ... --yaml=F` of elasticdl_client 1.0.0, without the flags of the master.
+# Output of `elasticdl train --job_name=mnist ... --yaml=F` of elasticdl_client 1.0.0, without the flags of the master,
+# and with Legato's module in the place of elasticdl.python.master.main.
 WRITTEN: Final = """
 apiVersion: v1
 kind: Pod
@@ -69,7 +67,7 @@ spec:
   containers:
   - args:
     - -c
-    - set -o pipefail; python -m elasticdl.python.master.main --image_name 'img:1' --volume
+    - set -o pipefail; exec python -m legato.compat.elasticdl.master_pod --image_name 'img:1' --volume
       '' --job_command 'python -m mnist.train --x 1'
     command:
     - /bin/bash
@@ -141,9 +139,15 @@ def test_values_with_quotes_reach_the_master() -> None:
     assert shlex.split(line.partition(";")[2])[-2:] == ["--job_command", said]
 
 
+def test_long_names_of_jobs_make_no_invalid_names_of_volumes() -> None:
+    pod = render_worker(change(name="a" * 45), 1, 1, OWNER)
+    assert all(len(volume["name"]) <= 63 for volume in pod["spec"]["volumes"])
+
+
 def test_a_log_file_is_written_beside_the_log() -> None:
     _, line = render_worker(change(log_file="/logs/a b"), 0, 0, OWNER)["spec"]["containers"][0]["args"]
-    assert line == "set -o pipefail;(python -m mnist.train --x 1) 2>&1 | tee '/logs/a b'"
+    assert line.startswith("set -o pipefail; exec python -m legato.compat.elasticdl.worker_pod")
+    assert line.endswith(" > >(tee '/logs/a b') 2>&1"), "signals reach Python, not the shell or tee"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_a_worker_of_each_release(release: Any, name: str, relaunched: list[str]
     assert render_master(job, [])["metadata"]["labels"]["elasticdl-replica-type"] == master
 
 
-def test_a_worker_goes_with_its_master_and_at_once() -> None:
+def test_a_worker_goes_with_its_master_and_may_leave_its_job_first() -> None:
     pod = render_worker(JOB, 0, 0, OWNER)
     assert pod["metadata"]["ownerReferences"] == [
         {
@@ -183,14 +187,16 @@ def test_a_worker_goes_with_its_master_and_at_once() -> None:
             "uid": "u-1",
         }
     ]
-    assert pod["spec"]["terminationGracePeriodSeconds"] == 1
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 30
+    assert pod["spec"]["automountServiceAccountToken"] is False, "programs do not get the rights of the master"
+    assert pod["metadata"]["annotations"] == {"legato/place": "0"}
     assert pod["spec"]["restartPolicy"] == "Never"
     container = pod["spec"]["containers"][0]
     assert (container["command"], container["args"]) == (
         ["/bin/bash"],
-        ["-c", "set -o pipefail;python -m mnist.train --x 1"],
+        ["-c", "set -o pipefail; exec python -m legato.compat.elasticdl.worker_pod --pod mnist-edljob-worker-0"],
     )
-    assert container["resources"] == {"requests": {"cpu": "0.3", "nvidia.com/gpu": "1"}, "limits": {"cpu": "1"}}
+    assert container["resources"] == {"requests": {"cpu": "0.3", "memory": "1Gi"}, "limits": {"cpu": "1"}}
     assert pod["spec"]["affinity"] == {"nodeAffinity": {}}
     assert pod["spec"]["tolerations"] == [{"key": "k", "operator": "Exists"}, {"key": "w"}]
     assert [one["name"] for one in pod["spec"]["volumes"]] == [
@@ -216,45 +222,47 @@ def test_a_pod_that_replaces_another_keeps_its_priority() -> None:
     assert render_worker(job, 9, 3, OWNER, is_relaunched=True)["spec"]["priorityClassName"] == "high"
 
 
-@pytest.mark.parametrize(
-    ("release", "names"),
-    [
-        ("1.0", ["mnist-edljob-worker-0:3333", "mnist-edljob-worker-1:3333"]),
-        ("0.2", ["mnist-worker-0.ml.svc:3333", "mnist-worker-1.ml.svc:3333"]),
-    ],
-)
-def test_tf_config_and_services(release: Any, names: list[str]) -> None:
-    job = change(release=release, needs_tf_config=True, namespace="ml")
-    pod = render_worker(job, 7, 1, OWNER)
-    assert environment_of(pod)[-3:] == ["TF_CONFIG", "MY_POD_IP", "E"]
-    assert json.loads(value_of(pod, "TF_CONFIG")) == {
-        "cluster": {"worker": names},
-        "task": {"type": "worker", "index": 1},
-    }
-    service = render_service(job, 1, 7, OWNER)
-    assert service["metadata"]["name"] == names[1].split(":")[0].split(".")[0]
-    assert service["metadata"]["namespace"] == "ml"
-    common = {"app": "elasticdl", "elasticdl-job-name": "mnist"}
-    assert service["metadata"]["annotations"] == service["metadata"]["labels"] == common
-    assert service["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-    assert service["spec"]["ports"] == [{"port": 3333}]
-    assert service["spec"]["type"] == "NodePort"
-    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+def expand(text: str, variables: dict[str, str]) -> str:
+    """What Kubernetes makes of a text (third_party/forked/golang/expansion)."""
+    return re.sub(r"\$(\$|\((\w+)\))", lambda m: "$" if m[1] == "$" else variables.get(m[2], m[0]), text)
 
 
-def test_the_role_that_a_master_needs() -> None:
-    role, binding = render_roles("ml")
-    assert role["metadata"] == {"name": "default-role", "namespace": "ml"}
-    assert role["rules"] == [
-        {
-            "apiGroups": [""],
-            "resources": ["pods", "pods/exec", "services"],
-            "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
-        }
-    ]
-    assert binding["metadata"]["name"] == "default-role-binding"
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "default", "namespace": "ml"}]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+@pytest.mark.parametrize("value", ["a$$b$(A)", "$$(A)", "$$$", "$A ${A} $(date)", "$"])
+def test_kubernetes_changes_no_dollars_of_the_user(value: str) -> None:
+    job = change(variables={"A": "1", "P": value})
+    worker = render_worker(job, 0, 0, OWNER)["spec"]["containers"][0]
+    assert [expand(each["value"], {"A": "1"}) for each in worker["env"] if each["name"] == "P"] == [value]
+    master = render_master(job, [("envs", f"A=1,P={value}")])["spec"]["containers"][0]
+    line = expand(master["args"][1], {"A": "1"})
+    assert shlex.split(line)[-2:] == ["--envs", f"A=1,P={value}"], "which the master renders again"
+
+
+def test_a_worker_with_a_gpu_must_find_it() -> None:
+    job = change(worker=PodShape(requests={"nvidia.com/gpu": "1"}))
+    (container,) = render_worker(job, 0, 0, OWNER)["spec"]["containers"]
+    assert container["args"][1].endswith("worker_pod --pod mnist-edljob-worker-0 --gpus 1")
+
+
+def test_the_role_is_that_of_the_tutorial() -> None:
+    file = Path(__file__).parents[4] / "deploy/kubernetes/elasticdl-rbac.yaml"
+    role, binding = yaml.safe_load_all(file.read_text())
+    verbs = ["create", "get", "list", "watch", "update", "patch", "delete"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods", "pods/exec", "services"], "verbs": verbs}]
+    assert (role["metadata"], binding["metadata"]) == ({"name": "default-role"}, {"name": "default-role-binding"})
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "default"}]
+    assert binding["roleRef"] == {"kind": "Role", "name": "default-role", "apiGroup": "rbac.authorization.k8s.io"}
+
+
+def test_the_network_policy_lets_the_pods_of_jobs_in_and_no_others() -> None:
+    file = Path(__file__).parents[4] / "deploy/kubernetes/elasticdl-network-policy.yaml"
+    spec = yaml.safe_load(file.read_text())["spec"]
+    common = (
+        render_master(JOB, [])["metadata"]["labels"].items()
+        & render_worker(JOB, 0, 0, OWNER)["metadata"]["labels"].items()
+    )
+    jobs = spec["podSelector"]
+    assert jobs["matchLabels"].items() <= common
+    assert spec == {"podSelector": jobs, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": jobs}]}]}
 
 
 def test_nothing_is_shared_between_what_is_rendered() -> None:

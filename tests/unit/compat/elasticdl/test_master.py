@@ -19,6 +19,7 @@ from tests.unit.compat.elasticdl.raw import RawClient
 from tests.unit.driver.players import make_spec
 
 from legato.compat.elasticdl.master import Master
+from legato.compat.elasticdl.peers import Pods
 from legato.compat.elasticdl.stragglers import LIMIT_S
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
@@ -38,6 +39,9 @@ class Host:
         self.work: list[tuple[bool, int | None]] = []
         self.at_work: list[int] = []
 
+    def slot_of(self, worker: int) -> str | None:
+        return f"pod-{worker}/0"
+
     def tell(self, text: str, level: str = "info") -> None:
         self.told.append((text, level))
 
@@ -54,10 +58,10 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def open_master(
-    directory: Path, workers: tuple[int, ...] = (0, 1), **options: str
+    directory: Path, workers: tuple[int, ...] = (0, 1), pods: Pods | None = None, **options: str
 ) -> AsyncIterator[tuple[Master, Host, RawClient]]:
     host = Host(directory, **options)
-    master = Master(host)
+    master = Master(host, pods)
     await master.open()
     master.note_workers(frozenset(workers))
     client = RawClient(master.variables_of(0)["MASTER_ADDR"])
@@ -90,6 +94,41 @@ def test_workers_find_it_by_the_historic_variables(tmp_path: Path) -> None:
         }
 
     run(tmp_path, play)
+
+
+class PodsHere:
+    """Pods that all have the address of this machine, or those of a test."""
+
+    def __init__(self, *addresses: str, port: int = 0) -> None:
+        self.address, self.port = "127.0.0.1", port
+        self.addresses = addresses
+
+    def address_of(self, slot: str) -> str | None:
+        return {"pod-0/0": "10.0.1.1", "pod-1/0": "10.0.1.2"}.get(slot)
+
+    def has(self, address: str) -> bool:
+        return address in self.addresses
+
+
+def test_in_pods_workers_are_known_by_the_addresses_of_their_pods(tmp_path: Path) -> None:
+    async def play(master: Master, _host: Host, client: RawClient) -> None:
+        assert set(master.variables_of(0)) == {"MASTER_ADDR", "WORKER_NUM", "WORKER_ID"}, "their pods have the rest"
+        for address in ("10.0.1.1", "10.0.1.2"):
+            await client.ask("report_training_loop_status", {1: address, 2: 1, 4: 3000})
+        found = await client.ask("get_comm_rank", {1: "10.0.1.2"})
+        assert (found[1], found[2], found[10]) == (1, 2, b"10.0.1.1")
+        assert master.find_worker("127.64.0.1") is None
+
+    run(tmp_path, play, pods=PodsHere("127.0.0.1"))
+
+
+def test_in_pods_only_the_pods_of_the_job_are_answered(tmp_path: Path) -> None:
+    async def play(_master: Master, _host: Host, client: RawClient) -> None:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.ask("get_task", {1: 0, 2: TRAINING})
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+    run(tmp_path, play, pods=PodsHere("10.0.1.1"))
 
 
 # ---------------------------------------------------------------- as each historic client asks

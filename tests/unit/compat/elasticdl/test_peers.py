@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.unit.compat.elasticdl.raw import RawClient
-from tests.unit.compat.elasticdl.test_master import Host, run
+from tests.unit.compat.elasticdl.test_master import Host, PodsHere, run
 
 from legato.compat.elasticdl import peers
 from legato.compat.elasticdl.master import Master
-from legato.compat.elasticdl.peers import Peers, find_owner
+from legato.compat.elasticdl.peers import Peers, PodPeers, find_owner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says whose a socket is")
 
@@ -79,3 +79,20 @@ def test_another_users_process_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
     run(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_own"),
+    [
+        ("ipv4:10.0.1.1:40000", True),
+        ("ipv4:10.0.1.2:40000", False),
+        ("ipv6:%5Bfd00::1%5D:40000", True),
+        ("ipv6:[fd00::1]:40000", True),
+        ("ipv6:%5B::ffff:10.0.1.1%5D:40000", True),
+        ("unix:/tmp/x", False),
+        ("", False),
+    ],
+)
+def test_a_client_in_another_pod_is_known_by_its_address(peer: str, is_own: bool) -> None:
+    pods = PodsHere("10.0.1.1", "fd00::1")
+    assert asyncio.run(PodPeers(pods).is_own(peer)) == is_own
