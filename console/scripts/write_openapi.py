@@ -8,6 +8,6 @@ from unittest.mock import MagicMock
 from legato.server.app import make_app
 
 if __name__ == "__main__":
-    routes = make_app(MagicMock())._app.routes  # type: ignore[attr-defined]
+    routes = make_app(MagicMock())._app._app.routes  # type: ignore[attr-defined]
     (endpoint,) = (route.endpoint for route in routes if getattr(route, "path", "").endswith("/openapi.json"))
     sys.stdout.write(endpoint().body.decode())

@@ -12,6 +12,7 @@ export type Area =
   | "projects"
   | "definitions"
   | "experiments"
+  | "sweeps"
   | "people"
   | "settings";
 

@@ -861,6 +861,162 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sweeps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Sweeps
+         * @description List sweeps, the newest first.
+         */
+        get: operations["list_sweeps"];
+        put?: never;
+        /**
+         * Start Sweep
+         * @description Start a sweep. Its trials are submitted as jobs by the server that decides.
+         */
+        post: operations["start_sweep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sweeps/{sweep}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Sweep
+         * @description Return a sweep, by id or by name.
+         */
+        get: operations["get_sweep"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Sweep
+         * @description Delete a sweep that has ended. The jobs of its trials stay.
+         */
+        delete: operations["delete_sweep"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sweeps/{sweep}/trials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Trials
+         * @description List the trials of a sweep, in the order of their starts.
+         */
+        get: operations["list_trials"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sweeps/{sweep}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Sweep
+         * @description Stop a sweep and the jobs of its trials, each with a checkpoint.
+         */
+        post: operations["stop_sweep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Webhooks
+         * @description List your webhooks, for admins those of all users, the newest first.
+         */
+        get: operations["list_webhooks"];
+        put?: never;
+        /**
+         * Add Webhook
+         * @description Add a webhook. Only this answer contains its secret.
+         */
+        post: operations["add_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Webhook
+         * @description Return a webhook with its last deliveries.
+         */
+        get: operations["get_webhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove Webhook
+         * @description Remove a webhook with its deliveries. What is pending is not sent any more.
+         */
+        delete: operations["remove_webhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Webhook
+         * @description Send a test to a webhook now, once, and return what became of it.
+         */
+        post: operations["test_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/pool/shares": {
         parameters: {
             query?: never;
@@ -973,26 +1129,6 @@ export interface paths {
          * @description List the machines of the pool.
          */
         get: operations["list_nodes"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/clusters": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Clusters
-         * @description List the clusters that give machines to the pool, with those that run, and those that wait and why.
-         */
-        get: operations["list_clusters"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1144,6 +1280,50 @@ export interface paths {
          * @description Delete a queue that no stored job belongs to, not even one that has ended.
          */
         delete: operations["delete_queue"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Clusters
+         * @description List the clusters that give machines to the pool, with those that run, and those that wait and why.
+         *
+         *     Only admins see what the last test has shown: it may have a line that the machine has written.
+         */
+        get: operations["list_clusters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/clusters/{cluster}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Cluster
+         * @description Begin to test a cluster: it gives one machine, on which a job trains ten steps. Returns this job.
+         *
+         *     The field ``test`` of the cluster says what happens, and what has come out. To end the test, stop the job.
+         */
+        post: operations["test_cluster"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1982,6 +2162,19 @@ export interface components {
             hours?: number | null;
         };
         /**
+         * MetricBody
+         * @description The metric that the trials report, and which of its values are better.
+         */
+        MetricBody: {
+            /** Name */
+            name: string;
+            /**
+             * Direction
+             * @enum {string}
+             */
+            direction: "minimize" | "maximize";
+        };
+        /**
          * NamedQueue
          * @description The settings of a queue, with its name.
          */
@@ -2088,6 +2281,25 @@ export interface components {
             password?: string | null;
         };
         /**
+         * NewWebhookBody
+         * @description A webhook to add. ``docs/rest.md`` describes the fields.
+         */
+        NewWebhookBody: {
+            /** Url */
+            url: string;
+            /** Project */
+            project?: string | null;
+            /**
+             * On
+             * @default []
+             */
+            on: ("ended" | "failed")[];
+            /** Below Workers */
+            below_workers?: number | null;
+            /** Waiting S */
+            waiting_s?: number | null;
+        };
+        /**
          * Patch
          * @description A merge patch of a job. Missing fields stay as they are.
          */
@@ -2171,6 +2383,37 @@ export interface components {
              * @default []
              */
             members: string[];
+        };
+        /**
+         * PruningBody
+         * @description When trials are compared, and how many of them go on.
+         */
+        PruningBody: {
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "halving" | "hyperband";
+            /**
+             * Unit
+             * @default epoch
+             * @enum {string}
+             */
+            unit: "epoch" | "step";
+            /**
+             * Min Resource
+             * @default 1
+             */
+            min_resource: number;
+            /**
+             * Factor
+             * @default 3
+             */
+            factor: number;
+            /** Max Resource */
+            max_resource?: number | null;
+            /** Parameter */
+            parameter?: string | null;
         };
         /**
          * QueueBody
@@ -2384,6 +2627,150 @@ export interface components {
             framework?: string | null;
         };
         /**
+         * SweepBody
+         * @description A sweep to start. ``docs/rest.md`` describes the fields.
+         */
+        SweepBody: {
+            /** Name */
+            name: string;
+            metric: components["schemas"]["MetricBody"];
+            /** Parameters */
+            parameters?: {
+                [key: string]: components["schemas"]["TunableBody"];
+            };
+            /**
+             * Points
+             * @default []
+             */
+            points: {
+                [key: string]: boolean | number | string;
+            }[];
+            /**
+             * Search
+             * @default random
+             * @enum {string}
+             */
+            search: "grid" | "random" | "tpe" | "list";
+            pruning?: components["schemas"]["PruningBody"] | null;
+            /** Num Trials */
+            num_trials?: number | null;
+            /**
+             * Parallel
+             * @default 4
+             */
+            parallel: number;
+            /** Max Slots */
+            max_slots?: number | null;
+            /**
+             * Max Failures
+             * @default 3
+             */
+            max_failures: number;
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /** Max Run S */
+            max_run_s?: number | null;
+            job: components["schemas"]["TrialJobBody"];
+        };
+        /**
+         * TrialJobBody
+         * @description The job of each trial: a submission without a name, which the sweep gives.
+         */
+        TrialJobBody: {
+            /** Name */
+            name?: null;
+            /** Program */
+            program: string[];
+            /** Code */
+            code?: string | null;
+            /** Directory */
+            directory?: string | null;
+            /** Max Workers */
+            max_workers?: number | null;
+            /** Min Workers */
+            min_workers?: number | null;
+            /** Is Elastic */
+            is_elastic?: boolean | null;
+            /** Gpus Per Worker */
+            gpus_per_worker?: number | null;
+            /** Gpu Type */
+            gpu_type?: string | null;
+            /** Node Labels */
+            node_labels?: {
+                [key: string]: string;
+            } | null;
+            /** Queue */
+            queue?: string | null;
+            /** Priority */
+            priority?: number | null;
+            /** Labels */
+            labels?: {
+                [key: string]: string;
+            } | null;
+            /** Max Retries */
+            max_retries?: number | null;
+            /** Max Run S */
+            max_run_s?: number | null;
+            /** Environment */
+            environment?: {
+                [key: string]: string;
+            } | null;
+            /** Data */
+            data?: string | null;
+            /** Seed */
+            seed?: number | null;
+            /** Num Threads */
+            num_threads?: number | null;
+            /** Cpu Capability */
+            cpu_capability?: string | null;
+            /** Python */
+            python?: string | null;
+            /** Num Micro Batches */
+            num_micro_batches?: number | null;
+            /** Checkpoint Every */
+            checkpoint_every?: string | null;
+            /** Keep */
+            keep?: number | null;
+            /** Heartbeat Limit S */
+            heartbeat_limit_s?: number | null;
+            /** Collective Limit S */
+            collective_limit_s?: number | null;
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Num Cpus */
+            num_cpus?: number | null;
+            /** Must Limit */
+            must_limit?: boolean | null;
+            /** Parameters */
+            parameters?: {
+                [key: string]: boolean | number | string;
+            } | null;
+            /** Framework */
+            framework?: string | null;
+        };
+        /**
+         * TunableBody
+         * @description The values that a parameter may have: a list, or a range.
+         */
+        TunableBody: {
+            /** Values */
+            values?: (boolean | number | string)[] | null;
+            /** Low */
+            low?: number | null;
+            /** High */
+            high?: number | null;
+            /** Step */
+            step?: number | null;
+            /**
+             * Log
+             * @default false
+             */
+            log: boolean;
+        };
+        /**
          * UserPatch
          * @description Changes of a user. Missing fields stay as they are.
          */
@@ -2545,30 +2932,6 @@ export interface components {
             uploaded_by: string;
             created_at: number;
             used_at: number;
-        };
-        /**
-         * Told[Event]
-         * @description A part of a sequence of events. ``after``: send this number as ``after`` to get the next part.
-         */
-        Told_Event_: {
-            items: components["schemas"]["Event"][];
-            after: number;
-        };
-        /**
-         * Event
-         * @description An event of the platform. ``seq``: its number in the platform's one sequence of events.
-         */
-        Event: {
-            seq: number;
-            time: number;
-            kind: string;
-            reason: string;
-            /** @default null */
-            job: string | null;
-            /** @default null */
-            attempt: number | null;
-            /** @default null */
-            detail: Record<string, never> | null;
         };
         /**
          * Page[Job]
@@ -2803,6 +3166,149 @@ export interface components {
             options: {
                 [key: string]: string;
             };
+        };
+        /**
+         * Listed[Cluster]
+         * @description A complete list.
+         */
+        Listed_Cluster_: {
+            items: components["schemas"]["Cluster"][];
+        };
+        /**
+         * Cluster
+         * @description A cluster that gives machines to the pool as its jobs need them.
+         *
+         *         Args:
+         *             kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
+         *             name: for people.
+         *             min_pilots, max_pilots: bounds of the number of its machines.
+         *             target: number of machines that the jobs of the pool need now.
+         *             pilots: its machines, as it last showed them.
+         *             trouble: why it gives none now, as sentences. None: it does.
+         *             machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
+         *             gpu_types: models of their GPUs, as far as known.
+         *             state: ``ok``; ``away``: it does not answer; ``paused``: no machine is asked for for a while, after a failure.
+         *             observed_at: when it last answered. None: not yet.
+         *             num_slots: slots of each machine.
+         *             idle: what its idle machines cost. None: not known.
+         *             test: the last test of it. None: there was none.
+         */
+        Cluster: {
+            kind: string;
+            name: string;
+            min_pilots: number;
+            max_pilots: number;
+            target: number;
+            pilots: components["schemas"]["Pilot"][];
+            trouble: string | null;
+            /** @default [] */
+            machine_kinds: string[];
+            /** @default [] */
+            gpu_types: string[];
+            /** @default ok */
+            state: string;
+            /** @default null */
+            observed_at: number | null;
+            /** @default 1 */
+            num_slots: number;
+            /** @default null */
+            idle: components["schemas"]["IdleMachines"] | null;
+            /** @default null */
+            test: components["schemas"]["ClusterTest"] | null;
+        };
+        /**
+         * Pilot
+         * @description A machine that a cluster gives to the pool, or is to give.
+         *
+         *         Args:
+         *             id: by which the cluster names it.
+         *             node: name of the machine in the pool.
+         *             state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
+         *             reason: why, in the words of the cluster. None: it gives no reason.
+         *             ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
+         */
+        Pilot: {
+            id: string;
+            node: string;
+            state: string;
+            reason: string | null;
+            ends_at: number | null;
+        };
+        /**
+         * IdleMachines
+         * @description What the machines of a cluster cost while no job uses them: an estimate, and no bill.
+         *
+         *         Time is not counted while no server leads, or after a pause of the leading server of more than 300 s.
+         *
+         *         Args:
+         *             num_machines: machines that no job uses now.
+         *             num_slots: their slots.
+         *             slot_s: seconds for which these have been idle as the leading server has seen it, times their slots. Begins at
+         *                 0 when another server leads.
+         *             total_slot_s: seconds for which machines were idle since ``since``, times their slots.
+         *             given_slot_s: seconds for which machines were in the pool since ``since``, times their slots.
+         *             since: seconds since 1970.
+         */
+        IdleMachines: {
+            /** @default 0 */
+            num_machines: number;
+            /** @default 0 */
+            num_slots: number;
+            /** @default 0 */
+            slot_s: number;
+            /** @default 0 */
+            total_slot_s: number;
+            /** @default 0 */
+            given_slot_s: number;
+            since: number;
+        };
+        /**
+         * ClusterTest
+         * @description A test of a cluster: it gives one machine, on which a job trains ten steps.
+         *
+         *         Args:
+         *             job: id of the job.
+         *             state: ``running``, ``passed`` or ``failed``.
+         *             told: what happens, or what is wrong and what to do about it, as one sentence. "": only admins see it.
+         *             node: name of the machine in the pool.
+         *             began_at: seconds since 1970.
+         *             ended_at: when it was decided. None: it runs.
+         *             is_clean: the machine has been given back to the cluster.
+         */
+        ClusterTest: {
+            job: string;
+            state: string;
+            told: string;
+            node: string;
+            began_at: number;
+            /** @default null */
+            ended_at: number | null;
+            /** @default false */
+            is_clean: boolean;
+        };
+        /**
+         * Told[Event]
+         * @description A part of a sequence of events. ``after``: send this number as ``after`` to get the next part.
+         */
+        Told_Event_: {
+            items: components["schemas"]["Event"][];
+            after: number;
+        };
+        /**
+         * Event
+         * @description An event of the platform. ``seq``: its number in the platform's one sequence of events.
+         */
+        Event: {
+            seq: number;
+            time: number;
+            kind: string;
+            reason: string;
+            /** @default null */
+            job: string | null;
+            /** @default null */
+            attempt: number | null;
+            /** @default null */
+            detail: Record<string, never> | null;
         };
         /**
          * Listed[Experiment]
@@ -3331,58 +3837,6 @@ export interface components {
             drain_reason: string | null;
         };
         /**
-         * Listed[Cluster]
-         * @description A complete list.
-         */
-        Listed_Cluster_: {
-            items: components["schemas"]["Cluster"][];
-        };
-        /**
-         * Cluster
-         * @description A cluster that gives machines to the pool as its jobs need them.
-         *
-         *         Args:
-         *             kind: ``slurm``, for example; its machines have the label ``legato.cluster`` with this value.
-         *             name: for people.
-         *             min_pilots, max_pilots: bounds of the number of its machines.
-         *             target: number of machines that the jobs of the pool need now.
-         *             pilots: its machines, as it last showed them.
-         *             trouble: why it gives none now, as sentences. None: it does.
-         *             machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
-         *             gpu_types: models of their GPUs, as far as known.
-         */
-        Cluster: {
-            kind: string;
-            name: string;
-            min_pilots: number;
-            max_pilots: number;
-            target: number;
-            pilots: components["schemas"]["Pilot"][];
-            trouble: string | null;
-            /** @default [] */
-            machine_kinds: string[];
-            /** @default [] */
-            gpu_types: string[];
-        };
-        /**
-         * Pilot
-         * @description A machine that a cluster gives to the pool, or is to give.
-         *
-         *         Args:
-         *             id: by which the cluster names it.
-         *             node: name of the machine in the pool.
-         *             state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
-         *             reason: why, in the words of the cluster. None: it gives no reason.
-         *             ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
-         */
-        Pilot: {
-            id: string;
-            node: string;
-            state: string;
-            reason: string | null;
-            ends_at: number | null;
-        };
-        /**
          * Listed[SlotState]
          * @description A complete list.
          */
@@ -3775,6 +4229,285 @@ export interface components {
             effects: components["schemas"]["Effect"][];
             shares: components["schemas"]["QueuePart"][];
             reason: string;
+        };
+        /**
+         * Sweep
+         * @description A sweep, as the server shows it.
+         *
+         *         Args:
+         *             queue: of its jobs.
+         *             stage: ``running``, ``succeeded``, ``failed`` or ``stopped``.
+         *             reason: why it is in this stage.
+         *             trials: number of trials by state; states without trials are left out.
+         *             best: number of the best trial. None: no trial has succeeded.
+         *             job: what the trials run, as it was submitted. Only the owner and admins see the values of ``environment``;
+         *                 others get null in their place.
+         */
+        Sweep: {
+            metric: components["schemas"]["SweepMetric"];
+            parameters: {
+                [key: string]: components["schemas"]["Tunable"];
+            };
+            /** @default random */
+            search: components["schemas"]["SearchMethod"];
+            /** @default null */
+            pruning: components["schemas"]["Pruning"] | null;
+            num_trials: number;
+            /** @default 4 */
+            parallel: number;
+            /** @default null */
+            max_slots: number | null;
+            /** @default 3 */
+            max_failures: number;
+            /** @default 0 */
+            seed: number;
+            /** @default [] */
+            points: {
+                [key: string]: string | boolean | number;
+            }[];
+            /** @default null */
+            max_run_s: number | null;
+            id: string;
+            name: string;
+            owner: string;
+            queue: string;
+            stage: string;
+            reason: string;
+            trials: {
+                [key: string]: number;
+            };
+            best: number | null;
+            job: Record<string, never>;
+            version: number;
+            created_at: number;
+            ended_at: number | null;
+        };
+        /**
+         * SweepMetric
+         * @description The metric that the trials report, and which of its values are better.
+         */
+        SweepMetric: {
+            name: string;
+            direction: components["schemas"]["Direction"];
+        };
+        /**
+         * Direction
+         * @description Which values of the metric are better.
+         * @enum {unknown}
+         */
+        Direction: "maximize" | "minimize";
+        /**
+         * Tunable
+         * @description The values that a parameter may have: either a list, or a range.
+         *
+         *         Args:
+         *             values: the list. None: a range.
+         *             low: the lowest value. A range from one integer to another has integers only.
+         *             high: the highest value.
+         *             step: distance of two values. None: all values; of integers 1.
+         *             log: values are chosen evenly on a logarithmic scale.
+         */
+        Tunable: {
+            /** @default null */
+            values: (string | boolean | number)[] | null;
+            /** @default null */
+            low: number | null;
+            /** @default null */
+            high: number | null;
+            /** @default null */
+            step: number | null;
+            /** @default false */
+            log: boolean;
+        };
+        /**
+         * SearchMethod
+         * @description How the parameters of the next trial are chosen.
+         * @enum {unknown}
+         */
+        SearchMethod: "grid" | "list" | "random" | "tpe";
+        /**
+         * Pruning
+         * @description When trials are compared, and how many of them go on.
+         *
+         *         Args:
+         *             unit: of the resources: epochs or steps of training.
+         *             min_resource: the resource at the first comparison.
+         *             factor: of the trials that are compared, one of so many goes on; the next comparison is after ``factor`` times
+         *                 the resource.
+         *             max_resource: the resource of a whole trial. None: not known; only for successive halving.
+         *             parameter: only for Hyperband: the parameter that tells the program its resource. Then no trial is stopped; the
+         *                 best ones of a small resource are trained again with a larger one. None: trials are stopped.
+         */
+        Pruning: {
+            method: components["schemas"]["PruningMethod"];
+            /**
+             * @default epoch
+             * @enum {unknown}
+             */
+            unit: "epoch" | "step";
+            /** @default 1 */
+            min_resource: number;
+            /** @default 3 */
+            factor: number;
+            /** @default null */
+            max_resource: number | null;
+            /** @default null */
+            parameter: string | null;
+        };
+        /**
+         * PruningMethod
+         * @description Which trials are stopped early.
+         * @enum {unknown}
+         */
+        PruningMethod: "halving" | "hyperband";
+        /**
+         * Page[Sweep]
+         * @description One page of a list. ``after``: argument for the next page; None: this is the last one.
+         */
+        Page_Sweep_: {
+            items: components["schemas"]["Sweep"][];
+            after: string | null;
+        };
+        /**
+         * Listed[Trial]
+         * @description A complete list.
+         */
+        Listed_Trial_: {
+            items: components["schemas"]["Trial"][];
+        };
+        /**
+         * Trial
+         * @description A trial: a job with its own parameters.
+         *
+         *         Args:
+         *             number: from 0, in the order of their starts.
+         *             job: id of the job. It may have been deleted because of its age.
+         *             job_stage: the present stage of the job. None: it was deleted.
+         *             num_slots: slots that the job holds.
+         *             value: the last value of the metric. None: the trial has none yet, or its last value was not finite.
+         *             reports: values that were compared with those of other trials.
+         *             reason: why the trial has ended. None: it has not.
+         */
+        Trial: {
+            number: number;
+            job: string;
+            job_stage: string | null;
+            num_slots: number;
+            parameters: {
+                [key: string]: string | boolean | number;
+            };
+            state: components["schemas"]["TrialState"];
+            value: number | null;
+            reports: components["schemas"]["Report"][];
+            reason: string | null;
+            started_at: number;
+            ended_at: number | null;
+        };
+        /**
+         * TrialState
+         * @description What became of a trial.
+         * @enum {unknown}
+         */
+        TrialState: "failed" | "pruned" | "running" | "stopped" | "succeeded";
+        /**
+         * Report
+         * @description A value of the metric that was compared with those of other trials.
+         *
+         *         Args:
+         *             resource: epochs or steps that the trial had trained.
+         *             value: None: it was not finite.
+         */
+        Report: {
+            resource: number;
+            value: number | null;
+        };
+        /**
+         * NewWebhook
+         * @description A new webhook with the secret that signs its messages. Only the answer that creates it contains the secret.
+         */
+        NewWebhook: {
+            webhook: components["schemas"]["Webhook"];
+            secret: string;
+        };
+        /**
+         * Webhook
+         * @description A webhook, without its secret.
+         *
+         *         Args:
+         *             owner: the user who added it.
+         *             url: the server sends a POST request to it.
+         *             project: id of the project whose jobs it is for. None: the jobs of its owner.
+         *             on: ``ended`` (a job has ended in any way), ``failed``, or both.
+         *             below_workers: also when a job that trains is shrunk from this number of workers or more to fewer. None: never.
+         *             waiting_s: also when a job has waited in its queue for so many seconds. None: never.
+         *             num_pending: deliveries that were not accepted yet, and that the server will try or try again.
+         *             num_failed: deliveries that the server has given up, in the last days.
+         *             num_dropped: what was never sent, because too many deliveries were pending.
+         */
+        Webhook: {
+            id: string;
+            owner: string;
+            url: string;
+            project: string | null;
+            on: string[];
+            below_workers: number | null;
+            waiting_s: number | null;
+            created_at: number;
+            num_pending: number;
+            num_failed: number;
+            num_dropped: number;
+        };
+        /**
+         * Listed[Webhook]
+         * @description A complete list.
+         */
+        Listed_Webhook_: {
+            items: components["schemas"]["Webhook"][];
+        };
+        /**
+         * WebhookDetails
+         * @description A webhook with its last deliveries, the newest first.
+         */
+        WebhookDetails: {
+            id: string;
+            owner: string;
+            url: string;
+            project: string | null;
+            on: string[];
+            below_workers: number | null;
+            waiting_s: number | null;
+            created_at: number;
+            num_pending: number;
+            num_failed: number;
+            num_dropped: number;
+            deliveries: components["schemas"]["Delivery"][];
+        };
+        /**
+         * Delivery
+         * @description A message to a webhook, and what became of it.
+         *
+         *         Args:
+         *             id: the same each time it is sent, so that receivers can ignore repeats.
+         *             event: ``ended``, ``failed``, ``shrunk``, ``waiting`` or ``test``.
+         *             job: id of the job. None: a test.
+         *             state: ``pending``, ``delivered`` or ``failed`` (the server has given up).
+         *             num_tries: how often it was sent.
+         *             tried_at: when it was sent last. None: never.
+         *             next_at: when it is sent next. None: never again.
+         *             status: HTTP status of the last answer. None: there was none.
+         *             error: why the last try has failed, a sentence without its period. None: it was accepted, or never sent.
+         */
+        Delivery: {
+            id: string;
+            event: string;
+            job: string | null;
+            state: string;
+            created_at: number;
+            num_tries: number;
+            tried_at: number | null;
+            next_at: number | null;
+            status: number | null;
+            error: string | null;
         };
         /**
          * Problem
@@ -9794,6 +10527,1135 @@ export interface operations {
             };
         };
     };
+    list_sweeps: {
+        parameters: {
+            query?: {
+                limit?: number;
+                after?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Sweep_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    start_sweep: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SweepBody"];
+            };
+        };
+        responses: {
+            /** @description Sweep */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sweep"];
+                };
+            };
+            /** @description Sweep */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sweep"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported type of body */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_sweep: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sweep: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sweep */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sweep"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_sweep: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                sweep: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object has a newer version */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_trials: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sweep: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_Trial_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stop_sweep: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                sweep: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sweep */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sweep"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object has a newer version */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_webhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_Webhook_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewWebhookBody"];
+            };
+        };
+        responses: {
+            /** @description NewWebhook */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewWebhook"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported type of body */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description WebhookDetails */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDetails"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Delivery */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_shares: {
         parameters: {
             query?: never;
@@ -10249,89 +12111,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_NodeState_"];
-                };
-            };
-            /** @description The request cannot be read */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Authentication required */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not allowed; Sent by a browser from another site */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unknown name of the server */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Invalid request; The idempotency key was used for another request */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too many requests */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_clusters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Listed */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Listed_Cluster_"];
                 };
             };
             /** @description The request cannot be read */
@@ -11149,6 +12928,192 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict with the current state; The same request is still in progress */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_clusters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_Cluster_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_cluster: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Job */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
             };
             /** @description The request cannot be read */
             400: {

@@ -73,7 +73,7 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
         type="number"
         min={1}
         max={MAX_PRIORITY}
-        autoFocus
+        data-autofocus=""
         value={text}
         onValue={setText}
         wrong={isGood ? null : "Enter a whole number from 1 to 10000."}

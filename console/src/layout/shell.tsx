@@ -13,6 +13,8 @@ import { useToasts } from "@/parts/toast";
 import { go, Link, useRoute } from "@/router/router";
 import { NAVIGATION } from "@/routes";
 import { useSession, useSessionDoor } from "@/session/session";
+import { Keys } from "./finder";
+import type { KeyAction } from "./keys";
 import "./layout.css";
 import { setTheme, type Theme, useTheme } from "./theme";
 
@@ -20,6 +22,7 @@ import { setTheme, type Theme, useTheme } from "./theme";
 export function Shell({ children }: { children: ReactNode }) {
   const { path } = useRoute();
   const main = useRef<HTMLElement>(null);
+  const [open, setOpen] = useState<KeyAction | null>(null);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new page begins at its top
   useEffect(() => {
     main.current?.scrollTo?.(0, 0);
@@ -36,7 +39,8 @@ export function Shell({ children }: { children: ReactNode }) {
       >
         Skip to the table
       </button>
-      <TopBar />
+      <TopBar onFind={() => setOpen("find")} onHelp={() => setOpen("help")} />
+      <Keys open={open} onOpen={setOpen} />
       <div>
         <AwayBar />
         <AccessBar />
@@ -53,7 +57,7 @@ function findTableStop(main: HTMLElement | null): HTMLElement | null {
   return main?.querySelector<HTMLElement>('table tbody tr[tabindex="0"]') ?? null;
 }
 
-function TopBar() {
+function TopBar({ onFind, onHelp }: { onFind: () => void; onHelp: () => void }) {
   const session = useSession();
   const { path } = useRoute();
   const [isOpen, setOpen] = useState(false);
@@ -73,7 +77,7 @@ function TopBar() {
       </span>
       <Link to="/jobs" className="top-mark">
         <img src={mark} alt="" />
-        Legato
+        <span className="top-name">Legato</span>
       </Link>
       <nav className="top-nav" aria-label="Pages" {...(isOpen ? { "data-open": "" } : {})}>
         {shown.map((entry) => (
@@ -87,12 +91,21 @@ function TopBar() {
         ))}
       </nav>
       <div className="top-end">
+        <Button
+          icon="search"
+          look="plain"
+          isSmall
+          aria-label="Find a page or a job"
+          aria-keyshortcuts="Control+K"
+          title="Find a page or a job (Ctrl-K)"
+          onClick={onFind}
+        />
         {session.role !== "viewer" && (
           <Button icon="plus" look="main" isSmall onClick={() => go("/submit")}>
             New experiment
           </Button>
         )}
-        <UserMenu />
+        <UserMenu onHelp={onHelp} />
       </div>
     </header>
   );
@@ -104,7 +117,7 @@ const THEMES: readonly { theme: Theme; label: string; icon: "sun" | "moon" | "sy
   { theme: "dark", label: "Dark", icon: "moon" },
 ];
 
-function UserMenu() {
+function UserMenu({ onHelp }: { onHelp: () => void }) {
   const session = useSession();
   const { logOut } = useSessionDoor();
   const toasts = useToasts();
@@ -130,6 +143,7 @@ function UserMenu() {
         { head: "Theme" },
         ...themes,
         "line",
+        { label: "Keys", icon: "info", onPick: onHelp },
         { label: "Log out", icon: "arrowUp", onPick: () => void logOut().catch(toasts.tellProblem) },
       ]}
     />

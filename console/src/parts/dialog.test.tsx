@@ -42,3 +42,13 @@ it("the error appears beside the buttons, and disappears when a field changes", 
   fireEvent.change(name, { target: { value: "another" } });
   expect(screen.queryByText("It is taken.")).toBeNull();
 });
+
+it("the field that asks for the focus has it", () => {
+  render(
+    <Dialog title="New" onClose={() => {}}>
+      <TextField label="Name" />
+      <TextField label="Priority" data-autofocus="" />
+    </Dialog>,
+  );
+  expect(document.activeElement).toBe(screen.getByLabelText("Priority"));
+});

@@ -34,6 +34,8 @@ export function Dialog(props: DialogProps) {
   useEffect(() => {
     const dialog = box.current;
     if (dialog && !dialog.open) dialog.showModal?.();
+    // React's own autoFocus acts while the dialog is still closed, where nothing can get the focus.
+    dialog?.querySelector<HTMLElement>("[data-autofocus]")?.focus();
     return () => dialog?.close?.();
   }, []);
   // biome-ignore lint/correctness/useExhaustiveDependencies: whenever the fields say something else

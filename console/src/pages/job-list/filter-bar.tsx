@@ -188,7 +188,7 @@ function NameDialog({ onClose, onName }: { onClose: () => void; onName: (name: s
     >
       <TextField
         label="Name"
-        autoFocus
+        data-autofocus=""
         value={name}
         onValue={setName}
         maxLength={60}

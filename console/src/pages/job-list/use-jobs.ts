@@ -18,6 +18,7 @@ import { Problem } from "@/api/problems";
 import type { Job, Stage } from "@/api/types";
 import { findLeaver, findPurged } from "@/live/effects";
 import { useEvents, useNumStores } from "@/live/live";
+import { MAX_SEARCH_CHARS, useLater } from "@/parts/later";
 import { useSession } from "@/session/session";
 import { fits, type JobsFilter } from "./filter";
 import { dropJob, type JobBook, keepSince, listJobs, putJobs } from "./job-book";
@@ -25,8 +26,6 @@ import { dropJob, type JobBook, keepSince, listJobs, putJobs } from "./job-book"
 const JOBS_PER_PAGE = 250;
 const MAX_ACTIVE = 1000;
 const ASK_ACTIVE_EVERY_MS = 3000;
-const TYPING_MS = 250;
-const MAX_SEARCH_CHARS = 255;
 const GATHER_MS = 300;
 /** If more jobs than this change at once, the whole page is requested again. */
 const MAX_SINGLE = 12;
@@ -201,14 +200,4 @@ function forgetOthers(queries: QueryClient): void {
   for (const queryKey of [["job-pages"], ["jobs", "active"]]) {
     queries.removeQueries({ queryKey, predicate: (query) => query.getObserversCount() === 0 });
   }
-}
-
-/** Return a text as it was at the last pause in typing. */
-function useLater(text: string): string {
-  const [later, setLater] = useState(text);
-  useEffect(() => {
-    const timer = window.setTimeout(() => setLater(text), TYPING_MS);
-    return () => window.clearTimeout(timer);
-  }, [text]);
-  return later;
 }

@@ -9,7 +9,7 @@ import { Answered } from "@/parts/states";
 import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
 import { ActiveJobs } from "./active-jobs";
-import { Machines } from "./machines";
+import { Machine } from "./machine";
 import { Moves } from "./moves";
 import { type PoolState, startedFirst, useMoves } from "./pool-data";
 import { Shares } from "./shares";
@@ -36,6 +36,11 @@ export default function PoolPage() {
   const byId = useMemo(() => new Map((jobs.data?.items ?? []).map((job: Job) => [job.id, job])), [jobs.data]);
   useMemo(() => keepApart(startedFirst(jobs.data?.items ?? [])), [jobs.data]);
   const hasGpu = slots.data?.items.some((slot) => !/^cpu/i.test(slot.device)) ?? false;
+  const machines = nodes.data?.items.some((node) => node.agent !== null) ? nodes.data.items : [];
+  const about = (name: string) => {
+    const node = machines.find((each) => each.name === name);
+    return node && <Machine node={node} />;
+  };
   const moved = useMemo(() => moves.data?.items ?? [], [moves.data]);
   return (
     <div className="page">
@@ -57,9 +62,17 @@ export default function PoolPage() {
         </Card>
         <Card title="Machines">
           <Answered asked={slots} what="the slots">
-            {(answer) => <SlotMap slots={answer.items} jobs={byId} lit={lit} onLight={setLit} />}
+            {(answer) => (
+              <>
+                <SlotMap slots={answer.items} jobs={byId} lit={lit} onLight={setLit} about={about} />
+                {machines
+                  .filter((node) => !answer.items.some((slot) => slot.node === node.name))
+                  .map((node) => (
+                    <Machine key={node.name} node={node} isNamed />
+                  ))}
+              </>
+            )}
           </Answered>
-          {nodes.data && <Machines nodes={nodes.data.items} />}
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
         <Card title={`Reallocations ${sayStretch(stretch)}`} isFlush className="pool-moves">

@@ -1,6 +1,6 @@
 /** All slots of the pool, machine by machine: who has each, since when, and which are being left. */
 
-import { type CSSProperties, type KeyboardEvent, useRef, useState } from "react";
+import { type CSSProperties, type KeyboardEvent, type ReactNode, useRef, useState } from "react";
 import type { Job } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { formatFullTime, formatSince } from "@/format/time";
@@ -15,6 +15,8 @@ interface SlotMapProps {
   /** The job that is pointed at anywhere on the page. */
   lit: string | null;
   onLight: (job: string | null) => void;
+  /** Shows more about a machine below its slots. */
+  about?: (node: string) => ReactNode;
 }
 
 type Kind = "free" | "held" | "leaving" | "hidden" | "broken";
@@ -51,7 +53,7 @@ export function sayUse(slots: readonly SlotState[]): string {
 }
 
 /** The map. One stop of the Tab key; arrows go from slot to slot. */
-export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
+export function SlotMap({ slots, jobs, lit, onLight, about }: SlotMapProps) {
   const [chosen, setChosen] = useState<string | null>(null);
   const box = useRef<HTMLDivElement>(null);
   const nodes = groupByNode(slots);
@@ -101,6 +103,7 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
               </button>
             ))}
           </div>
+          {about?.(node)}
         </div>
       ))}
       <div className="slots-said" aria-live="polite">

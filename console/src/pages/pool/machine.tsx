@@ -1,4 +1,4 @@
-/** The machines of a pool of several: GPU models, labels and state of each. Admins drain, resume and remove them. */
+/** A machine of a pool of several: its GPU models, labels and state. Admins drain, resume and remove it. */
 
 import { useState } from "react";
 import { ask } from "@/api/client";
@@ -27,64 +27,60 @@ export function sayOffer({ gpu_types, labels }: NodeState): string {
   return [...models, ...Object.entries(labels).map(([name, value]) => `${name}=${value}`)].join(" · ");
 }
 
-/** The list, one line per machine; nothing for a pool of one machine. */
-export function Machines({ nodes }: { nodes: readonly NodeState[] }) {
+/** What a machine offers and how it stands; admins drain, resume and remove it. `isNamed`: its name is shown too. */
+export function Machine({ node, isNamed = false }: { node: NodeState; isNamed?: boolean }) {
   const isAdmin = useSession().role === "admin";
   const outdate = useOutdate();
-  const [changed, setChanged] = useState<NodeState | null>(null);
-  const [removed, setRemoved] = useState<NodeState | null>(null);
+  const [isChanged, setIsChanged] = useState(false);
+  const [isRemoved, setIsRemoved] = useState(false);
   const [reason, setReason] = useState("");
-  if (nodes.every((node) => node.agent === null)) return null;
-  const isDrained = changed?.agent?.state === "drained";
-  const change = async (path: { node: string }) => {
+  const isDrained = node.agent?.state === "drained";
+  const path = { node: node.name };
+  const change = async () => {
     if (isDrained) await ask("post", "/nodes/{node}/resume", { path });
     else await ask("post", "/nodes/{node}/drain", { path, body: { reason } });
     await outdate("pool");
   };
-  const remove = async (path: { node: string }) => {
+  const remove = async () => {
     await ask("delete", "/nodes/{node}", { path });
     await outdate("pool");
   };
   return (
     <>
-      <ul className="machines">
-        {nodes.map((node) => (
-          <li key={node.name}>
-            <strong className="cut" title={node.name}>
-              {node.name}
-            </strong>
-            <span>{sayState(node)}</span>
-            <span className="quiet small">{sayOffer(node)}</span>
-            {isAdmin && node.agent !== null && (
-              <Button isSmall onClick={() => setChanged(node)}>
-                {node.agent.state === "drained" ? "Resume" : "Drain"}
-              </Button>
-            )}
-            {isAdmin && (node.agent?.state === "silent" || node.agent?.state === "left") && (
-              <Button isSmall onClick={() => setRemoved(node)}>
-                Remove
-              </Button>
-            )}
-          </li>
-        ))}
-      </ul>
-      {removed && (
-        <Dialog
-          title={`Remove ${removed.name}?`}
-          action="Remove"
-          onClose={() => setRemoved(null)}
-          onDo={() => remove({ node: removed.name })}
-          isBad
-        >
+      <div className="machine">
+        {isNamed && (
+          <strong className="cut" title={node.name}>
+            {node.name}
+          </strong>
+        )}
+        <span>{sayState(node)}</span>
+        <span className="quiet small">{sayOffer(node)}</span>
+        {isAdmin && node.agent !== null && (
+          <Button
+            isSmall
+            aria-label={`${isDrained ? "Resume" : "Drain"} ${node.name}`}
+            onClick={() => setIsChanged(true)}
+          >
+            {isDrained ? "Resume" : "Drain"}
+          </Button>
+        )}
+        {isAdmin && (node.agent?.state === "silent" || node.agent?.state === "left") && (
+          <Button isSmall aria-label={`Remove ${node.name}`} onClick={() => setIsRemoved(true)}>
+            Remove
+          </Button>
+        )}
+      </div>
+      {isRemoved && (
+        <Dialog title={`Remove ${node.name}?`} action="Remove" onClose={() => setIsRemoved(false)} onDo={remove} isBad>
           <p>The pool forgets the machine. To come back, it needs a join token.</p>
         </Dialog>
       )}
-      {changed && (
+      {isChanged && (
         <Dialog
-          title={isDrained ? `Use ${changed.name} again?` : `Drain ${changed.name}?`}
+          title={isDrained ? `Use ${node.name} again?` : `Drain ${node.name}?`}
           action={isDrained ? "Resume" : "Drain"}
-          onClose={() => setChanged(null)}
-          onDo={() => change({ node: changed.name })}
+          onClose={() => setIsChanged(false)}
+          onDo={change}
         >
           {isDrained ? (
             <p>Jobs can use its slots again.</p>
