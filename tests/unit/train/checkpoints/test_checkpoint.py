@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import fork_server
 from tests.tiers import examples, first_now
+from tests.unit.train.earlier_checkpoints import make_earlier_file
 
 import legato
 from legato.core.errors import CheckpointError
@@ -151,14 +152,34 @@ def test_no_flipped_bit_goes_unseen(
     damaged(tmp_path_factory.getbasetemp(), bytes(content))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_damaged_version_is_damage(tmp_path: Path, whole: bytes, version: int) -> None:
+    said = damaged(tmp_path, whole[:8] + version.to_bytes(4, "little") + whole[12:])
+    assert "its state does not match its checksum" in said
+
+
 def test_a_foreign_file_is_named(tmp_path: Path) -> None:
     assert "not a checkpoint of Legato" in damaged(tmp_path, b"PK\x03\x04 something else that is long enough" * 9)
 
 
 def test_a_newer_form_is_named(tmp_path: Path, whole: bytes) -> None:
-    said = damaged(tmp_path, whole[:8] + (3).to_bytes(4, "little") + whole[12:])
-    assert "format 3" in said
+    said = damaged(tmp_path, whole[:8] + (4).to_bytes(4, "little") + whole[12:])
+    assert "format 4" in said
     assert "Use a newer Legato" in said
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_earlier_formats_are_verified_and_read(tmp_path: Path, version: int) -> None:
+    state = make_state(5)
+    content = make_earlier_file(version, state, step=5, meta={"epoch": 2})
+    path = tmp_path / "step-00000005.legato"
+    path.write_bytes(content)
+    found = load(path)
+    assert (found.step, found.meta) == (5, {"epoch": 2})
+    assert same(found.state, state)
+    changed = bytearray(content)
+    changed[len(content) // 2] ^= 1
+    assert "its state does not match its checksum" in damaged(tmp_path, bytes(changed))
 
 
 def test_the_one_before_a_damaged_one_is_taken(store: Store, warnings: list[str]) -> None:
