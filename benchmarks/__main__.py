@@ -2,7 +2,7 @@
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``micro_batches``,
 ``loading``, ``changes``, ``agreement``, ``deaths``, ``peers``, ``nodes``, ``lost_nodes``, ``scheduling``, ``sharing``,
-``load``, ``consoles`` or ``elasticdl``.
+``load``, ``consoles``, ``history`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks import (
     consoles,
     deaths,
     elasticdl,
+    history,
     load,
     loading,
     lost_nodes,
@@ -52,6 +53,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "sharing": sharing.measure,
     "load": load.measure,
     "consoles": consoles.measure,
+    "history": history.measure,
     "elasticdl": elasticdl.measure,
 }
 

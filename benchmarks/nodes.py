@@ -136,6 +136,7 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
 def _cases() -> Iterator[tuple[int, float | None, int, float]]:
     for num_nodes in (2, 3, 4):
         yield num_nodes, 1000.0, 8, 20.0
+    yield 3, 1000.0, 12, 20.0
     yield 3, 1000.0, 8, 400.0
     yield 3, None, 8, 20.0
     yield 3, None, 8, 100.0

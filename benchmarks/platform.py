@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.jobs import BenchmarkError
 from legato.client.client import Client
+from legato.system.hosts import find_own_file
 
 _LIMIT_S: Final = 60.0
 _POLL_S: Final = 0.02
@@ -99,9 +100,10 @@ class Platform:
             self._process.wait(_LIMIT_S)
 
     def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
-        where = self._home / "server.json"
+        shared = find_own_file(self._home, "server.json")  # with PostgreSQL, machines may share the home
         deadline = time.monotonic() + _LIMIT_S
         while time.monotonic() < deadline and process.poll() is None:
+            where = shared if shared.exists() else self._home / "server.json"
             known = json.loads(where.read_bytes()) if where.exists() else {"pid": None}
             first = self._home / "first-login.txt"
             found = re.search(r"lgt_\w+", first.read_text()) if first.exists() else None

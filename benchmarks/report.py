@@ -275,6 +275,22 @@ def _load(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("load", "measured", "reach", "how"), table)
 
 
+def _history(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            row["what"],
+            _with_quartiles(row["ratio"]),
+            _verdict(row["ratio"]["median"], row["target"], f"≤ {row['target']:.2f}"),
+            f"{row['cpu_ms'][0]:.1f} : {row['cpu_ms'][1]:.1f}",
+            f"{row['ms'][0]:.1f} : {row['ms'][1]:.1f}",
+        )
+        for row in rows
+    ]
+    many, few = (f"{rows[0][name]:,}" if rows else name for name in ("jobs", "few"))
+    head = f"CPU time of the server, {many} / {few} ended jobs (quartiles)"
+    return _table(("request", head, "reach", "ms of CPU", "ms until the answer"), table)
+
+
 def _reach(row: dict[str, Any]) -> str:
     if row["target"] is None:
         return "-"
@@ -350,6 +366,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "sharing": _sharing,
     "load": _load,
     "consoles": _load,
+    "history": _history,
     "elasticdl": _elasticdl,
 }
 

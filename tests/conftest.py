@@ -34,6 +34,31 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each process begin with tests that may take long, so that none of them runs alone at the end.
+
+    pytest-xdist gives each process an equal part of the list.
+    """
+    num = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    limits = {item: _limit_s(item) for item in items}
+    long = sorted((item for item in items if limits[item]), key=lambda item: -limits[item])
+    rest = [item for item in items if not limits[item]]
+    total, start = len(items), 0
+    items.clear()
+    for number in range(num):
+        first = long[number::num]
+        stop = start + max(0, (total - len(items)) // (num - number) - len(first))
+        items += [*first, *rest[start:stop]]
+        start = stop
+    items += rest[start:]
+
+
+def _limit_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     gc.freeze()

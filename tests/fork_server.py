@@ -36,7 +36,7 @@ _ROOM: Final = 32_768
 _ROOM_NAME: Final = "FORK_SERVER_ROOM"
 _FOLDER: Final = "FORK_SERVERS"
 _LIFE: Final = "life"
-_MAX_SERVERS: Final = 4
+_MAX_SERVERS: Final = 6
 _IMPORTS: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
 # What only the programs themselves read, while they run.
 _OWN_PREFIXES: Final = ("DLI_", "EDT_", "ELASTICDL_", "LEGATO_", "PYTEST_", "WMLA_")
@@ -98,16 +98,21 @@ def prepare(environment: Mapping[str, str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if place.exists() or len(list(folder.glob("*.socket"))) >= _MAX_SERVERS:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(str(place))
-            listener.listen(64)
-            server = subprocess.Popen(
-                [sys.executable, __file__, str(listener.fileno()), str(folder / _LIFE), "-" * _ROOM],
-                env={**_kept(environment), _ROOM_NAME: "-" * _ROOM},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
-            )
+        # Opened here, while the tests still run: a FIFO reports no end to a reader that came after the last writer.
+        life = os.open(folder / _LIFE, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(str(place))
+                listener.listen(64)
+                server = subprocess.Popen(
+                    [sys.executable, __file__, str(listener.fileno()), str(life), "-" * _ROOM],
+                    env={**_kept(environment), _ROOM_NAME: "-" * _ROOM},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[listener.fileno(), life],
+                )
+        finally:
+            os.close(life)
     _started.append(server)
 
 
@@ -421,7 +426,7 @@ def _main() -> None:
 
     del sys.path[-1]
     assert preload(_IMPORTS, ()), "torch cannot be forked here"
-    life = os.open(sys.argv[2], os.O_RDONLY | os.O_NONBLOCK)
+    life = int(sys.argv[2])
     found = _serve(socket.socket(fileno=int(sys.argv[1])), life)
     if found is None:
         return

@@ -28,6 +28,7 @@ class KubernetesServer:
         refusals: method and kind → status and message of its answer.
         oldest: a watch from a version below this one is answered with 410.
         is_away: it breaks connections.
+        run: runs a command in a pod, with a line as its input; returns its output, and whether it has succeeded.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class KubernetesServer:
         self.bodies: list[tuple[str, str, Any]] = []
         self.oldest = 0
         self.is_away = False
+        self.run: Callable[[str, list[str], bytes], Awaitable[tuple[bytes, bool]]] | None = None
         self._versions = itertools.count(1)
         self.version = 0
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []
@@ -51,6 +53,7 @@ class KubernetesServer:
         app = web.Application()
         app.router.add_route("*", "/api/v1/namespaces/{namespace}/{kind}", self._answer)
         app.router.add_route("*", "/api/v1/namespaces/{namespace}/{kind}/{name}", self._answer)
+        app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}/exec", self._execute)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -137,6 +140,12 @@ class KubernetesServer:
             return await self._create(kind, body)
         if request.method == "DELETE":
             return await self._delete(kind, name, body)
+        if request.method == "PATCH":
+            if request.content_type != "application/merge-patch+json":
+                return _fail(415, "the body of the request was in an unknown format")
+            if name not in self.objects[kind]:
+                return _fail(404, f'{kind} "{name}" not found')
+            return web.json_response(await self.put(kind, _merge(self.objects[kind][name], body)))
         if name:
             found = self.objects[kind].get(name)
             return web.json_response(found) if found else _fail(404, f'{kind} "{name}" not found')
@@ -166,6 +175,31 @@ class KubernetesServer:
         until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + grace_s))
         found["metadata"] |= {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace_s}
         return web.json_response(await self.put(kind, found))
+
+    async def _execute(self, request: web.Request) -> web.StreamResponse:
+        """Run a command in a pod, over the channels of version 4."""
+        if self.is_away:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            return _fail(401, "Unauthorized")
+        if refusal := self.refusals.get(("GET", "pods/exec")):
+            return _fail(*refusal)
+        name, container = request.match_info["name"], request.query["container"]
+        spec = self.objects["pods"].get(name, {}).get("spec", {})
+        if container not in [each["name"] for each in spec.get("containers", [{"name": container}])]:
+            return _fail(400, f"container {container} is not valid for pod {name}")
+        channels = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await channels.prepare(request)
+        line = await channels.receive_bytes()
+        assert line[:1] == b"\0" and request.query["stdin"] == "true" and self.run is not None
+        output, succeeded = await self.run(name, request.query.getall("command"), line[1:])
+        await channels.send_bytes(b"\2" + output)
+        status = {"status": "Success"} if succeeded else {"status": "Failure", "message": "exit code 1"}
+        await channels.send_bytes(b"\3" + json.dumps(status).encode())
+        await channels.close()
+        return channels
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])
@@ -206,6 +240,15 @@ async def _write(response: web.StreamResponse, change: str, changed: dict[str, A
     # As the API server writes it: other separators than newlines stay in the strings.
     line = json.dumps({"type": change, "object": changed}, ensure_ascii=False).encode() + b"\n"
     await response.write(line)
+
+
+def _merge(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with changes, as RFC 7396 merges them."""
+    merged = dict(before)
+    for name, value in changes.items():
+        known = before.get(name, {})
+        merged[name] = _merge(known, value) if isinstance(value, dict) and isinstance(known, dict) else value
+    return merged
 
 
 def _fits(each: dict[str, Any], query: Any) -> bool:

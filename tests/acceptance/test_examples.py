@@ -80,6 +80,23 @@ def test_an_example_gives_the_same_weights_alone_and_with_workers(
     assert read_digest(alone) == read_digest(together)
 
 
+@pytest.mark.soak
+def test_the_example_of_hugging_face_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from runpy import run_path\n"
+        "from tests.torchvision_operators import make_torchvision_importable\n"
+        "make_torchvision_importable()\n"
+        f"run_path({str(EXAMPLES / 'hugging_face.py')!r}, run_name='__main__')\n"
+    )
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    alone = run(tmp_path, program, "--epochs", 2, PYTHONPATH=path)
+    words = ("-m", "legato.cli", "run", "--workers", 2, program, "--epochs", 2)
+    together = run(tmp_path, *words, PYTHONPATH=path)
+    assert read_digest(alone) == read_digest(together)
+    assert (tmp_path / "digits-model" / "model.safetensors").exists()
+
+
 def test_the_program_for_wmla_gives_the_same_weights_alone_and_with_workers(tmp_path: Path) -> None:
     write_mnist(tmp_path / "data", every=20)
     code = tmp_path / "_submitted_code" / "mnist"

@@ -12,7 +12,7 @@ from tests.console.conftest import Person
 from tests.tiers import first_now
 
 PROGRAMS = Path(__file__).parent / "programs"
-SCREENS = ("jobs", "pool", "projects", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
+SCREENS = ("jobs", "pool", "projects", "sweeps", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
 NARROW = 390
 
 
@@ -26,6 +26,32 @@ def test_every_page_meets_the_accessibility_rules(people: Callable[..., Person],
         ada.shows(f"{screen}-{'narrow' if width == NARROW else 'empty'}")
         wider = ada.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, f"{screen} has to be scrolled sideways by {wider} px"
+
+
+@pytest.mark.soak
+def test_a_sweep_shows_its_trials_and_the_metric_over_each_parameter(
+    people: Callable[..., Person], running: Platform
+) -> None:
+    sweep = running.client.start_sweep(
+        "tuned",
+        "logs_rate.py",
+        directory=PROGRAMS,
+        metric={"name": "accuracy", "direction": "maximize"},
+        parameters={"rate": {"low": 0.01, "high": 1.0, "log": True}, "kind": {"values": ["plain", "fine"]}},
+        num_trials=4,
+    )
+    ada = people("ada", "admin")
+    ada.opens("/sweeps")
+    ada.page.get_by_role("link", name="tuned").click()
+    ada.page.get_by_text("all 4 trials have ended").wait_for(timeout=60_000)
+    best = running.client.best_trial(sweep.id)
+    ada.page.get_by_role("link", name=f"{best.number} (best)").wait_for()
+    for parameter in ("rate", "kind"):
+        picture = ada.page.get_by_role("img", name=f"accuracy by {parameter}")
+        assert picture.locator("circle").count() == 4
+        assert picture.locator("circle.best").count() == 1
+    ada.finds_no_barrier()
+    ada.shows("sweep")
 
 
 @pytest.mark.soak
@@ -62,6 +88,30 @@ def test_a_job_is_found_by_keys_and_gets_another_queue_and_labels(
     dialog.wait_for(state="detached")
     ada.sees("queue night")
     ada.page.get_by_role("link", name="night-shift=yes").wait_for()
+
+
+def test_keys_find_pages_and_the_search_of_a_page(people: Callable[..., Person]) -> None:
+    eve = people("eve", "admin", width=NARROW)
+    page = eve.page
+    page.keyboard.press("/")
+    assert page.get_by_label("Search jobs").evaluate("field => field === document.activeElement")
+    page.keyboard.type("?/")
+    assert page.get_by_label("Search jobs").input_value() == "?/"
+    page.keyboard.press("Control+k")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox").wait_for()
+    page.keyboard.type("que")
+    dialog.get_by_role("option", name="Queues").wait_for()
+    eve.finds_no_barrier()
+    eve.shows("finder")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Queues", level=1).wait_for()
+    page.keyboard.press("?")
+    dialog.get_by_text("Show these keys").wait_for()
+    eve.finds_no_barrier()
+    eve.shows("keys")
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
 
 
 def test_members_are_chosen(people: Callable[..., Person], running: Platform) -> None:

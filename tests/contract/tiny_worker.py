@@ -63,5 +63,6 @@ def main(argv: list[str]) -> int:
             with Path(path).open("a") as file:
                 file.write(f"{np.random.rand()}\n")
             return 0
-    time.sleep(600)
+    for _ in range(6_000):
+        time.sleep(0.1)  # a signal that comes right before one long sleep would not end it
     return 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.hosts.bed import Hosts
+from tests.ports import find_port
 
 _PATH: Final = f"{os.environ['PATH']}{os.pathsep}/usr/sbin:/sbin"
 _PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue")
@@ -101,9 +102,7 @@ class Slurm:
         key = folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
-        with socket.socket() as probe:
-            probe.bind((hosts.head, 0))
-            port = probe.getsockname()[1]
+        port = find_port()
         nodes = [f"NodeName={hosts.name(i)} NodeAddr={hosts.address(i)} CPUs=8 RealMemory=8000" for i in hosts.numbers]
         name = socket.gethostname().partition(".")[0]
         values = {"name": name, "head": hosts.head, "port": port, "folder": folder, "nodes": "\n".join(nodes)}

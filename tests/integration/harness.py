@@ -350,6 +350,7 @@ class Stage:
         monkeypatch.setenv("LEGATO_TEST_REINS", str(self.reins))
         monkeypatch.setattr(parent, "subprocess", fork_server.ForkedParents())
         self.directory = JobDirectory.of(NAME, self.home)
+        self.wished: tuple[str, ...] = ()  # what the warm parent imports, too
 
     def slow_evaluation(self, round_s: float) -> None:
         """Let every micro-batch of an evaluation last that long, until a plan hastens them."""
@@ -409,6 +410,7 @@ class Stage:
             environment=asked.variables,
             python=asked.python,
             cpu_capability=asked.cpu_capability,
+            wished=self.wished,
         )
         return engine, Driver(spec, engine, self.directory, observer=observer)
 

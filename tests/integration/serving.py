@@ -56,8 +56,7 @@ def servers_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ser
         for server in made:
             for client in server.clients:
                 client.close()
-            if server.is_running:
-                server.kill()
+            server.end()
         for pid in pids_of(home):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -143,6 +142,11 @@ class Server:
         """Kill it as the machine would."""
         self.stop(signal.SIGKILL)
 
+    def end(self) -> None:
+        """Kill it if it runs, and close its output, also if it has ended with its host."""
+        if self._process is not None and self._process.stdout is not None and not self._process.stdout.closed:
+            self.kill()
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -161,12 +165,12 @@ class Asker:
             headers={"Authorization": f"Bearer {secret}"},
             verify=make_client_context(authority.read_text()) if server.url.startswith("https") else True,
         )
-        self._secret = secret
+        self.secret = secret
         server.clients.append(self.http)
 
     def at(self, server: Server) -> Asker:
         """Ask another server, or one that was started again."""
-        return Asker(server, self._secret)
+        return Asker(server, self.secret)
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(path, params=query)

@@ -128,3 +128,15 @@ def test_what_python_reads_when_it_starts_is_never_put_on_afterwards(folder: Pat
     (folder / "sitecustomize.py").write_text("print('before')")
     done = fork_server.run(command, env={**variables(), "PYTHONPATH": str(folder)}, timeout=60)
     assert done.stdout.startswith("before\n")
+
+
+def test_tests_that_end_before_a_fork_server_is_ready_do_not_wait_for_it() -> None:
+    program = (
+        "import os; from tests import fork_server\n"
+        "with fork_server.open_folder(): fork_server.prepare(dict(os.environ))\n"  # it still imports torch
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "FORK_SERVERS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=Path(__file__).parents[2], timeout=100, check=False
+    )
+    assert done.returncode == 0

@@ -17,18 +17,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
-from tests.integration.cluster_program import DIGEST, PROGRAM
+from tests.integration.cluster_program import DIGEST, PROGRAM, train_alone
+from tests.integration.two_users import EPOCHS, SharedCluster, share
+from tests.ports import find_port
+
+from legato.client.servers import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "deploy/kubernetes"
 LIMIT_S: Final = 600.0
-PORT: Final = 18_765
 
 
 class Platform:
@@ -38,12 +41,15 @@ class Platform:
         bed: with Kubernetes on two hosts.
         environment: with the kubeconfig of the administrator, and the one of the server.
         folder: an empty one.
+        gate: a file that programs in pods see; when it exists, they do not wait any more.
         fields: of the section ``[kubernetes]``.
     """
 
-    def __init__(self, bed: Any, environment: dict[str, str], folder: Path, **fields: Any) -> None:
+    def __init__(self, bed: Any, environment: dict[str, str], folder: Path, gate: Path, **fields: Any) -> None:
+        self.gate = gate
         self.bed, self.environment, self.folder = bed, environment, folder
         (folder / "train.py").write_text(PROGRAM)
+        self._port = find_port()
         env = [{"name": "LEGATO_DEVICE", "value": "cpu"}]
         # The image of the bed runs the environment of this machine, which only root can read.
         root = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}
@@ -58,33 +64,56 @@ class Platform:
             "memory": "1Gi",
             "max_agents": 2,
             "idle_s": 10,
-            "url": f"https://{bed.head}:{PORT}",
+            "url": f"https://{bed.head}:{self._port}",
             "kubeconfig": environment["KUBECONFIG_RESTRICTED"],
             "pod_template": str(folder / "template.yaml"),
             **fields,
         }
         settings = {
             "host": "0.0.0.0",
-            "port": PORT,
+            "port": self._port,
             "tls": "own",
             "allow_jobs_as_server": True,
             "allowed_hosts": ["localhost", "127.0.0.1", bed.head],
             "slots": 0,
             "stability_s": 0.5,
         }
-        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-        lines += ["[kubernetes]", *(f"{name} = {json.dumps(value)}" for name, value in section.items())]
-        (folder / "legato.toml").write_text("\n".join(lines))
+        self._settings, self._section = settings, section
+        self.change()
         self._variables = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
         self._variables |= {"LEGATO_HOME": str(folder / "home"), "LEGATO_DEVICE": "cpu"}
         self._server: subprocess.Popen[bytes] | None = None
+
+    def change(self, **fields: Any) -> None:
+        """Write the settings, with these changes of the section, for the next start."""
+        lines = [f"{name} = {json.dumps(value)}" for name, value in self._settings.items()]
+        section = {**self._section, **fields}
+        lines += ["[kubernetes]", *(f"{name} = {json.dumps(value)}" for name, value in section.items())]
+        (self.folder / "legato.toml").write_text("\n".join(lines))
+
+    @property
+    def home(self) -> Path:
+        """The home of the server."""
+        return self.folder / "home"
+
+    def server(self) -> Server:
+        """Return the address of the server, with the token of its administrator."""
+        login = (self.home / "first-login.txt").read_text()
+        token = next(line.strip() for line in login.splitlines() if "lgt_" in line)
+        begin = "-----BEGIN CERTIFICATE-----"
+        authority = begin + (self.home / "tls/authority.pem").read_text().partition(begin)[2]
+        return Server(url=f"https://{self.bed.head}:{self._port}", token=token, ca=authority)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "legato.cli", "server", "--config", str(self.folder / "legato.toml")]
         num_starts = self.log().count("answers at") + 1
         with (self.folder / "server.log").open("ab") as log:
             self._server = subprocess.Popen(command, env=self._variables, stdout=log, stderr=log)
-        self.wait_until(lambda: self.log().count("answers at") == num_starts, "the server answers")
+        self.wait_until(lambda: self.log().count("answers at") == num_starts or self._has_ended(), "the server answers")
+        assert not self._has_ended(), self.log()[-3000:]
+
+    def _has_ended(self) -> bool:
+        return self._server is None or self._server.poll() is not None
 
     def kill_server(self) -> None:
         assert self._server is not None
@@ -100,12 +129,12 @@ class Platform:
         file = self.folder / "server.log"
         return file.read_text() if file.exists() else ""
 
-    def legato(self, *arguments: str) -> str:
+    def legato(self, *arguments: str, may_fail: bool = False) -> str:
         command = [sys.executable, "-m", "legato.cli", *arguments]
         done = subprocess.run(
-            command, env=self._variables, cwd=self.folder, capture_output=True, text=True, timeout=120
+            command, env=self._variables, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT_S
         )
-        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}\n{self.log()[-3000:]}"
+        assert may_fail or done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}\n{self.log()[-3000:]}"
         return done.stdout
 
     def nodes(self) -> str:
@@ -113,7 +142,9 @@ class Platform:
         return " ".join(self.legato("nodes").split())
 
     def submit(self, num_epochs: int, pause_s: float) -> str:
-        said = self.legato("submit", "--detach", "--workers", "1..4", "train.py", str(pause_s), str(num_epochs))
+        said = self.legato(
+            "submit", "--detach", "--workers", "1..4", "train.py", str(pause_s), str(num_epochs), str(self.gate)
+        )
         found = re.search(r"\bj-[a-z0-9]+", said)
         assert found is not None, said
         return found[0]
@@ -131,6 +162,19 @@ class Platform:
         phases = {each["metadata"]["name"]: each["status"]["phase"] for each in found}
         return {name: phase for name, phase in phases.items() if phase in ("Pending", "Running")}
 
+    def describe_pods(self) -> dict[str, Any]:
+        """Return the pods of agents that run, by name."""
+        found = json.loads(self.kubectl("get", "pods", "--selector=legato.cluster", "-o", "json"))["items"]
+        running = [each for each in found if each["status"]["phase"] == "Running"]
+        return {each["metadata"]["name"]: each for each in running if "deletionTimestamp" not in each["metadata"]}
+
+    def phase_of(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}")
+
+    def apply(self, objects: str) -> None:
+        command = ["kubectl", "apply", "-f", "-"]
+        subprocess.run(command, env=self.environment, check=True, input=objects, text=True, stdout=subprocess.DEVNULL)
+
     def all_pods(self) -> set[str]:
         return set(self.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}").split())
 
@@ -142,8 +186,30 @@ class Platform:
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + LIMIT_S
         while not condition():
-            assert time.monotonic() < deadline, f"not within {LIMIT_S:g} s: {what}\n{self.log()[-5000:]}"
+            if time.monotonic() > deadline:
+                pytest.fail(f"{self.describe()}\nnot within {LIMIT_S:g} s: {what}")
             time.sleep(0.3)
+
+    def describe(self) -> str:
+        """Return what is known of the pool when something does not happen, errors of commands included."""
+        kubectl, legato = ["kubectl", "--namespace", "legato"], [sys.executable, "-m", "legato.cli"]
+        commands = [
+            ([*kubectl, "get", "nodes"], self.environment),
+            ([*kubectl, "get", "pods", "-o", "wide"], self.environment),
+            ([*kubectl, "get", "events", "--sort-by=.lastTimestamp"], self.environment),
+            *(([*kubectl, "logs", "--tail=20", name], self.environment) for name in self.pods()),
+            ([*legato, "nodes"], self._variables),
+            ([*legato, "ps", "--all"], self._variables),
+            ([*legato, "moves"], self._variables),
+        ]
+        told = [self.log()[-5000:]]
+        told += [file.read_text()[-3000:] for file in sorted(self.home.glob("jobs/*/events.jsonl"))]
+        for command, variables in commands:
+            done = subprocess.run(
+                command, env=variables, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT_S
+            )
+            told.append(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+        return "\n".join(told)
 
     def wait_for_step(self, job: str, step: int) -> None:
         self.wait_until(lambda: self.step_of(job) >= step, f"job {job} comes to step {step}")
@@ -152,14 +218,28 @@ class Platform:
         return ((self.job(job)["progress"] or {}).get("step")) or 0
 
     def end_of(self, job: str) -> tuple[str, str]:
-        """Wait for the end of a job; returns its stage and the SHA-256 of its weights."""
+        """Wait for the end of a job, which does not wait in its steps any more; returns its stage and SHA-256."""
+        self.gate.touch()
         self.wait_until(lambda: self.job(job)["stage"] in ("succeeded", "failed", "stopped"), f"job {job} ends")
         (digest,) = set(DIGEST.findall(self.legato("logs", job)))
         return self.job(job)["stage"], str(digest)
 
 
+class Cluster(NamedTuple):
+    """A bed with Kubernetes. ``gates``: a folder that all pods see; what is in it opens gates of programs."""
+
+    bed: Any
+    environment: dict[str, str]
+    gates: Path
+
+    def is_up(self, host: str) -> bool:
+        ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        command = ["kubectl", "get", "node", host, "-o", ready]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True).stdout == "True"
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[str, str]]]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two hosts with kubelets, and the role of the manifests."""
     folder = os.environ.get("LEGATO_TESTBED")
     if folder is None or "KUBEBUILDER_ASSETS" not in os.environ:
@@ -178,15 +258,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dic
         each["metadata"].setdefault("namespace", "legato")
     rights.write_text(yaml.safe_dump_all(objects))
     with testbed.Bed(hosts=2) as bed, contextlib.ExitStack() as bed.stack:
-        options = ("--python", sys.executable, "--mount", str(ROOT), "--rbac", rights, "--account", "legato/legato")
+        gates = tmp_path_factory.mktemp("gates")
+        options = ("--python", sys.executable, "--mount", ROOT, "--mount", gates)
+        options += ("--rbac", rights, "--account", "legato/legato")
         environment = bed.kubernetes(*map(str, options))
         bed.kubernetes_nodes()
-        yield bed, environment
+        yield Cluster(bed, environment, gates)
 
 
 @pytest.fixture
-def platform(cluster: tuple[Any, dict[str, str]], tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(*cluster, tmp_path)
+def platform(cluster: Cluster, tmp_path: Path) -> Iterator[Platform]:
+    gate = cluster.gates / tmp_path.name
+    made = Platform(cluster.bed, cluster.environment, tmp_path, gate)
     made.start()
     try:
         yield made
@@ -197,18 +280,8 @@ def platform(cluster: tuple[Any, dict[str, str]], tmp_path: Path) -> Iterator[Pl
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
-    """Return the SHA-256 of an undisturbed run on one worker."""
-
-    def run(num_epochs: int) -> str:
-        folder = tmp_path_factory.mktemp("alone")
-        (folder / "train.py").write_text(PROGRAM)
-        environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
-        command = [sys.executable, "-m", "legato.cli", "run", str(folder / "train.py"), "0", str(num_epochs)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        (digest,) = set(DIGEST.findall(done.stdout))
-        return str(digest)
-
-    return run
+    """Return the SHA-256 of an undisturbed run of so many epochs on one worker."""
+    return lambda num_epochs: train_alone(tmp_path_factory.mktemp("alone"), num_epochs)
 
 
 def test_pods_come_with_demand_return_after_a_deletion_and_go_when_idle(
@@ -272,10 +345,9 @@ def is_ready(platform: Platform) -> bool:
 
 
 @pytest.mark.parametrize("folder", ["base", "overlays/cpu", "overlays/isolated", "overlays/postgres"])
-def test_the_api_server_accepts_every_object_of_the_manifests(cluster: tuple[Any, dict[str, str]], folder: str) -> None:
-    _, environment = cluster
+def test_the_api_server_accepts_every_object_of_the_manifests(cluster: Cluster, folder: str) -> None:
     command = ["kubectl", "apply", "--dry-run=server", "-k", str(MANIFESTS / folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "statefulset.apps/legato created (server dry run)" in done.stdout
 
@@ -294,17 +366,100 @@ def test_what_kubernetes_refuses_and_why_pods_wait_is_shown(platform: Platform) 
     platform.wait_until(lambda: platform.pods() and "Running" in platform.pods().values(), "the pod runs")
 
 
-def test_a_lost_node_costs_no_step_and_its_pod_is_replaced(platform: Platform, alone: Callable[[int], str]) -> None:
-    job = platform.submit(40, 0.2)
-    platform.wait_until(lambda: list(platform.pods().values()) == ["Running"] * 2, "two pods run")
-    platform.wait_for_step(job, 5)
-    nodes = platform.kubectl("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}").split()
-    assert len(set(nodes)) == 2
-    lost = set(platform.all_pods())
-    platform.bed.crash(2)
+class Shared(SharedCluster):
+    """The platform, for two users."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self.home, self.gate = platform.home, platform.gate
+
+    def server(self) -> Server:
+        return self._platform.server()
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        self._platform.wait_until(condition, what)
+
+    def kill(self, node: str, pid: int) -> None:
+        self._platform.kubectl("exec", self._pod_of(node), "--", "python", "-c", f"import os; os.kill({pid}, 9)")
+
+    def preempt(self) -> None:
+        about = self._platform.describe_pods()
+        place = next(iter(about.values()))["spec"]["nodeName"]
+        lost = {name for name, pod in about.items() if pod["spec"]["nodeName"] == place}
+        self._platform.apply(HIGH.format(host=place))
+        self.wait(lambda: self._platform.phase_of("high") == "Running", "the pod of more priority runs")
+        assert not lost & self._platform.pods().keys()
+        self._platform.kubectl("delete", "pod", "high", "--grace-period=1")
+
+    def crash(self, node: str) -> None:
+        place = self._platform.describe_pods()[self._pod_of(node)]["spec"]["nodeName"]
+        self._platform.bed.crash(self._platform.bed.names.index(place) + 1)
+
+    def _pod_of(self, node: str) -> str:
+        found = self._platform.describe_pods()
+        return next(name for name, pod in found.items() if pod["metadata"]["annotations"]["legato/node"] == node)
+
+
+# It takes all GPUs of a host.
+HIGH: Final = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {{name: high}}
+value: 1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: high, namespace: legato}}
+spec:
+  restartPolicy: Never
+  priorityClassName: high
+  nodeSelector: {{kubernetes.io/hostname: {host}}}
+  containers:
+  - name: high
+    image: docker.io/local/python:1
+    imagePullPolicy: Never
+    command: [python, -c, "import time; time.sleep(600)"]
+    resources: {{limits: {{nvidia.com/gpu: 4}}}}
+"""
+
+
+def test_two_users_share_four_slots_and_lose_no_step_whatever_happens_to_machines(
+    platform: Platform, cluster: Cluster, alone: Callable[[int], str]
+) -> None:
     try:
-        platform.wait_until(lambda: len(set(platform.pods()) - lost) == 1, "another pod replaces the lost one")
-        assert platform.end_of(job) == ("succeeded", alone(40))
+        share(Shared(platform), alone(EPOCHS))
     finally:
-        platform.bed.boot(2)
-        platform.bed.kubernetes_node(2)
+        for host, name in enumerate(platform.bed.names, 1):
+            if not cluster.is_up(name):
+                platform.bed.boot(host)
+                platform.bed.kubernetes_node(host)
+
+
+def test_a_test_of_the_cluster_trains_on_one_pod_and_says_what_is_wrong(platform: Platform, tmp_path: Path) -> None:
+    found = run_test(platform)
+    assert (found["state"], found["is_clean"]) == ("passed", True), found["told"]
+    assert "and 2 workers trained 10 steps there." in found["told"]
+    platform.wait_until(lambda: platform.pods() == {}, "the pod is gone")
+    platform.kubectl("create", "quota", "none", "--hard=pods=0")
+    try:
+        told = run_test(platform)["told"]
+    finally:
+        platform.kubectl("delete", "quota", "none")
+    assert "exceeded quota: none" in told
+    assert told.endswith("raise the quota of the namespace, or lower cpu, memory and gpus.")
+    for changes, words in (
+        ({"image": "docker.io/local/none:1"}, "correct image, or give the pods imagePullSecrets by pod_template."),
+        ({"url": "https://127.0.0.1:9"}, "let the machines reach the server's port and driver_ports"),
+    ):
+        platform.close()
+        platform.change(**changes)
+        platform.start()
+        found = run_test(platform)
+        assert found["state"] == "failed"
+        assert words in found["told"], found["told"]
+        platform.wait_until(lambda: platform.pods() == {}, "the pod is gone")
+
+
+def run_test(platform: Platform) -> Any:
+    platform.wait_until(lambda: "kubernetes" in platform.legato("clusters", "-o", "json"), "the cluster is seen")
+    return json.loads(platform.legato("clusters", "test", "-o", "json", may_fail=True))

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from tests import fork_server
 from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
+from tests.ports import find_port
 
 from legato.client.packing import pack
 
@@ -104,9 +104,7 @@ class Machine:
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Callable[[str, int], Machine]]]:
     machines: list[Machine] = []
     with servers_of(tmp_path / "home", monkeypatch) as made:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]  # the same one after a restart
-        made.append(Server(tmp_path / "home", **SETTINGS, port=port))
+        made.append(Server(tmp_path / "home", **SETTINGS, port=find_port()))
 
         def new(name: str, num_slots: int) -> Machine:
             machines.append(Machine(tmp_path / name, name, num_slots))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Final
 import pytest
 from tests.hosts.bed import Hosts
 from tests.hosts.slurm import Slurm, why_no_slurm
-from tests.integration.cluster_program import DIGEST, PROGRAM
+from tests.integration.cluster_program import DIGEST, PROGRAM, train_alone
 
 from legato.cli.local.hosts import SLURM_FILE
 
@@ -44,11 +43,7 @@ def slurm(hosts: Hosts) -> Iterator[Slurm]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The SHA-256 of an undisturbed run on this machine."""
-    folder = tmp_path_factory.mktemp("alone")
-    (folder / "train.py").write_text(PROGRAM)
-    environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "legato.cli", "run", "--no-slurm", str(folder / "train.py"), "0", "8"]
-    return digest_of(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    return train_alone(tmp_path_factory.mktemp("alone"), 8)
 
 
 def digest_of(told: str) -> str:

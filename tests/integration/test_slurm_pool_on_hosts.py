@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,9 +17,11 @@ import httpx
 import pytest
 from tests.hosts.bed import Hosts
 from tests.hosts.slurm import Slurm, why_no_slurm
-from tests.integration.cluster_program import DIGEST, PROGRAM
+from tests.integration.cluster_program import DIGEST, PROGRAM, train_alone
+from tests.integration.two_users import EPOCHS, SharedCluster, share
 
 from legato.client.packing import pack_files
+from legato.client.servers import Server
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -41,6 +42,16 @@ main()
 """
 
 
+WITHOUT: Final = """
+import sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "{0}":
+            raise ModuleNotFoundError("No module named '{0}'")
+sys.meta_path.insert(0, Finder())
+"""
+
+
 class Pool:
     """A server with a section ``[slurm]`` on the head of a bed, and those who ask it."""
 
@@ -48,6 +59,7 @@ class Pool:
         self.slurm, self.hosts = slurm, hosts
         self.home = folder / "home"
         self.home.mkdir()
+        self.gate = folder / "gate"
         self._url = f"http://{hosts.head}:{PORT}"
         self._process: subprocess.Popen[bytes] | None = None
         self._secret = ""
@@ -56,7 +68,8 @@ class Pool:
         """Start the server, with these changes of its section."""
         section: dict[str, object] = {
             "partition": "low", "time": "2:00:00", "slots": 2, "cpus": 2, "max_agents": 2, "idle_s": 10,
-            "options": ["--exclusive"], "setup": "export LEGATO_DEVICE=cpu", "url": self._url, **changes,
+            "options": ["--exclusive"], "setup": "export LEGATO_DEVICE=cpu", "url": self._url,
+            "folder": str(self.home.parent), **changes,
         }  # fmt: skip
         lines = [
             f'host = "{self.hosts.head}"', f"port = {PORT}", "slots = 0", "allow_jobs_as_server = true",
@@ -72,6 +85,11 @@ class Pool:
         self.wait(lambda: login.exists() and "lgt_" in login.read_text(), "the server has begun")
         self._secret = next(line.strip() for line in login.read_text().splitlines() if "lgt_" in line)
         self.wait(lambda: self.get("nodes") is not None, "the server answers")
+
+    @property
+    def login(self) -> dict[str, str]:
+        """Variables with which commands use the server as its administrator."""
+        return {"LEGATO_SERVER": self._url, "LEGATO_TOKEN": self._secret}
 
     def kill(self) -> None:
         """Crash the server."""
@@ -101,12 +119,22 @@ class Pool:
         packed = pack_files({"train.py": PROGRAM.encode()})
         self.ask("PUT", f"code/{packed.sha256}", content=packed.content).raise_for_status()
         body = {
-            "name": name, "program": ["train.py", str(sleep_s), str(epochs)], "code": packed.sha256,
+            "name": name, "program": ["train.py", str(sleep_s), str(epochs), str(self.gate)], "code": packed.sha256,
             "min_workers": 1, "max_workers": max_workers, "heartbeat_limit_s": 3.0,
         }  # fmt: skip
         answer = self.ask("POST", "jobs", json=body)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
+
+    def make_python(self, without: str) -> str:
+        """Return a Python that is this one, without a module."""
+        file = self.home.parent / "python"
+        folder = self.home.parent / "without"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(WITHOUT.format(without))
+        file.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+        file.chmod(0o755)
+        return str(file)
 
     def job(self, job: str) -> Any:
         return self.get(f"jobs/{job}") or {}
@@ -164,6 +192,8 @@ class Pool:
         return "\n".join((log, *outputs, str(queue), json.dumps(shown)[-4000:], self.slurm.logs()[-4000:]))
 
     def wait_for_end(self, job: str) -> None:
+        """Wait for the end of a job, which does not wait in its steps any more."""
+        self.gate.touch()
         self.wait(lambda: self.job(job).get("stage") in ("succeeded", "failed", "stopped"), "the job ends")
         assert self.job(job)["stage"] == "succeeded", self.describe()
 
@@ -183,19 +213,16 @@ def pool(hosts: Hosts) -> Iterator[Pool]:
             slurm.stop()
 
 
+Alone = Callable[[int], str]
+
+
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The SHA-256 of an undisturbed run on this machine."""
-    folder = tmp_path_factory.mktemp("alone")
-    (folder / "train.py").write_text(PROGRAM)
-    environment = {**os.environ, "LEGATO_HOME": str(folder), "LEGATO_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "legato.cli", "run", "--no-slurm", str(folder / "train.py"), "0", "8"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    (found,) = set(DIGEST.findall(told))
-    return str(found)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """Return the SHA-256 of an undisturbed run of so many epochs on this machine."""
+    return lambda num_epochs: train_alone(tmp_path_factory.mktemp("alone"), num_epochs)
 
 
-def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: str) -> None:
+def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: Alone) -> None:
     pool.start()
     assert pool.queue() == []
     job = pool.submit(sleep_s=1.0)
@@ -214,32 +241,48 @@ def test_demand_brings_pilots_and_idle_ones_are_given_back(pool: Pool, alone: st
     assert pool.job(job)["attempt"] == 1
     pool.wait(lambda: pool.queue() == [], "Slurm has its nodes back")
     pool.wait(lambda: pool.nodes() == {}, "the server has forgotten the machines")
-    assert pool.digest(job) == alone
+    assert pool.digest(job) == alone(8)
 
 
-def test_a_job_loses_no_step_by_preemption_and_lost_nodes(pool: Pool, alone: str) -> None:
+class Shared(SharedCluster):
+    """The pool, for two users."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.home, self.gate = pool.home, pool.gate
+
+    def server(self) -> Server:
+        return Server(url=self._pool.login["LEGATO_SERVER"], token=self._pool.login["LEGATO_TOKEN"])
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        self._pool.wait(condition, what)
+
+    def kill(self, node: str, pid: int) -> None:
+        self._pool.hosts.run_on(self._host_of(node), "kill", "-9", str(pid))
+
+    def preempt(self) -> None:
+        slurm = self._pool.slurm
+        high = slurm.submit("--partition=high", "--nodes=2", "--exclusive", script="sleep 2")
+        self.wait(lambda: any("(SIGTERM)" in told for told in self._pool.outputs().values()), "pilots are preempted")
+        (job, *_) = self._pool.get("jobs?stage=queued&stage=running")["items"]
+        self.wait(lambda: "in the queue of Slurm: " in self._pool.explain(job["id"]), "legato explain has Slurm's word")
+        self.wait(lambda: slurm.state_of(high) == "COMPLETED", "the other job has ended")
+
+    def crash(self, node: str) -> None:
+        self._pool.hosts.crash(self._host_of(node))
+
+    def _host_of(self, node: str) -> int:
+        places = self._pool.slurm.run("squeue", "--noheader", "--states=RUNNING", "--format=%N %j").split("\n")
+        name = next(place.split()[0] for place in places if place.endswith(f".{node}"))
+        return next(host for host in self._pool.hosts.numbers if self._pool.hosts.name(host) == name)
+
+
+def test_two_users_share_four_slots_and_lose_no_step_whatever_happens_to_machines(pool: Pool, alone: Alone) -> None:
     pool.start()
-    job = pool.submit(sleep_s=1.2)
-    pool.wait(lambda: pool.num_workers(job) == 4, "the job trains on two pilots")
-    # Jobs of more priority take all nodes for a moment, and then one node.
-    high = pool.slurm.submit("--partition=high", "--nodes=3", "--exclusive", script="sleep 5")
-    pool.wait(lambda: any("PENDING" in line for line in pool.queue() if "legato-" in line), "the pilots wait")
-    pool.wait(lambda: "in the queue of Slurm: " in pool.explain(job), "legato explain has Slurm's word")
-    assert {"slurm-1", "slurm-2"} <= {name for name, told in pool.outputs().items() if "(SIGTERM)" in told}
-    step = pool.step(job)
-    pool.wait(lambda: pool.slurm.state_of(high) == "COMPLETED", "the other job has ended")
-    pool.wait(lambda: pool.num_workers(job) == 4 and pool.step(job) > step, "the job trains on new pilots")
-    crashed = next(
-        host for host in pool.hosts.numbers if pool.hosts.name(host) in pool.slurm.run("squeue", "-h", "-o", "%N")
-    )
-    pool.hosts.crash(crashed)
-    pool.wait(lambda: pool.num_workers(job) == 2, "the others train on")
-    pool.wait(lambda: pool.num_workers(job) == 4, "another pilot has come")
-    pool.wait_for_end(job)
-    assert pool.digest(job) == alone
+    share(Shared(pool), alone(EPOCHS))
 
 
-def test_a_refused_pilot_a_crash_a_controller_that_is_away_and_a_time_limit(pool: Pool, alone: str) -> None:
+def test_a_refused_pilot_a_crash_a_controller_that_is_away_and_a_time_limit(pool: Pool, alone: Alone) -> None:
     pool.start(partition="none")
     job = pool.submit(sleep_s=2.0)
     pool.wait(lambda: "refuses new machines: Invalid partition name" in pool.explain(job), "the refusal is shown")
@@ -266,4 +309,48 @@ def test_a_refused_pilot_a_crash_a_controller_that_is_away_and_a_time_limit(pool
     assert pool.slurm.state_of(first) == "COMPLETED"
     pool.wait_for_end(job)
     assert pool.job(job)["attempt"] == 1
-    assert pool.digest(job) == alone
+    assert pool.digest(job) == alone(8)
+
+
+def test_a_test_of_the_cluster_trains_on_one_machine_and_says_what_is_wrong(pool: Pool) -> None:
+    pool.start()
+    found = run_test(pool)
+    assert (found["state"], found["is_clean"]) == ("passed", True), found["told"]
+    assert "and 2 workers trained 10 steps there." in found["told"]
+    assert pool.queue() == []
+    assert pool.nodes() == {}
+    # Ctrl-C gives the machine back, too.
+    watched = begin_test(pool)
+    pool.wait(lambda: "slurm-test" in pool.pilots(), "the machine is asked for")
+    watched.send_signal(signal.SIGINT)
+    watched.communicate(timeout=LIMIT_S)
+    assert watched.returncode == 130
+    pool.wait(lambda: pool.queue() == [] and "slurm-test" not in pool.pilots(), "Slurm has its node back")
+    pool.wait(lambda: pool.get("clusters")["items"][0]["test"]["is_clean"], "the server has noted it")
+    for changes, told in (
+        ({"partition": "none"}, "Slurm refuses a machine: Invalid partition name specified; correct account"),
+        ({"python": "/none/python"}, "No such file or directory; install Legato on a disk that the machines see"),
+        ({"python": pool.make_python("torch")}, "install torch in the Python of the machines"),
+        ({"url": f"http://{pool.hosts.head}:9"}, "let the machines reach the server's port"),
+    ):
+        pool.stop()
+        pool.start(**changes)
+        found = run_test(pool)
+        assert (found["state"], found["is_clean"]) == ("failed", True), found["told"]
+        assert told in found["told"]
+        assert pool.queue() == []
+
+
+def begin_test(pool: Pool) -> subprocess.Popen[str]:
+    pool.wait(lambda: pool.trouble() == "", "the server has seen the cluster")
+    # A shell lets its background programs ignore Ctrl-C, and they their children.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "legato.cli"]
+    command += ["clusters", "test", "slurm", "-o", "json"]
+    environment = {**pool.slurm.environment, **pool.login}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run_test(pool: Pool) -> Any:
+    told, errors = begin_test(pool).communicate(timeout=LIMIT_S)
+    assert told, f"{errors}\n{pool.describe()}"
+    return json.loads(told)

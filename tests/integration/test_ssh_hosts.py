@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -195,6 +197,22 @@ def test_two_hosts_that_have_only_ipv6_train_with_the_same_result(hosts: Hosts, 
 
 
 @pytest.mark.soak
+def test_a_host_that_has_only_ipv6_among_hosts_with_ipv4_is_named_and_the_others_train(
+    hosts: Hosts, ssh: Ssh, tmp_path: Path
+) -> None:
+    ssh.config.write_text(ssh.config.read_text().replace(f"{hosts.address(1)}\n", f"{hosts.address_6(1)}\n"))
+    hosts.run_on(1, "ip", "address", "delete", f"{hosts.address(1)}/24", "dev", "eth0")
+    for host in (2, 3):
+        hosts.run_on(host, "ip", "-6", "route", "add", "blackhole", f"{hosts.address_6(1)}/128")
+    alone = legato(tmp_path / "alone", None, "--workers", "1", PROGRAM)
+    told = legato(tmp_path / "home", ssh.programs, "--hosts", "h1:1,h2:1,h3:1", PROGRAM)
+    assert digest_of(told) == digest_of(alone)
+    named = f"the job continues without node h1: node h1 announces the IPv6 address {hosts.address_6(1)}"
+    assert named in " ".join(told.split()), told
+    assert "first view of 2 workers" in told and "could not connect" not in told, told
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_of_hosts_that_cannot_reach_one_another_one_trains_and_both_are_named_with_what_to_open(
     hosts: Hosts, ssh: Ssh, tmp_path: Path
@@ -239,3 +257,95 @@ def test_a_host_with_too_little_shared_memory_for_loaders_is_named(hosts: Hosts,
     program.write_text(LOADERS)
     told = legato(tmp_path, ssh.programs, "--hosts", "h1:1,h2:1", str(program), code=1)
     assert "/dev/shm of machine h2" in told and "--shm-size" in told
+
+
+class Runs:
+    """``legato run --hosts`` in the background, and other commands on its job, which is slow while ``slow`` exists."""
+
+    def __init__(self, folder: Path, ssh: Ssh) -> None:
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "LEGATO_HOME": str(folder / "home"),
+            "LEGATO_DEVICE": "cpu",
+            "PATH": os.pathsep.join([str(ssh.programs), os.environ["PATH"]]),
+        }
+        (folder / "slow").touch()
+        self.job = JobDirectory(folder / "home" / "jobs" / "slow")
+
+    @contextlib.contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a command of ``legato``, and wait for its end."""
+        log = self.folder / f"{words[0]}.log"
+        with (
+            log.open("w") as file,
+            subprocess.Popen(
+                [sys.executable, "-m", "legato.cli", *words],
+                env=self.environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                text=True,
+            ) as process,
+        ):
+            try:
+                yield process
+                process.wait(timeout=100)
+            finally:
+                process.kill()
+                print(f"$ legato {' '.join(words)}", log.read_text(), sep="\n")
+
+    def run(self, hosts: str, *words: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+        """Run the job on hosts."""
+        program = str(ROOT / "tests/integration/programs/slow.py")
+        arguments = [program, "20", str(self.folder / "result"), "0.1", str(self.folder / "slow"), "1"]
+        return self.start("run", "--plain", "--hosts", hosts, "--name", "slow", *words, *arguments)
+
+    def await_steps(self, nodes: set[str], *commands: subprocess.Popen[str]) -> None:
+        """Wait until workers on exactly these hosts have trained further than now."""
+        first = self.step
+
+        def trains() -> bool:
+            assert all(command.poll() is None for command in commands), "it has ended"
+            journal = self.job.read_journal("")
+            view = None if journal is None or journal.snapshot is None else journal.snapshot.current
+            if journal is None or journal.snapshot is None or view is None:
+                return False
+            slots = {journal.snapshot.slots.get(worker, "") for worker in view.workers}
+            return {slot.partition("/")[0] for slot in slots} == nodes and self.step > first + 3
+
+        wait_until(trains, f"nothing trains on {nodes}")
+
+    @property
+    def step(self) -> int:
+        last = self.job.read_last_committed()
+        return 0 if last is None else last.step
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_job_is_stopped_resumed_on_other_hosts_and_taken_over_there_with_the_same_result(
+    hosts: Hosts, ssh: Ssh, tmp_path: Path
+) -> None:
+    runs = Runs(tmp_path, ssh)
+    with runs.run("h1:1,h2:1") as running:
+        runs.await_steps({"h1", "h2"}, running)
+        with runs.start("stop", "slow") as stopping:
+            pass
+        assert stopping.returncode == 0
+    assert running.returncode == 0, "stopped with a checkpoint"
+    stopped_at = runs.step
+    with runs.run("h2:1,h3:1", "--resume") as running:
+        runs.await_steps({"h2", "h3"}, running)
+        running.kill()
+    with runs.start("attach", "slow") as attached:
+        runs.await_steps({"h2", "h3"}, attached)
+        (tmp_path / "slow").unlink()
+    assert attached.returncode == 0
+    assert f"at step {stopped_at}." in (tmp_path / "run.log").read_text(), "it went on from the checkpoint"
+    assert "adopted 2 workers" in (tmp_path / "attach.log").read_text(), "the same workers trained on"
+    program = str(ROOT / "tests/integration/programs/slow.py")
+    command = [sys.executable, program, "20", str(tmp_path / "alone"), "0", "/none", "1"]
+    subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=True)
+    assert (tmp_path / "result").read_text() == (tmp_path / "alone").read_text()

@@ -24,9 +24,10 @@ from tests import fork_server
 from tests.contract.store.servers import find_programs, run_postgres
 from tests.hosts.bed import DISK, Command, Hosts
 from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, servers_of, wait_until
-from tests.integration.test_pool_agents import check_done, nodes_of, num_workers, submit
+from tests.integration.test_pool_agents import check_done, driver_of, nodes_of, num_workers, submit
 
 from legato.control.settings import Settings
+from legato.driver.journal import JobDirectory
 from legato.server.serving import upgrade_store
 
 PROGRAM = ROOT / "tests/integration/programs/slow.py"
@@ -72,6 +73,10 @@ class Servers:
         self._secret = self._secret or server.secret
         return server
 
+    def upgrade(self) -> None:
+        """Bring the tables of the database to this release, as before its first server starts."""
+        upgrade_store(Settings(database_url=self._database_url))
+
     def url(self, host: int) -> str:
         return f"http://{self.hosts.address(host)}:{PORT}"
 
@@ -113,8 +118,8 @@ def servers(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(servers_of(tmp_path / "home", monkeypatch))
         url = stack.enter_context(run_postgres(programs, hosts.head)).format("postgres")
-        upgrade_store(Settings(database_url=url))
         servers = Servers(hosts, tmp_path / "home", url, made)
+        servers.upgrade()
         stack.callback(servers.end)
         yield servers
 
@@ -168,9 +173,18 @@ def begin(servers: Servers, tmp_path: Path, step_s: float = 0.1) -> tuple[Server
     return first, second, ask, job
 
 
-def events_of(servers: Servers, job: str, kind: str) -> list[str]:
-    lines = (servers.home / "jobs" / job / "events.jsonl").read_text().splitlines()
-    return [event["reason"] for event in map(json.loads, lines) if event["kind"] == kind]
+def show_ps(servers: Servers, host: int) -> str:
+    """Return what ``legato ps`` writes on a host, whose home says where its server is and who logs in."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "LEGATO_HOME": str(servers.home), "COLUMNS": "1000"}
+    return servers.hosts.run_on(host, sys.executable, "-m", "legato.cli", "ps", env=environment)
+
+
+def events_of(servers: Servers, job: str, kind: str, *, after: str | None = None) -> list[str]:
+    """Return the reasons of the job's events of a kind; with ``after``: of those after the first one of that kind."""
+    events = [json.loads(line) for line in (servers.home / "jobs" / job / "events.jsonl").read_text().splitlines()]
+    if after is not None:
+        events = events[[event["kind"] for event in events].index(after) :]
+    return [event["reason"] for event in events if event["kind"] == kind]
 
 
 def step_of(job: Any) -> int:
@@ -216,6 +230,8 @@ def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_i
     servers: Servers, tmp_path: Path, weights: str, outage: str
 ) -> None:
     first, second, ask, job = begin(servers, tmp_path, step_s=0.5)
+    for host in (1, 2):
+        assert job in show_ps(servers, host)
     began = time.monotonic()
     if outage == "crash":
         servers.hosts.crash(1)
@@ -229,7 +245,8 @@ def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_i
     assert driver_node(servers, job) == "h2"
     if outage == "crash" or not events_of(servers, job, "held"):
         trains_on(ask, job, workers=2)
-        fenced = events_of(servers, job, "fenced")
+        # The driver that is cut off may have given up the worker of another host in its last moment.
+        fenced = events_of(servers, job, "fenced", after="adopted")
         assert len(fenced) == 1 and "node h1 is lost" in fenced[0]
     if outage == "crash":
         servers.hosts.boot(1)
@@ -239,6 +256,8 @@ def test_another_machine_takes_over_when_that_of_the_leading_server_crashes_or_i
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3, limit_s=180)
     assert nodes_of(ask, job) == {"h1", "h2", "h3"}
     assert leads(second) and not leads(first)
+    for host in (1, 2):
+        assert job in show_ps(servers, host)
     check_done(ask, servers.home, tmp_path, job, weights)
     assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
 
@@ -271,4 +290,42 @@ def test_workers_train_on_without_a_server_and_a_driver_for_the_limit_and_then_s
     ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 2, limit_s=120)
     # The checkpoint has the loss of its own step, so the next driver records that.
     check_done(ask, servers.home, tmp_path, job, weights, unrecorded=range(recorded + 1, last))
+    assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.soak
+def test_a_server_that_is_replaced_while_a_job_trains_on_agents_disturbs_no_process_of_the_job(
+    servers: Servers, tmp_path: Path, weights: str
+) -> None:
+    first = servers.start(1)
+    ask = servers.ask(first)
+    for host in (2, 3):
+        servers.start_agent(ask, host)
+    ask.wait("slots", lambda found: sum(slot["is_free"] for slot in found["items"]) == 3)
+    job = submit(ask, tmp_path, 3, program=make_program(tmp_path))
+    ask.wait(f"jobs/{job}", lambda found: num_workers(found) == 3 and step_of(found) > 2)
+    before = {host: set(servers.hosts.pids(host)) for host in (2, 3)}
+    driver = driver_of(servers.home, job)
+    assert first.stop() == 0
+    servers.upgrade()
+    directory = JobDirectory(servers.home / "jobs" / job)
+
+    def find_step() -> int:
+        last = directory.read_last_committed()
+        return 0 if last is None else last.step
+
+    step = find_step()
+    wait_until(lambda: find_step() > step + 5, "nothing trains without a server")
+    ask = servers.ask(servers.start(1))
+    trains_on(ask, job)
+    assert driver_of(servers.home, job) == driver, "the driver leads on"
+    assert all(pids <= set(servers.hosts.pids(host)) for host, pids in before.items()), "agents and workers run on"
+    assert ask.http.post("nodes/h3/drain", json={"reason": "the new server decides"}).status_code == 204
+    trains_on(ask, job, workers=2)
+    assert ask.http.post("nodes/h3/resume").status_code == 204
+    trains_on(ask, job)
+    assert job in show_ps(servers, 1)
+    assert events_of(servers, job, "fenced") == events_of(servers, job, "lost") == [], "no worker was lost"
+    check_done(ask, servers.home, tmp_path, job, weights)
     assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]

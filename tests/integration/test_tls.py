@@ -27,6 +27,7 @@ from tests.integration.test_pool_agents import (
     submit,
     weights,
 )
+from tests.ports import find_port
 
 from legato.agent.pool_agent import PoolAgent
 from legato.core.errors import UsageError
@@ -46,9 +47,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Serv
         return machines[-1]
 
     with servers_of(tmp_path / "home", monkeypatch) as made:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]  # the same one after a restart
-        made.append(Server(tmp_path / "home", **SETTINGS, port=port, tls="own"))
+        made.append(Server(tmp_path / "home", **SETTINGS, port=find_port(), tls="own"))
         try:
             yield made[0], new
         finally:

@@ -3,9 +3,14 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks import elasticdl, peers, report
+from benchmarks import elasticdl, figures, history, peers, report
 from benchmarks.diaries import Diary, first_step_among, median_step
 from benchmarks.figures import summarize
+
+from legato.control.records import DeclaredSlot, Node, Queue
+from legato.control.roles import Asker, Role
+from legato.control.store import open_store
+from legato.control.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -160,3 +165,29 @@ def test_a_decision_is_compared_with_its_bound():
     table = report.render({**step_time_result(1.0, None), "name": "scheduling", "rows": rows})
     assert "| 10,000 slots, 2,000 jobs | **40 ms** (40 to 40) | 0.40 | ≤ 100 ms: reached |" in table
     assert "| 1.50 | ≤ 100 ms: **not reached** |" in table
+
+
+def test_ended_jobs_of_a_benchmark_are_whole(tmp_path):
+    url = f"sqlite:///{tmp_path / 'legato.db'}"
+    with open_store(url) as store:
+        store.tokens.create_first(1.0)
+        store.queues.put(Queue(name="closed", is_open=False), Asker("admin", Role.ADMIN), 1.0)
+        lease = store.loop.take_lease("loop", 1.0, 1e9)
+        store.pool.declare([Node(name="n", engine="local", slots=(DeclaredSlot("n/0", "cpu"),))], lease.fence, 1.0)
+        middle, newest = history.fill(Database(url), 20)
+        page = store.jobs.list()
+        assert len(page.items) == 20
+        assert page.items[10].id <= middle <= page.items[9].id
+        assert {str(job.stage) for job in page.items} <= {"succeeded", "failed", "stopped"}
+        assert store.events.read_last_seq() == newest
+        assert len(store.events.read_after(0, job=middle)) == 5
+        assert store.pool.list_open() == ()
+        assert store.loop.read_facts().jobs == ()
+
+
+def test_requests_beside_those_to_a_server_with_few_jobs():
+    row = {"what": "the pool", "jobs": 100_000, "few": 1_000, "ratio": figures.plain([1.3]), "target": 1.2}
+    rows = [{**row, "cpu_ms": [13.0, 10.0], "ms": [20.0, 16.0]}]
+    shown = report.render({**step_time_result(1.0, None), "name": "history", "rows": rows})
+    assert "100,000 / 1,000 ended jobs" in shown
+    assert "| the pool | **1.30** (1.30 to 1.30) | ≤ 1.20: **not reached** | 13.0 : 10.0 | 20.0 : 16.0 |" in shown

@@ -23,7 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from legato.agent.checkpoints import CheckpointRelay, shares_checkpoints
-from legato.agent.logs import LogSender
+from legato.agent.logs import Echo, LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_state
 from legato.agent.results import ResultFiles
 from legato.core import agent_messages as messages
@@ -39,7 +39,7 @@ from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.environment import pass_on
 from legato.engines.file_pieces import CONTENT, find_newest
-from legato.engines.gpus import find_devices
+from legato.engines.gpus import find_slots
 from legato.engines.interpreter import find_python
 from legato.engines.job_users import check_reach, find_user_of_agent, list_missing_capabilities
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
@@ -81,9 +81,10 @@ class Agent:
     Args:
         directory: of the agent: its order, state, logs and the processes of the job.
         clock: seconds of a clock that also runs while the machine is suspended, because the driver's does.
+        echo: gets what workers print, once it is sent to the driver; None: nothing does.
     """
 
-    def __init__(self, directory: Path, *, clock: Clock = read_boot_clock) -> None:
+    def __init__(self, directory: Path, *, clock: Clock = read_boot_clock, echo: Echo | None = None) -> None:
         self._directory = directory
         self._files = JobDirectory(directory)
         self._clock = clock
@@ -100,7 +101,7 @@ class Agent:
         self._unacknowledged: messages.WorkerEvent | messages.Remark | None = None
         self._acknowledged = asyncio.Event()
         self._unstarted: set[int] = set()
-        self._logs = LogSender(self._files.logs, self._say)
+        self._logs = LogSender(self._files.logs, self._say, echo)
         # The driver says in a log what is missing.
         self._caps = LogCaps(self._files, DEFAULT_LOG_BYTES, self._warn, says=False)
         self._delivering = asyncio.Lock()
@@ -130,6 +131,11 @@ class Agent:
         self._fault: BaseException | None = None
         self._keeps_workers = False
         self._over: str | None = None
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether workers run here."""
+        return self._engine is not None and bool(self._engine.last_running)
 
     async def run(self) -> str:
         """Serve until the end; returns the reason of the end, as a sentence.
@@ -258,7 +264,7 @@ class Agent:
         if self._engine is not None:
             devices = self._engine.devices  # also if the machine has others by now
         else:
-            devices = await asyncio.to_thread(_choose_devices, order.num_slots)
+            devices = await asyncio.to_thread(find_slots, order.num_slots)
         hello = messages.AgentHello(
             node=order.node,
             identity=self._state.identity,
@@ -783,11 +789,6 @@ class Agent:
             await self._engine.close()
             self._engine = None
         self._over = reason
-
-
-def _choose_devices(num_slots: int | None) -> tuple[str, ...]:
-    found = find_devices()
-    return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
 
 
 def _read_attempt(files: JobDirectory) -> str:

@@ -24,6 +24,9 @@ _DROP_BYTES: Final = 2**20
 
 _BLOCK_OF_STAT: Final = 512
 
+Echo = Callable[[bytes], None]
+"""Takes what workers print."""
+
 
 class LogSender:
     """Sends what is new in the logs of a folder.
@@ -31,11 +34,14 @@ class LogSender:
     Args:
         folder: with the files ``worker-N.log``.
         say: sends a message; returns False without a connection.
+        echo: gets what is sent, each byte once; None: nothing does.
     """
 
-    def __init__(self, folder: Path, say: Callable[[LogBytes], bool]) -> None:
+    def __init__(self, folder: Path, say: Callable[[LogBytes], bool], echo: Echo | None = None) -> None:
         self._folder = folder
         self._say = say
+        self._echo = echo
+        self._echoed: dict[int, int] = {}
         self._sent: dict[int, int] = {}
         self._taken: dict[int, int] = {}  # what the driver has confirmed
         self._dropped: dict[int, int] = {}  # from this machine's disk, of what the driver has confirmed
@@ -71,10 +77,18 @@ class LogSender:
                     return
                 if self._say(piece):
                     self._sent[piece.worker] = piece.offset + len(piece.data)
+                    self._echo_new(piece)
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):
                     await self._woken.wait()
+
+    def _echo_new(self, piece: LogBytes) -> None:
+        """Echo a piece, unless it is sent again."""
+        echoed, end = self._echoed.get(piece.worker, 0), piece.offset + len(piece.data)
+        if self._echo is not None and end > echoed:
+            self._echo(piece.data[max(echoed - piece.offset, 0) :])
+            self._echoed[piece.worker] = end
 
     async def flush(self, worker: int | None, limit_s: float) -> None:
         """Wait until the driver has a worker's log, or all logs, but no longer than ``limit_s``."""

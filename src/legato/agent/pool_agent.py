@@ -29,6 +29,7 @@ import httpx
 import msgspec
 
 from legato.agent.code_cache import CodeCache, check_answer
+from legato.agent.leftovers import POOL_LOCK, SCRATCH, move_own, remove_dead, sign, take_turn
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
 from legato.agent.process import check_disk, is_running, start_agent
 from legato.agent.refusing import refuse_job
@@ -57,7 +58,6 @@ _log = logging.getLogger(__name__)
 
 _API: Final = "/api/v1"
 _STATE: Final = ".pool.json"
-_LOCK: Final = ".pool.lock"
 _WORK: Final = "work"
 _ROOT: Final = 0
 _JOIN_PREFIX: Final = "lgj_"
@@ -70,6 +70,8 @@ _MAX_RETRY_S: Final = 5.0
 _KEEP_S: Final = 7 * 86_400.0
 _JOBS_LIMIT_S: Final = 240.0
 _JOBS_POLL_S: Final = 0.5
+_MAX_SCRATCH_PATH: Final = 70
+"""Bytes. Loader processes have sockets in it, whose paths may have 107 bytes; their names need 33."""
 
 
 class PoolState(msgspec.Struct):
@@ -81,6 +83,7 @@ class PoolState(msgspec.Struct):
         secret: with which the agent authenticates. "": it has not joined.
         ca: certificate (PEM) of the server's own authority. "": the system's authorities verify the server.
         labels: with which the agent was last started.
+        network: too. "": none.
     """
 
     url: str = ""
@@ -88,6 +91,7 @@ class PoolState(msgspec.Struct):
     secret: str = ""
     ca: str = ""
     labels: dict[str, str] = {}
+    network: str = ""
 
 
 class _Joined(msgspec.Struct):
@@ -110,7 +114,7 @@ class PoolAgent:
         token: a join token. None: the machine has joined before.
         num_slots: None: one per GPU, or one per CPU core if there is no GPU.
         labels: that jobs may ask for. None: those of the last start.
-        network: in which other machines reach this one; None: that of the way to the server.
+        network: in which other machines reach this one; "": that of the way to the server. None: as at the last start.
         home: folder for the files; None: as `find_agent_directory` chooses it.
         is_pilot: a cluster has started it, and kills all processes of the machine when this one ends. So it waits for
             the agents of jobs.
@@ -174,18 +178,20 @@ class PoolAgent:
             UsageError: the machine cannot join.
         """
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.geteuid() == _ROOT:
-                # System users of jobs pass through it to their own folders; they cannot list it.
-                await asyncio.to_thread(self._folder.chmod, 0o711)
-            lock = self._lock()
+            if self._is_pilot:
+                with take_turn(self._folder.parent):
+                    move_own(self._folder)
+                    lock = self._lock()
+                    sign(lock)
+            else:
+                lock = self._lock()
         except OSError as error:
             raise UsageError(
                 f"Cannot write into {self._folder}: {error.strerror}. Choose another folder with --home."
             ) from error
         try:
             self._state = self._read_state()
-            self._keep_labels()
+            self._keep_options()
             if not self._state.secret:
                 check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
             self._check_scheme()
@@ -206,10 +212,10 @@ class PoolAgent:
         while True:
             self._changed.clear()
             try:
-                self._address = await asyncio.to_thread(self._find_address)
                 if http is None:
                     http = await stack.enter_async_context(await self._make_http())
                 http.base_url = httpx.URL(f"{self._url}{_API}")
+                await self._find_address(http)
                 if not self._state.secret:
                     await self._join(http)
                 answer = await self._report(http)
@@ -392,26 +398,40 @@ class PoolAgent:
             self._state.secret = ""
             await self._join(http)
             return await self._report(http)
+        self._note_address(answer)
         return decode(answer.content, _Orders)
 
     @property
     def _credentials(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._state.secret}"}
 
-    def _find_address(self) -> str:
-        if self._network is not None:
-            try:
-                return find_address(self._network, None)
-            except UsageError as error:
-                told = str(error).removeprefix("it ")
-                raise UsageError(f"Cannot use --network {self._network}: this machine {told}.") from error
-        family, kind, _, _, target = socket.getaddrinfo(self._host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            # No packet is sent: the system only chooses the address from which it would send one.
-            probe.connect(target)
-            return str(probe.getsockname()[0])
+    async def _find_address(self, http: httpx.AsyncClient) -> None:
+        if self._state.network:
+            self._address = await asyncio.to_thread(_find_in_network, self._state.network)
+        elif not self._address:
+            self._note_address(await http.get(f"{self._url}/healthz"))
+
+    def _note_address(self, answer: httpx.Response) -> None:
+        """Take the address from which this machine has reached the server.
+
+        If the server has IPv4 and IPv6 addresses, the next connection may be of the other family: the first address is
+        kept then, as long as this machine has it, because jobs use it.
+        """
+        stream = answer.extensions.get("network_stream")
+        found = None if stream is None else stream.get_extra_info("client_addr")
+        if self._state.network or not found:
+            return
+        address = str(found[0])
+        is_other = self._address != "" and (":" in address) != (":" in self._address)
+        if not is_other or not _has_address(self._address):
+            self._address = address
 
     # ------------------------------------------------------------ the agents of jobs
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether jobs use this machine."""
+        return any(path.is_dir() and is_running(path) for path in self._list())
 
     def _apply_all(self, http: httpx.AsyncClient, orders: tuple[AgentOrder, ...]) -> None:
         self._applying = {job: task for job, task in self._applying.items() if not task.done()}
@@ -439,7 +459,18 @@ class PoolAgent:
         is_same = await asyncio.to_thread(_is_same, directory, order)
         if not is_same or not await asyncio.to_thread(is_running, directory):
             self._say(f"Job {order.job} uses this machine.")
-            await asyncio.to_thread(start_agent, directory, order)
+            await asyncio.to_thread(start_agent, directory, order, self._make_scratch())
+
+    def _make_scratch(self) -> Path | None:
+        """Return the folder for temporary files of jobs. None: that of the system, or of the cluster's choice."""
+        # Slurm sets TMPDIR to /tmp unless the cluster chooses another folder. What a killed job leaves there stays.
+        if not self._is_pilot or os.environ.get("TMPDIR", "").rstrip("/") not in ("", "/tmp"):  # noqa: S108
+            return None
+        scratch = self._folder / SCRATCH
+        if len(os.fsencode(scratch)) > _MAX_SCRATCH_PATH:
+            return None
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        return scratch
 
     def _complete(self, order: AgentOrder) -> AgentOrder:
         """Return an order with what only this machine knows."""
@@ -477,6 +508,8 @@ class PoolAgent:
         try:
             await asyncio.to_thread(self._remove_old, {order.job for order in orders})
             await asyncio.to_thread(self._codes.remove_old, {order.code for order in orders})
+            if self._is_pilot:
+                await asyncio.to_thread(remove_dead, self._folder)
         except Exception:  # noqa: BLE001 -- what a job left on the disk must not take the machine out of the pool
             _log.exception("Old files in %s cannot be removed", self._folder)
 
@@ -487,7 +520,7 @@ class PoolAgent:
                 continue
             # An agent may remove its directory at the same moment.
             with contextlib.suppress(OSError):
-                is_old = path.is_dir() and time.time() - path.stat().st_mtime > _KEEP_S
+                is_old = path.is_dir() and path.name != SCRATCH and time.time() - path.stat().st_mtime > _KEEP_S
                 if is_old and not is_running(path) and (failure := delete_tree(path)) is not None:
                     _log.warning("Old files in %s cannot be removed: %s", path, failure)
 
@@ -499,16 +532,20 @@ class PoolAgent:
 
     # ------------------------------------------------------------ files
 
-    def _keep_labels(self) -> None:
-        if self._labels is None or self._labels == self._state.labels:
+    def _keep_options(self) -> None:
+        """Keep labels and network for later starts, and take those that this start does not give from the last one."""
+        known, state = (self._state.labels, self._state.network), self._state
+        state.labels = state.labels if self._labels is None else self._labels
+        state.network = state.network if self._network is None else self._network
+        if (state.labels, state.network) == known:
             return
-        self._state.labels = self._labels
         try:
-            if self._state.secret:  # otherwise the file is written when the machine has joined
+            if state.secret:  # otherwise the file is written when the machine has joined
                 self._write_state()
         except OSError as error:
             # A full disk does not take the machine out of the pool.
-            _log.warning("Cannot keep the labels in %s: %s. Give --label at the next start too", self._folder, error)
+            told = "Cannot keep the labels and the network in %s: %s. Give --label and --network at the next start too"
+            _log.warning(told, self._folder, error)
 
     def _describe_offer(self) -> str:
         num_slots, labels = len(self._devices), self._state.labels
@@ -519,7 +556,10 @@ class PoolAgent:
         return f"{slots} and the label{'' if len(labels) == 1 else 's'} {named}"
 
     def _lock(self) -> int:
-        lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() == _ROOT:
+            self._folder.chmod(0o711)  # system users of jobs pass through it to their own folders; they cannot list it
+        lock = os.open(self._folder / POOL_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -575,7 +615,7 @@ def _explain_outage(error: Exception, host: str) -> str:
     """Explain why a server does not answer, and what to check; a sentence without its period."""
     told = (str(error) or type(error).__name__).rstrip(".")
     match error:
-        case socket.gaierror():
+        case _ if _is_about_resolving(error):
             return f"this machine does not know the name '{host[:200]}'. Check --connect, DNS and /etc/hosts"
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return (
@@ -589,6 +629,13 @@ def _explain_outage(error: Exception, host: str) -> str:
     return told
 
 
+def _is_about_resolving(error: BaseException | None) -> bool:
+    """Return whether an error was caused by a name for which there is no address."""
+    while error is not None and not isinstance(error, socket.gaierror):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _count_users(num_jobs: int) -> str:
     """Say how many jobs use this machine.
 
@@ -598,6 +645,28 @@ def _count_users(num_jobs: int) -> str:
     if num_jobs == 1:
         return "1 job still uses this machine: it shrinks"
     return f"{num_jobs} jobs still use this machine: they shrink"
+
+
+def _find_in_network(network: str) -> str:
+    """Return the address of this machine in a network. Raises UsageError if it has none."""
+    try:
+        return find_address(network, None)
+    except UsageError as error:
+        told = str(error).removeprefix("it ")
+        raise UsageError(
+            f"Cannot use --network {network}: this machine {told}. It is kept for later starts; 'none' drops it."
+        ) from error
+
+
+def _has_address(address: str) -> bool:
+    """Return whether an address belongs to this machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _find_slots(num_slots: int | None) -> tuple[str, ...]:

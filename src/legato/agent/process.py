@@ -37,10 +37,15 @@ _POLL_S: Final = 0.01
 _RESTART_S: Final = 5.0
 
 
-def start_agent(directory: Path, order: AgentOrder) -> None:
+def start_agent(directory: Path, order: AgentOrder, scratch: Path | None = None) -> None:
     """Write an agent's order, and start the agent's process in its own session if it does not run.
 
     A running agent uses the order for its next connection.
+
+    Args:
+        directory: of the agent.
+        order: which it gets.
+        scratch: folder for temporary files of the agent and of the job. None: that of this process.
 
     Raises:
         UsageError: the disk is full.
@@ -57,6 +62,7 @@ def start_agent(directory: Path, order: AgentOrder) -> None:
             stdout=log,
             stderr=log,
             cwd=directory,
+            env=None if scratch is None else {**os.environ, "TMPDIR": str(scratch)},
             start_new_session=True,
             check=True,
         )

@@ -97,27 +97,33 @@ def find_address(network: str | None, connection: str | None, *, is_inside: bool
             found = str(probe.getsockname()[0])
         except OSError as error:
             raise UsageError(
-                f"it has no route to the network {network}: {error.strerror}. {_list_addresses()}"
+                f"it has no route to the network {network}: {error.strerror}. {_name_addresses()}"
             ) from error
     if is_inside and ipaddress.ip_address(found) not in wanted:
-        raise UsageError(f"it has no address in the network {network}. {_list_addresses()}")
+        raise UsageError(f"it has no address in the network {network}. {_name_addresses()}")
     return found
 
 
-def _list_addresses() -> str:
-    """Name the addresses of this machine from which a user can choose a network, as a sentence without its period."""
+def list_addresses() -> list[tuple[str, str]]:
+    """Return the IPv4 and global IPv6 addresses of this machine, each with the name of its interface."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has no IPv4 address
                 answer = fcntl.ioctl(probe, _GET_ADDRESS, struct.pack("256s", name[:15].encode()))
-                found.append(f"{socket.inet_ntoa(answer[20:24])} ({name})")
+                found.append((socket.inet_ntoa(answer[20:24]), name))
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             digits, _, _, scope, _, name = line.split()
             if scope == _GLOBAL_SCOPE:
-                found.append(f"{ipaddress.IPv6Address(int(digits, 16))} ({name})")
-    return f"Name a network that all machines share; its addresses are {', '.join(found[:_MAX_ADDRESSES]) or 'unknown'}"
+                found.append((str(ipaddress.IPv6Address(int(digits, 16))), name))
+    return found
+
+
+def _name_addresses() -> str:
+    """Name the addresses of this machine from which a user can choose a network, as a sentence without its period."""
+    named = ", ".join(f"{address} ({name})" for address, name in list_addresses()[:_MAX_ADDRESSES])
+    return f"Name a network that all machines share; its addresses are {named or 'unknown'}"
 
 
 def find_facts(options: argparse.Namespace) -> Facts:

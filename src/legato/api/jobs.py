@@ -15,6 +15,9 @@ STAGES: Final = (
 )
 """All stages of a job, in the order in which a job can reach them."""
 
+DRIVER_TROUBLE: Final = "; but its driver "
+"""Separates the reason of a job's stage from a failure of its driver."""
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of a job.

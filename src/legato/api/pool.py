@@ -123,6 +123,51 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float | None
 
 
+class IdleMachines(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machines of a cluster cost while no job uses them: an estimate, and no bill.
+
+    Time is not counted while no server leads, or after a pause of the leading server of more than 300 s.
+
+    Args:
+        num_machines: machines that no job uses now.
+        num_slots: their slots.
+        slot_s: seconds for which these have been idle as the leading server has seen it, times their slots. Begins at
+            0 when another server leads.
+        total_slot_s: seconds for which machines were idle since ``since``, times their slots.
+        given_slot_s: seconds for which machines were in the pool since ``since``, times their slots.
+        since: seconds since 1970.
+    """
+
+    num_machines: int = 0
+    num_slots: int = 0
+    slot_s: float = 0.0
+    total_slot_s: float = 0.0
+    given_slot_s: float = 0.0
+    since: float
+
+
+class ClusterTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A test of a cluster: it gives one machine, on which a job trains ten steps.
+
+    Args:
+        job: id of the job.
+        state: ``running``, ``passed`` or ``failed``.
+        told: what happens, or what is wrong and what to do about it, as one sentence. "": only admins see it.
+        node: name of the machine in the pool.
+        began_at: seconds since 1970.
+        ended_at: when it was decided. None: it runs.
+        is_clean: the machine has been given back to the cluster.
+    """
+
+    job: str
+    state: str
+    told: str
+    node: str
+    began_at: float
+    ended_at: float | None = None
+    is_clean: bool = False
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster that gives machines to the pool as its jobs need them.
 
@@ -135,6 +180,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         trouble: why it gives none now, as sentences. None: it does.
         machine_kinds: kinds of its machines, as far as known; they give the same bits as machines of equal kind.
         gpu_types: models of their GPUs, as far as known.
+        state: ``ok``; ``away``: it does not answer; ``paused``: no machine is asked for for a while, after a failure.
+        observed_at: when it last answered. None: not yet.
+        num_slots: slots of each machine.
+        idle: what its idle machines cost. None: not known.
+        test: the last test of it. None: there was none.
     """
 
     kind: str
@@ -146,6 +196,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None
     machine_kinds: tuple[str, ...] = ()
     gpu_types: tuple[str, ...] = ()
+    state: str = "ok"
+    observed_at: float | None = None
+    num_slots: int = 1
+    idle: IdleMachines | None = None
+    test: ClusterTest | None = None
 
     def describe(self) -> tuple[str, ...]:
         """Return what it gives, what waits and why, as sentences.
@@ -159,7 +214,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         running = sum(pilot.state == "running" for pilot in self.pilots)
         if running:
             said.append(f"{_count_machines(running)} of {self.name} {'run' if running > 1 else 'runs'}.")
-        waiting = Counter(pilot.reason or "unknown" for pilot in self.pilots if pilot.state == "waiting")
+        waiting = Counter(pilot.reason or "no reason given" for pilot in self.pilots if pilot.state == "waiting")
         if waiting:
             reasons = [f"{reason} ({number})" if len(waiting) > 1 else reason for reason, number in waiting.items()]
             verb = "wait" if waiting.total() > 1 else "waits"

@@ -84,11 +84,21 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "legato.cli.platform.experiments": {
         "experiments": "List, create and run experiments.",
     },
+    "legato.cli.platform.sweeps": {
+        "sweep": "Search for the best parameters of a program.",
+        "sweeps": "List, show and stop sweeps.",
+    },
+    "legato.cli.platform.webhooks": {
+        "webhooks": "Send news of jobs to other servers.",
+    },
     "legato.cli.platform.agent": {
         "agent": "Make this machine a node of a pool.",
     },
     "legato.cli.platform.nodes": {
         "nodes": "List and change nodes.",
+    },
+    "legato.cli.platform.clusters": {
+        "clusters": "List and test Slurm and Kubernetes.",
     },
     "legato.cli.platform.pool": {
         "pool": "Show the pool in numbers.",
@@ -123,6 +133,9 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "legato.cli.local.verify": {
         "verify": "Check whether a program's result depends on its workers.",
+    },
+    "legato.cli.local.doctor": {
+        "doctor": "Examine this machine for training.",
     },
 }
 

@@ -22,7 +22,9 @@ from legato.client.people import PeopleCalls
 from legato.client.pool import PoolCalls
 from legato.client.projects import ProjectCalls
 from legato.client.servers import Server, find_server
-from legato.client.submission import JobOptions, check_options, prepare
+from legato.client.submission import JobOptions, check_options, make_name, prepare
+from legato.client.sweeps import SweepCalls
+from legato.client.webhooks import WebhookCalls
 from legato.core.errors import NotFound, UsageError
 from legato.system.scripts import PYTHON, find_syntax_error
 
@@ -33,7 +35,7 @@ _PAGE: Final = 1000
 _PATIENCE_S: Final = 30.0
 
 
-class Client(PoolCalls, PeopleCalls, ProjectCalls):
+class Client(PoolCalls, PeopleCalls, ProjectCalls, SweepCalls, WebhookCalls):
     """A connection to a platform.
 
     Args:
@@ -139,11 +141,11 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         """Return what would happen if such a job were submitted now; upload and submit nothing.
 
         Args:
-            program: accepted, and has no effect.
+            program: gives the job its name in messages, as in `submit`; nothing else depends on it.
             options: as in `JobOptions`.
         """
-        fields = check_options(options)
-        body = {"name": "plan", "program": [str(program or "program.py")], **fields}
+        program = str(program or "new-job.py")
+        body = {"name": make_name(Path(program).stem), "program": [program], **check_options(options)}
         return self._line.ask(Plan, "POST", "/plan", body=body)
 
     def job(self, job: str) -> Job:
@@ -196,16 +198,8 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             "definition": definition,
             "order": order,
         }
-        found = Jobs()
-        after: str | int | None = None
-        while limit is None or len(found) < limit:
-            wanted = _PAGE if limit is None else min(limit - len(found), _PAGE)
-            page = self._line.ask(Page[JobRecord], "GET", "/jobs", params={**params, "limit": wanted, "after": after})
-            found.extend(Job(self._line, record) for record in page.items)
-            after = page.after
-            if after is None:
-                break
-        return found
+        records = self._line.ask_pages(Page[JobRecord], "/jobs", limit=limit, page_size=_PAGE, **params)
+        return Jobs(Job(self._line, record) for record in records)
 
     # ------------------------------------------------------------ code
 

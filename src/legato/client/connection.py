@@ -18,6 +18,7 @@ import httpx
 import msgspec
 
 from legato.api import API
+from legato.api.lists import Page
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
@@ -121,6 +122,30 @@ class Line:
             LegatoError: the server refuses, cannot be reached, or is not understood.
         """
         return self.read(kind, self.send(method, path, **request))
+
+    def ask_pages(
+        self, kind: type[Page[T]], path: str, *, limit: int | None, page_size: int, **params: Any
+    ) -> Iterator[T]:
+        """Yield the records of a list, and request its pages as they are needed.
+
+        Args:
+            kind: of a page.
+            path: of the list.
+            limit: maximum number of records. None: all.
+            page_size: maximum number of records in a page.
+            params: other parameters of each request.
+
+        Raises:
+            LegatoError: as in `ask`.
+        """
+        num, after = 0, None
+        while limit is None or num < limit:
+            wanted = page_size if limit is None else min(limit - num, page_size)
+            page = self.ask(kind, "GET", path, params={**params, "limit": wanted, "after": after})
+            yield from page.items
+            num, after = num + len(page.items), page.after
+            if after is None:
+                return
 
     def read(self, kind: type[T], response: httpx.Response) -> T:
         """Return the record in an answer.

@@ -16,7 +16,10 @@ _PATHS: Final[Mapping[str, str]] = {
     "user": "/users",
     "token": "/tokens",
     "node": "/nodes",
+    "cluster": "/clusters",
     "join token": "/join-tokens",
+    "sweep": "/sweeps",
+    "webhook": "/webhooks",
 }
 
 
@@ -35,7 +38,7 @@ def title_path(what: str, title: str) -> str:
 
 
 def name_path(what: str, name: str) -> str:
-    """Return the path of the job, queue, user, token, node or join token with a name.
+    """Return the path of the job, queue, user, token, node, cluster, join token, sweep or webhook with a name.
 
     Raises:
         NotFound: the name is invalid, and would lead to another path.

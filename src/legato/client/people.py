@@ -133,16 +133,7 @@ class PeopleCalls:
 
     def audit(self, limit: int = 100) -> Listing[AuditEntry]:
         """Return the audit log, the newest entry first. For admins."""
-        found: Listing[AuditEntry] = Listing()
-        after: str | int | None = None
-        while len(found) < limit:
-            params = {"limit": min(limit - len(found), _PAGE), "after": after}
-            page = self._line.ask(Page[AuditEntry], "GET", "/audit", params=params)
-            found.extend(page.items)
-            after = page.after
-            if after is None:
-                break
-        return found
+        return Listing(self._line.ask_pages(Page[AuditEntry], "/audit", limit=limit, page_size=_PAGE))
 
     def config(self) -> Listing[Setting]:
         """Return the settings of the server. For admins."""

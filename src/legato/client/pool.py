@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from legato.api.jobs import Allocation, Event
+from legato.api.jobs import Allocation, Event, JobRecord
 from legato.api.lists import Page
 from legato.api.people import Version
 from legato.api.pool import (
@@ -25,6 +25,7 @@ from legato.api.pool import (
     WaitingJob,
 )
 from legato.client.connection import Line
+from legato.client.jobs import Job
 from legato.client.lists import Listing
 from legato.client.paths import name_path
 from legato.core.errors import NotFound
@@ -49,6 +50,16 @@ class PoolCalls:
     def clusters(self) -> Listing[Cluster]:
         """Return the clusters that give machines to the pool, with their machines."""
         return Listing(self._line.ask(Page[Cluster], "GET", "/clusters").items)
+
+    def test_cluster(self, kind: str) -> Job:
+        """Begin to test a cluster; returns the job that trains on its machine. `Cluster.test` says what comes out.
+
+        For admins. To end the test, stop the job.
+
+        Args:
+            kind: of the cluster, such as ``slurm``.
+        """
+        return Job(self._line, self._line.ask(JobRecord, "POST", f"{name_path('cluster', kind)}/test"))
 
     def drain_node(self, name: str, reason: str = "") -> None:
         """Stop using a machine with an agent: jobs shrink off it, and none is stopped. For admins."""

@@ -92,16 +92,7 @@ class ProjectCalls:
 
     def projects(self, *, limit: int | None = None) -> Listing[Project]:
         """Return projects that you may see, the newest first; at most ``limit``."""
-        found: Listing[Project] = Listing()
-        after: str | int | None = None
-        while limit is None or len(found) < limit:
-            params = {"limit": _PAGE if limit is None else min(limit - len(found), _PAGE), "after": after}
-            page = self._line.ask(Page[Project], "GET", "/projects", params=params)
-            found.extend(page.items)
-            after = page.after
-            if after is None:
-                break
-        return found
+        return Listing(self._line.ask_pages(Page[Project], "/projects", limit=limit, page_size=_PAGE))
 
     def project(self, project: str) -> Project:
         """Return a project by its id, or by its name: yours, else the newest."""

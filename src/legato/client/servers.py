@@ -21,6 +21,7 @@ from legato.api import API
 from legato.core.errors import NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 from legato.system.decoding import decode
+from legato.system.hosts import find_own_file
 from legato.system.processes import listens_here
 
 SERVER_VARIABLE: Final = "LEGATO_SERVER"
@@ -266,11 +267,17 @@ def find_local(environment: Mapping[str, str] = os.environ) -> LocalServer | Non
 def read_local(home: Path) -> LocalServer | None:
     """Return the server of a home, as `find_local` does.
 
+    If servers of several machines share the home, each machine has a file of its own.
+
     The server has written the token into a file that only this user can read. The file of a server that has crashed is
     ignored, because another program may listen at its address now.
     """
+    return _read_local(home, find_own_file(home, LOCAL_FILE)) or _read_local(home, home / LOCAL_FILE)
+
+
+def _read_local(home: Path, file: Path) -> LocalServer | None:
     try:
-        descriptor = os.open(home / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

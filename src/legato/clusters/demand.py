@@ -17,7 +17,7 @@ import msgspec
 from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.sizes import fit_size, smallest_size
-from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
+from legato.policy.snapshot import TEST_LABEL, JobDemand, Node, Slot, Snapshot
 
 
 class PilotShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +89,25 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused
     return math.ceil(total)
 
 
+def find_typed(snapshot: Snapshot, shape: PilotShape) -> list[JobDemand]:
+    """Return the jobs that ask for a type of GPU that neither pilots nor other machines have, as far as is known."""
+    there = {slot.gpu_type for slot in snapshot.slots if slot.usable}
+    return [
+        job
+        for job in snapshot.jobs
+        if job.gpu_type is not None
+        and not _has_type(job.gpu_type, shape)
+        and not any(is_type(job.gpu_type, found) for found in there)
+    ]
+
+
 def find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
-    """Return the machines that are pilots of this shape, by their labels."""
-    return {node.name for node in snapshot.nodes if shape.labels.items() <= node.labels.items()}
+    """Return the machines that are pilots of this shape, by their labels, without that of a test."""
+    return {
+        node.name
+        for node in snapshot.nodes
+        if shape.labels.items() <= node.labels.items() and TEST_LABEL not in node.labels
+    }
 
 
 def _fits(job: JobDemand, shape: PilotShape) -> bool:
@@ -100,14 +116,17 @@ def _fits(job: JobDemand, shape: PilotShape) -> bool:
         return False
     if job.gpus_per_worker > 1 and not shape.has_gpus:
         return False
-    if job.gpu_type is not None:
-        known = shape.gpu_types
-        if not shape.has_gpus or (known and not any(is_type(job.gpu_type, found) for found in known)):
-            return False
+    if job.gpu_type is not None and not _has_type(job.gpu_type, shape):
+        return False
     if job.machine_kind is None or not shape.machine_kinds:
         return True
     # The kind of a job ends with its GPU model, or 'cpu'.
     return any(job.machine_kind.startswith(f"{kind}/") for kind in shape.machine_kinds)
+
+
+def _has_type(asked: str, shape: PilotShape) -> bool:
+    """Return whether pilots have, or may have, GPUs of a type."""
+    return shape.has_gpus and (not shape.gpu_types or any(is_type(asked, found) for found in shape.gpu_types))
 
 
 class _Others:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,6 +31,13 @@ CONFLICT: Final = 409
 """The code of a refusal because an object of this name exists."""
 _INSTALL: Final = "python -m pip install 'legato[kubernetes]'"
 _ANSWER_LIMIT_S: Final = 15.0
+_COMMAND_LIMIT_S: Final = 60.0
+_CHANNELS: Final = "v4.channel.k8s.io"
+_OUTPUT: Final = (1, 2)
+"""Channels of a command's standard output and standard error."""
+_END: Final = 3
+"""The channel with the status of a command that has ended."""
+_TYPES: Final = {"PATCH": "application/merge-patch+json"}
 _WATCH_S: Final = 45
 """After so long the API server ends a watch, so that a connection that broke silently is noticed."""
 _WATCH_MARGIN_S: Final = 15.0
@@ -125,6 +132,10 @@ class KubernetesApi:
         """Create an object and return it as the API server has it. Errors as in `list`."""
         return await self._ask("POST", kind, body=dict(created))
 
+    async def patch(self, kind: str, name: str, changes: Mapping[str, Any]) -> KubeObject:
+        """Merge changes into an object, and return it. Errors as in `list`."""
+        return await self._ask("PATCH", kind, name, body=dict(changes))
+
     async def delete(self, kind: str, name: str, *, uid: str, grace_s: int | None = None) -> KubeObject | None:
         """Delete an object; returns what is left of it until it has ended, None if nothing is.
 
@@ -186,6 +197,55 @@ class KubernetesApi:
             raise KubernetesAway(_describe(error)) from error
         finally:
             response.close()
+
+    async def execute(self, pod: str, container: str, command: Sequence[str], line: bytes) -> None:
+        """Run a command in a container of a pod, and wait for its end.
+
+        Args:
+            pod: its name.
+            container: its name.
+            command: and its arguments.
+            line: for its standard input, which stays open.
+
+        Raises:
+            KubernetesRefusal: the request is not allowed, or the command failed; with its last words.
+            KubernetesAway: the API server, or the node of the pod, cannot be reached.
+        """
+        import aiohttp
+
+        client = await self._load(None)
+        try:
+            async with asyncio.timeout(_COMMAND_LIMIT_S):
+                headers: dict[str, str] = {}
+                await client.update_params_for_auth(headers, [], ["BearerToken"])
+                rest = client.rest_client
+                async with rest.pool_manager.ws_connect(
+                    f"{client.configuration.host}/api/v1/namespaces/{self.namespace}/pods/{pod}/exec",
+                    params=[
+                        ("container", container),
+                        ("stdin", "true"),
+                        ("stdout", "true"),
+                        ("stderr", "true"),
+                        *(("command", w) for w in command),
+                    ],
+                    headers=headers,
+                    protocols=(_CHANNELS,),
+                    proxy=rest.proxy,
+                    max_msg_size=_MAX_LINE_BYTES,
+                ) as channels:
+                    await channels.send_bytes(b"\0" + line + b"\n")
+                    _check_end(*await _read_channels(channels))
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == _UNAUTHENTICATED:
+                await self._load(client)
+            if error.status in (_UNAUTHENTICATED, _TOO_MANY) or error.status >= 500:
+                raise KubernetesAway(f"the API server answers {error.status} to a command for pod {pod}") from error
+            told = f'pods "{pod}" is forbidden: this account cannot create and get resource "pods/exec"'
+            raise KubernetesRefusal(error.status, told if error.status == _FORBIDDEN else "") from error
+        except _find_failures() as error:
+            raise KubernetesAway(_describe(error)) from error
+        except RuntimeError as error:  # of a client that is closed
+            raise KubernetesAway("another request has loaded the configuration again") from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -249,7 +309,10 @@ class KubernetesApi:
                     method,
                     path_params={"namespace": self.namespace, **({"name": name} if name else {})},
                     query_params=list(query.items()),
-                    header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                    header_params={
+                        "Accept": "application/json",
+                        "Content-Type": _TYPES.get(method, "application/json"),
+                    },
                     body=body,
                     auth_settings=["BearerToken"],
                     _preload_content=False,
@@ -484,6 +547,32 @@ async def _read_all(response: aiohttp.ClientResponse) -> bytes:
         if len(content) > _MAX_BYTES:
             raise KubernetesAway(f"the API server sends more than {_MAX_BYTES >> 20} MiB")
     return bytes(content)
+
+
+async def _read_channels(channels: aiohttp.ClientWebSocketResponse) -> tuple[bytes | None, str]:
+    """Return the status of a command and the end of its output; None: the connection ended before the command."""
+    import aiohttp
+
+    output = b""
+    async for message in channels:
+        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            continue
+        channel, data = message.data[0], message.data[1:]
+        if channel == _END:
+            return data, output.decode(errors="replace")
+        if channel in _OUTPUT:
+            output = (output + data)[-_MAX_TEXT:]
+    return None, ""
+
+
+def _check_end(status: bytes | None, output: str) -> None:
+    """Raise KubernetesAway or KubernetesRefusal unless a command has succeeded."""
+    if status is None:
+        raise KubernetesAway("the connection to a command in a pod broke")
+    found = _decode(status)
+    if found.get("status") != "Success":
+        told = _trim(output) or _trim(str(found.get("message", "")))
+        raise KubernetesRefusal(int(found.get("code") or 0), f"the command failed: {told}")
 
 
 def _decode(content: bytes) -> KubeObject:

@@ -20,6 +20,11 @@ CLUSTER_LABEL: Final = "legato.cluster"
 """The label of machines that are pilots; its value is the kind of the cluster."""
 
 
+def name_test_node(kind: str) -> str:
+    """Return the name of the machine on which a test of a cluster runs; no other pilot has it."""
+    return f"{kind}-test"
+
+
 class PilotState(enum.StrEnum):
     """Where a pilot is, as its cluster says."""
 
@@ -129,6 +134,15 @@ class Cluster(ABC):
 
     def explain_failure(self, node: str) -> str:  # noqa: ARG002
         """Return where a person sees why a pilot ended before its agent joined, as a sentence; "": nowhere."""
+        return ""
+
+    def read_last_words(self, node: str, since: float) -> str:  # noqa: ARG002
+        """Return the last line that the agent of a pilot has written; "": it is not known. May block.
+
+        Args:
+            node: name of its machine.
+            since: when the pilot was asked for; earlier words are those of another one.
+        """
         return ""
 
     async def close(self) -> None:  # noqa: B027 -- most have nothing to close

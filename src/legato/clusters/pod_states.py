@@ -155,7 +155,8 @@ def _explain_end(pod: KubeObject) -> str:
     if ended.get("exitCode") == 0:
         return "its agent has left"
     named = "" if ended.get("reason") in (None, "", "Error") else f"{ended['reason']}, "
-    told = _join(None, ended.get("message"))
+    lines = [line for line in str(ended.get("message") or "").splitlines() if line.strip()]
+    told = _join(None, lines[-1] if lines else None)  # of its last lines, errors come last
     return f"{named}exit code {ended.get('exitCode')}" + (f": {told}" if told else "")
 
 

@@ -208,6 +208,8 @@ def _build_own(shape: PodShape, url: str) -> KubeObject:
         "name": AGENT,
         "command": ["python", "-P", "-m", "legato.cli"],
         "args": agent,
+        # If the agent fails, the status of the pod has its last lines. So Legato needs no right to read logs.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": variables,
         "resources": {name: value for name, value in (("requests", requests), ("limits", limits)) if value},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -61,6 +61,11 @@ _GONE: Final = frozenset(
 )
 _PREFIX: Final = re.compile(r"^\w+: (error: |fatal: )?(Batch job submission failed: )?")
 _NO_REASON: Final = ("None", "")
+_OF_SLURM: Final = ("srun:", "slurmstepd:")
+_LAST_BYTES: Final = 4096
+_CLOCKS_S: Final = 30.0
+"""By so much may the clocks of the server and of the shared disk differ."""
+_MAX_WORDS: Final = 300
 
 
 class PilotJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,6 +287,20 @@ class SlurmCluster(Cluster):
     def explain_failure(self, node: str) -> str:
         """Return where the output of a pilot is."""
         return f"Its output is in {self._find_output(node)}"
+
+    def read_last_words(self, node: str, since: float) -> str:
+        """Return the last line of the output of a pilot; lines of Slurm only if there are no others."""
+        try:
+            with self._find_output(node).open("rb") as file:
+                if os.fstat(file.fileno()).st_mtime < since - _CLOCKS_S:
+                    return ""
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+                lines = [line.strip() for line in file.read(_LAST_BYTES).decode(errors="replace").splitlines()]
+        except OSError:
+            return ""
+        lines = [line for line in lines if line]
+        own = [line for line in lines if not line.startswith(_OF_SLURM)]
+        return next(reversed(own or lines), "")[:_MAX_WORDS]
 
     # ------------------------------------------------------------ inside
 

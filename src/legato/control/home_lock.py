@@ -17,8 +17,6 @@ from legato.core.errors import UsageError
 from legato.driver.journal import replace_file
 
 HOME_FILE: Final = "home-id"
-NAMES: Final = "nodes"
-"""The folder of a home with the names of the machines whose servers share it, one file per machine."""
 
 
 def claim_home(store: Store, home: Path, now: float) -> None:

@@ -80,8 +80,9 @@ class Settings(BaseSettings):
     port: int = Field(default=8765, ge=0, le=65535, description="port to listen on. 0: any free port")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
-        description="host names by which clients may address the server. Requests for other names are refused, so "
-        "that a foreign web page cannot reach the server under its own host name (DNS rebinding)",
+        description="host names by which clients may address the server, besides `localhost` and its addresses. "
+        "Requests for other names are refused, so that a foreign web page cannot reach the server under its own host "
+        "name (DNS rebinding)",
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -218,6 +219,19 @@ class Settings(BaseSettings):
         default=(),
         description="with `run_jobs_as` pool: system groups of all jobs, for data or devices that a group may use, "
         "such as `render`",
+    )
+
+    # ------------------------------------------------------------ messages to other servers
+
+    public_url: str | None = Field(
+        default=None,
+        description="URL under which users reach the server, such as `https://legato.example.org`, for links in "
+        "messages of [webhooks](webhooks.md). None: made of `allowed_hosts` and `port`",
+    )
+    webhook_networks: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="internal networks that [webhooks](webhooks.md) may reach, such as `10.1.0.0/16`. Users choose the "
+        "URLs, so by default the server calls public addresses only",
     )
 
     # ------------------------------------------------------------ who is used to something else
@@ -537,6 +551,20 @@ class Settings(BaseSettings):
         return value
 
     _is_network = field_validator("network")(check_network)
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            check_network(network)
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("https://", "http://")):
+            raise ValueError("write it as https://legato.example.org")
+        return None if value is None else value.rstrip("/")
 
     @field_validator("pool_uids")
     @classmethod

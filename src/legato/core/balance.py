@@ -13,10 +13,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from legato.core.span import Span, num_blocks, part_of, split
+from legato.core.span import Span, blocks, num_blocks, part_of, split
 
 _BACKWARD_SHARE: Final = 2 / 3
 """Part of the time of a micro-batch that its backward pass takes, during which gradients can travel."""
+
+_MAX_EARLY: Final = 2
+"""Subtrees that a node sends before its last micro-batch; each needs memory at the other nodes."""
 
 
 class Costs(NamedTuple):
@@ -26,11 +29,13 @@ class Costs(NamedTuple):
         micro_batch_s: seconds that the slowest rank takes for one micro-batch; 0: unknown.
         transfer_s: seconds in which a node sends all gradients once, and receives as much at the same time.
         last_share: part of the gradients, 0 to 1, that can travel only after the last backward pass.
+        sends_early: nodes send complete subtrees before their last micro-batch, see `late_volume`.
     """
 
     micro_batch_s: float = 0.0
     transfer_s: float = 0.0
     last_share: float = 1.0
+    sends_early: bool = True
 
 
 UNKNOWN: Final = Costs()
@@ -69,15 +74,79 @@ def decide_spans(num_micro_batches: int, nodes: tuple[int, ...], costs: Costs = 
     """
     if not costs.micro_batch_s:
         return even_spans(num_micro_batches, nodes)
-    return min(divisions(num_micro_batches, nodes), key=lambda spans: estimate_s(spans, nodes, costs))
+    # Of equally fast ones, the one that sends the fewest bytes.
+    return min(
+        divisions(num_micro_batches, nodes), key=lambda spans: (estimate_s(spans, nodes, costs), volume(spans, nodes))
+    )
 
 
 def estimate_s(spans: tuple[Span, ...], nodes: tuple[int, ...], costs: Costs) -> float:
-    """Estimate the seconds of a step: the longest span, and the bytes that no backward pass hides."""
+    """Estimate the seconds of a step: the longest span, and the bytes that no micro-batch hides."""
     work_s = max(span.num_items for span in spans) * costs.micro_batch_s
-    travel_s = volume(spans, nodes) * costs.transfer_s
-    hidden_s = min(_BACKWARD_SHARE * costs.micro_batch_s, (1 - costs.last_share) * travel_s)
-    return work_s + travel_s - hidden_s
+    late, early = _volumes(spans, nodes, has_early=costs.sends_early)
+    late_s, early_s = late * costs.transfer_s, early * costs.transfer_s
+    hidden_s = min(_BACKWARD_SHARE * costs.micro_batch_s, (1 - costs.last_share) * late_s)
+    early_hidden_s = min(early_s, _num_hiding(spans, nodes) * costs.micro_batch_s - hidden_s) if early_s else 0.0
+    return work_s + late_s - hidden_s + early_s - early_hidden_s
+
+
+def transfer_s(
+    travel_s: float, spans: tuple[Span, ...], nodes: tuple[int, ...], micro_batch_s: float, *, has_early: bool = True
+) -> float:
+    """Return the seconds in which a node sends all gradients once; the inverse of `estimate_s`.
+
+    Args:
+        travel_s: for which a rank sent and received gradients, or waited for them, in a step.
+        spans: of that step.
+        nodes: the number of each rank's node.
+        micro_batch_s: for one micro-batch.
+        has_early: complete subtrees travelled before the last micro-batches.
+    """
+    late, early = _volumes(spans, nodes, has_early=has_early)
+    hiding_s = _num_hiding(spans, nodes) * micro_batch_s if early else 0.0
+    seconds = travel_s / late
+    return seconds if early * seconds <= hiding_s else (travel_s + hiding_s) / (late + early)
+
+
+def late_volume(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> float:
+    """Return the part of `volume` that passes after the last micro-batches.
+
+    A node of one rank sends its first subtrees as soon as they are complete.
+
+    >>> uneven = (Span(0, 3), Span(3, 8))
+    >>> volume(uneven, (0, 1)), late_volume(uneven, (0, 1))
+    (1.5, 1.0)
+    """
+    pairs = zip(_sent(spans, nodes), num_early(spans, nodes), strict=True)
+    return _volume([num - early for (num, _), early in pairs])
+
+
+def _volumes(spans: tuple[Span, ...], nodes: tuple[int, ...], *, has_early: bool) -> tuple[float, float]:
+    whole = volume(spans, nodes)
+    late = late_volume(spans, nodes) if has_early else whole
+    return late, whole - late
+
+
+def num_early(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many subtrees each node sends before its last micro-batch: its first ones, if it has one rank.
+
+    None do if a rank has no micro-batches.
+
+    >>> num_early((Span(0, 3), Span(3, 8)), (0, 1)), num_early((Span(0, 3), Span(3, 4), Span(4, 8)), (0, 0, 1))
+    ((1, 1), (0, 0))
+    """
+    has_early = all(span.num_items for span in spans)
+    return tuple(min(num - 1, _MAX_EARLY) if has_early and len(ranks) == 1 else 0 for num, ranks in _sent(spans, nodes))
+
+
+def _num_hiding(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> int:
+    """Return during how many micro-batches of the longest span all early subtrees can travel."""
+    longest = max(span.num_items for span in spans)
+    ready = [0]
+    for early, (rank, *_) in zip(num_early(spans, nodes), ranks_of(nodes), strict=True):
+        if early:
+            ready.append(blocks(spans[rank])[early].start - spans[rank].start)
+    return longest - max(ready)
 
 
 def volume(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> float:
@@ -87,7 +156,15 @@ def volume(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> float:
     >>> volume(halves, (0, 1)), volume(uneven, (0, 1)), volume(halves, (0, 0))
     (1.0, 1.5, 0.0)
     """
-    sent = [num_blocks(*_join([spans[rank] for rank in ranks])) for ranks in ranks_of(nodes)]
+    return _volume([num for num, _ in _sent(spans, nodes)])
+
+
+def _sent(spans: tuple[Span, ...], nodes: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the number of subtrees that each node sends, and its ranks."""
+    return [(num_blocks(*_join([spans[rank] for rank in ranks])), ranks) for ranks in ranks_of(nodes)]
+
+
+def _volume(sent: list[int]) -> float:
     others = len(sent) - 1
     # Each node sends its part of each subtree to each other node, and then its part of the result.
     return max(max((own + 1) * others, sum(sent) - own + others) for own in sent) / len(sent)

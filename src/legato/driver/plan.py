@@ -52,7 +52,7 @@ class Refuse(msgspec.Struct, frozen=True):
 
 
 class LeaveOut(msgspec.Struct, frozen=True):
-    """The workers of a node cannot connect to the others, which continue without them."""
+    """The workers of a node cannot be connected to the others, which continue without them."""
 
     node: str
     reason: str
@@ -79,7 +79,7 @@ _DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FIN
 
 def decide_change(job: JobFacts) -> Change | None:
     """Return the next change of membership with its reason, or None if there is none now."""
-    change = _decide_change(job)
+    change = _decide_joining(job) or _decide_change(job)
     if not isinstance(change, Recover | StartOver):
         return change
     # Workers without a view will be in the next one.
@@ -196,6 +196,8 @@ def _decide_first(job: JobFacts) -> Change | None:
     waited_s = job.now - min(worker.since for worker in warm)
     if coming and waited_s < job.spec.form_patience_s:
         return None
+    if (change := _decide_family(job, warm, _find_usual(job, warm))) is not None:
+        return change
     reference = job.reference or warm[0].fingerprint
     for worker in warm:
         difference = describe_difference(worker.fingerprint, reference)
@@ -203,6 +205,44 @@ def _decide_first(job: JobFacts) -> Change | None:
             return Refuse(worker.number, describe_refusal(worker.number, difference))
     late = f", {len(coming)} more did not come within {job.spec.form_patience_s:g} s" if coming else ""
     return Recover(tuple(worker.member for worker in warm), f"first view of {_count(warm)}{late}")
+
+
+def _decide_joining(job: JobFacts) -> Change | None:
+    """Return what happens to a joining worker that cannot be connected to those of the view in force."""
+    if job.current is None or job.ending or job.state not in _DECIDING:
+        return None
+    joining = [worker for worker in _warm(job) if worker.slot in job.wanted]
+    return _decide_family(job, joining, job.current.members[0].host)
+
+
+def _is_ipv6(host: str) -> bool:
+    return ":" in host
+
+
+def _find_usual(job: JobFacts, workers: list[Worker]) -> str:
+    """Return an address of the family that most nodes announce; of equal numbers, that of the store."""
+    counted = Counter(is_ipv6 for _, is_ipv6 in {(node_of(worker.slot), _is_ipv6(worker.host)) for worker in workers})
+    is_stores = _is_ipv6(job.rendezvous.rpartition(":")[0])
+    hosts = [worker.host for worker in workers]
+    return max(hosts, key=lambda host: (counted[_is_ipv6(host)], _is_ipv6(host) is is_stores))
+
+
+def _decide_family(job: JobFacts, workers: list[Worker], usual: str) -> Change | None:
+    """Return what happens to a worker whose address is of another family than ``usual``: gloo connects no such two."""
+    for worker in workers:
+        if _is_ipv6(worker.host) is _is_ipv6(usual):
+            continue
+        families = ("IPv6", "IPv4") if _is_ipv6(worker.host) else ("IPv4", "IPv6")
+        node = node_of(worker.slot)
+        reason = (
+            f"node {node} announces the {families[0]} address {worker.host}, and the others {families[1]} addresses "
+            f"such as {usual}. Name their network with --network of 'legato agent' there or of 'legato run', or on a "
+            "server's machine with its setting network"
+        )
+        if any(node_of(member.slot) == node for member in job.members()):
+            return Refuse(worker.number, reason)  # the node's address has changed since these began
+        return LeaveOut(node, reason)
+    return None
 
 
 def _decide_recovery(job: JobFacts, loss: str) -> Change | None:

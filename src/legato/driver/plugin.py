@@ -41,6 +41,10 @@ class Host(Protocol):
         """The number of the system user of the job's workers."""
         ...
 
+    def slot_of(self, worker: int) -> str | None:
+        """Return the slot of a worker; None if there is no such worker."""
+        ...
+
     def tell(self, text: str, level: str = "info") -> None:
         """Record an event of the job; ``level`` is info, warning or error."""
         ...
@@ -195,6 +199,11 @@ class PluginHost:
     @property
     def uid(self) -> int:
         return os.geteuid() if self._user is None else self._user.uid
+
+    def slot_of(self, worker: int) -> str | None:
+        """Return the slot of a worker; None if there is no such worker."""
+        found = self._job.workers.get(worker) if self._job is not None else None
+        return found.slot if found is not None else None
 
     def tell(self, text: str, level: str = "info") -> None:
         """Record an event of the job."""

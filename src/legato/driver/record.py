@@ -261,7 +261,8 @@ class Records:
         for path, line in batch:
             by_path.setdefault(path, []).append(line)
         self._is_failing = False
-        for path, lines in by_path.items():
+        # The commits last: a reader who sees that an epoch is over finds what was logged in it.
+        for path, lines in sorted(by_path.items(), key=lambda item: item[0] == self._directory.ledger_file):
             try:
                 with path.open("ab") as file:
                     file.write(b"".join(lines))

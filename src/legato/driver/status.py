@@ -103,6 +103,7 @@ def build_status(
             "available": list(job.available),
         },
         "refusals": dict(job.refusals),
+        "lost_nodes": sorted({node_of(worker.slot) for worker in job.present() if job.is_lost(worker)}),
         "unconnected": job.unconnected if job.pending is not None else None,
         "num_micro_batches": job.num_micro_batches,
         "shares_freely": job.shares_freely,

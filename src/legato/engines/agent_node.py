@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import http
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
 
 from legato.core import agent_messages as messages
 from legato.core.job_user import JobUser
@@ -24,6 +28,7 @@ from legato.engines.side_work import TaskSet, WorkQueue
 
 _log = logging.getLogger(__name__)
 
+_BEARER: Final = "Bearer "
 _FIRST_DELAY_S: Final = 1.0
 _MAX_DELAY_S: Final = 30.0  # well below a lease, which is not renewed meanwhile
 _NUM_ENDED: Final = 1000
@@ -54,7 +59,7 @@ class Starter(Protocol):
         Args:
             node: name of the machine.
             secret: the token with which the agent connects.
-            refuse: called with a sentence when the machine cannot be used; the task then ends.
+            refuse: called with a sentence when the machine cannot be used; the task then ends, or tries again.
         """
         ...
 
@@ -83,6 +88,8 @@ class AgentNode:
         """How often the engine has looked since it last heard the agent."""
         self.lease_ends: float | None = None
         self.opened_at = 0.0
+        self.came_at = float("-inf")
+        """When its present agent first connected to this driver; minus infinity if an earlier driver knew it."""
         self.num_failures = 0
         """How often it has refused the job soon after it was open."""
         self.used_from = 0.0
@@ -102,14 +109,20 @@ class AgentNode:
         """Note that the agent has sent something, or that its silence counts from now."""
         self.last_heard, self.num_looks = now, 0
 
-    def note_hello(self, hello: messages.AgentHello) -> bool:
+    def note_hello(self, hello: messages.AgentHello, now: float) -> bool:
         """Note which agent has connected, and its devices unless workers use the known ones.
+
+        Args:
+            hello: of the agent.
+            now: monotonic seconds.
 
         Returns:
             Whether the record has changed.
         """
         self.sends_results = hello.sends_results
         known = self.record.identity, self.record.devices
+        if self.record.identity != hello.identity:
+            self.came_at = now
         self.record.identity = hello.identity
         if not self.record.workers:
             self.record.devices = hello.devices[: self.spec.num_slots]
@@ -134,6 +147,11 @@ class AgentNode:
         self.num_failures = 1 if now - self.opened_at >= _SOUND_S else self.num_failures + 1
         self.used_from = now + min(_FIRST_DELAY_S * 2 ** min(self.num_failures - 1, 10), _MAX_DELAY_S)
         self.launches.clear()  # when the agent is back, it says which of these workers it has
+
+    @property
+    def missing(self) -> str:
+        """Why a file of the machine cannot come if the machine is lost; a clause without its period."""
+        return f"it is only on the machine {self.spec.name}, which is lost"
 
     @property
     def has_files(self) -> bool:
@@ -291,6 +309,14 @@ class AgentNode:
             self.connection = None
 
 
+def refuse_stranger(secret: str, connection: ServerConnection, request: Request) -> Response | None:
+    """Return the answer to a request that does not show the token of the job; None if it does."""
+    shown = request.headers.get("Authorization", "")
+    if not hmac.compare_digest(shown.encode(), f"{_BEARER}{secret}".encode()):
+        return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
+    return None
+
+
 def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
     """Return why an agent cannot run the job of a driver of this release; None if it can.
 
@@ -308,6 +334,35 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
             f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root"
         )
     return None
+
+
+def list_for_store(
+    nodes: Collection[AgentNode], store: AgentNode | None, wanted: frozenset[str] | None, rank_0: str
+) -> list[AgentNode]:
+    """Return the machines that can have the store, the best one first.
+
+    Machines of the other address family than those that train may not reach the store, and cannot train with them.
+
+    Args:
+        nodes: all machines of the job.
+        store: that with the store, which keeps it if it can. None: there is none.
+        wanted: names of the machines that the job is to use. None: not known yet.
+        rank_0: name of the machine with rank 0: all members have addresses of its family. "": there is none yet, and
+            the family of most machines counts.
+    """
+    able = [node for node in nodes if node.is_open and node.rendezvous and not node.is_leaving]
+    able.sort(key=lambda node: node is not store)
+    training = [node for node in able if wanted is None or node.spec.name in wanted]
+    first = [node for node in training if node.spec.name == rank_0]
+    counted = Counter(_has_ipv6(node) for node in first or training)
+    if counted:
+        usual = counted.most_common(1)[0][0]  # of equal numbers, the first: that of the store
+        able.sort(key=lambda node: _has_ipv6(node) is not usual)
+    return able
+
+
+def _has_ipv6(node: AgentNode) -> bool:
+    return ":" in node.rendezvous.rpartition(":")[0]
 
 
 def explain_absence(waited_s: float, port: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from typing import Final
 
 from legato.core import agent_messages as messages
@@ -18,6 +19,22 @@ class AgentQuestions:
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, int], asyncio.Future[dict[int, Vital]]] = {}
         self._num_asked = 0
+
+    async def examine(self, workers: Collection[int], node_with: Callable[[int], AgentNode | None]) -> dict[int, Vital]:
+        """Return samples of the processes of workers; ``unreachable`` if a machine does not answer at once.
+
+        Args:
+            workers: their numbers.
+            node_with: returns the machine of a worker; None if it is on none.
+        """
+        asked: dict[str, tuple[AgentNode, list[int]]] = {}
+        for worker in workers:
+            if (node := node_with(worker)) is not None:
+                asked.setdefault(node.spec.name, (node, []))[1].append(worker)
+        found: dict[int, Vital] = {}
+        for answer in await asyncio.gather(*(self.ask(node, of) for node, of in asked.values())):
+            found |= answer
+        return found
 
     async def ask(self, node: AgentNode, workers: list[int]) -> dict[int, Vital]:
         """Return samples of the processes of workers of one machine; ``unreachable`` if it does not answer at once."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import http
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -21,7 +19,6 @@ from typing import Final
 import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Request, Response
 
 from legato.core import agent_messages as messages
 from legato.core import exits
@@ -39,7 +36,9 @@ from legato.engines.agent_node import (
     Starter,
     explain_absence,
     find_obstacle,
+    list_for_store,
     read_attempt,
+    refuse_stranger,
     send_forever,
 )
 from legato.engines.agent_questions import AgentQuestions
@@ -67,7 +66,6 @@ _MARK: Final = ".legato-"
 _HELLO_LIMIT_S: Final = 10.0
 _MIN_LOOKS: Final = 3  # fewer than an engine that runs makes within the shortest limit
 _AGAIN_S: Final = 5.0
-_BEARER: Final = "Bearer "
 _TAKEN_OVER: Final = "Another driver has taken over the job: its agents have seen a higher term."
 _DRIVER_FILE: Final = "LEGATO_DRIVER_FILE"
 
@@ -218,7 +216,7 @@ class AgentsEngine:
         for node in self._nodes.values():
             node.note_heard(now)
         self._opened, self._opened_at = True, now
-        self._door.mount((PATH,), self._admit, self._serve)
+        self._door.mount((PATH,), partial(refuse_stranger, self._record.secret), self._serve)
         self._tasks.begin(self._look_forever(), "legato-agents")
         self._tasks.begin(self._tend_forever(), "legato-agents-disk")
         self._tasks.begin(self._terms.watch(), "legato-term")
@@ -349,13 +347,11 @@ class AgentsEngine:
         """
         node = await self._find_node(launch.slot)
         if node.is_lost:
-            # The driver may not have seen that yet: this is no error.
-            told = f"the machine {node.spec.name} is lost"
-            if node.trouble is not None and self._grows:
-                # No worker can ever train there, so the driver gives the slot back.
-                self._events.put(Exited(launch.worker, exits.EXIT_REFUSED, node.trouble))
-            else:
-                self._events.put(Exited(launch.worker, exits.EXIT_UNSTARTED, told))
+            # No error: the driver may not have seen that yet. Where no worker can ever train, it gives the slot back.
+            is_refused = node.trouble is not None and self._grows
+            code = exits.EXIT_REFUSED if is_refused else exits.EXIT_UNSTARTED
+            told = node.trouble if is_refused and node.trouble else f"the machine {node.spec.name} is lost"
+            self._events.put(Exited(launch.worker, code, told))
             return
         if self._events.has(Started, launch.worker) or launch.worker in node.record.workers:
             return
@@ -404,16 +400,7 @@ class AgentsEngine:
 
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
         """Return samples of the processes of workers; ``unreachable`` if a machine does not answer at once."""
-        asked: dict[str, list[int]] = {}
-        for worker in workers:
-            node = self._node_with(worker)
-            if node is not None:
-                asked.setdefault(node.spec.name, []).append(worker)
-        found: dict[int, Vital] = {}
-        questions = (self._questions.ask(self._nodes[name], of) for name, of in asked.items())
-        for answer in await asyncio.gather(*questions):
-            found |= answer
-        return found
+        return await self._questions.examine(workers, self._node_with)
 
     def is_away(self, worker: int) -> bool:
         """Return whether the checkpoints of a worker must be brought: its machine does not share the directory."""
@@ -431,7 +418,7 @@ class AgentsEngine:
             return path
         name = check_file_name(Path(path).name)
         if node.is_lost:
-            raise LegatoError(self._explain_missing(node))
+            raise LegatoError(node.missing)
         return await asyncio.shield(node.incoming.add(name))
 
     async def recover(self) -> None:
@@ -442,9 +429,6 @@ class AgentsEngine:
         """Bring the checkpoints of a worker as fast as the network allows: the worker has ended."""
         if (node := self._home_of(worker)) is not None:
             node.incoming.hasten()
-
-    def _explain_missing(self, node: AgentNode) -> str:
-        return f"it is only on the machine {node.spec.name}, which is lost"
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events until `close`. An event counts as received when the driver asks for the next one.
@@ -463,10 +447,33 @@ class AgentsEngine:
         """Note the machine of rank 0."""
         if self._record.note_rank_0(node_of(slot)):
             self._file.write_soon()
+            self._choose_store()
 
     def note_slots(self, slots: Collection[str]) -> None:
         """Note all slots that the job is to use."""
-        self._departures.note_slots(slots)
+        self._departures.wanted = frozenset(node_of(slot) for slot in slots)
+        self._choose_store()
+
+    def confirm_end(self, name: str, reason: str, seen_at: float) -> None:
+        """Note that the agent of a machine and its workers have certainly ended: their lease is not awaited.
+
+        Args:
+            name: of the machine.
+            reason: a clause without its period.
+            seen_at: when it was seen, in monotonic seconds. An agent that has come since then still runs.
+        """
+        node = self._nodes.get(name)
+        if node is None or self._closing or node.came_at > seen_at:
+            return
+        if node.record.workers:
+            self._lose(node, reason)
+            self._end_lease(node, reason)
+            return
+        node.incoming.fail_all(node.missing)
+        self._departures.note_end(node, reason)
+        self._forget_node(node)
+        if self._store is node:
+            self._choose_store(f"the machine {name} has ended")
 
     def abandon_results(self) -> None:
         """Bring no more files; the agents keep them."""
@@ -550,10 +557,12 @@ class AgentsEngine:
             self._lose(node, told, silent_s=now - node.last_heard)
         for node in self._nodes.values():
             if node.lease_ends is not None and now > node.lease_ends:
-                self._end_lease(node)
+                self._end_lease(node, f"the machine {node.spec.name} was lost, and the lease of its agent is over")
 
     def _forget_node(self, node: AgentNode) -> None:
         """Forget a machine that the job has left, until the driver names a slot of it again."""
+        if self._nodes.get(node.spec.name) is not node:
+            return  # its end was confirmed before the job had left it
         node.cut()
         node.end()
         self._job = msgspec.structs.replace(self._job, has_earlier=self._job.has_earlier or node.had_files)
@@ -568,7 +577,7 @@ class AgentsEngine:
         node.cut()
         node.is_open, node.is_lost = False, True
         self._count_lease(node)
-        node.incoming.fail_all(self._explain_missing(node))
+        node.incoming.fail_all(node.missing)
         if self._store is node:
             # Before the driver makes a view without the machine: the view needs a store that answers.
             self._choose_store()
@@ -590,15 +599,16 @@ class AgentsEngine:
         # An earlier driver that was cut off may have renewed the lease until it could not read its term any more.
         node.lease_ends = self._clock() + self._terms.renewed_s + self._lease_s * (1 + LEASE_MARGIN)
 
-    def _end_lease(self, node: AgentNode) -> None:
+    def _end_lease(self, node: AgentNode, reason: str) -> None:
         node.lease_ends = None
         for worker in tuple(node.record.workers):
-            told = f"the machine {node.spec.name} was lost, and the lease of its agent is over"
-            self._report(Exited(worker, UNKNOWN_EXIT_CODE, told), node, 0)
+            self._report(Exited(worker, UNKNOWN_EXIT_CODE, reason), node, 0)
 
     def _choose_store(self, *reason: str) -> None:
-        ready = [node for node in self._nodes.values() if node.is_open and node.rendezvous and not node.is_leaving]
-        self._store = ready[0] if ready else None
+        able = list_for_store(self._nodes.values(), self._store, self._departures.wanted, self._record.rank_0)
+        if self._store in able[1:]:
+            reason = ("machines of the job have addresses of this family",)
+        self._store = able[0] if able else None
         self._say_store(*reason)
 
     def _say_store(self, *reason: str) -> None:
@@ -608,12 +618,6 @@ class AgentsEngine:
             self._events.put(StoreMoved(self._said_store, *reason))
 
     # ------------------------------------------------------------ one connection
-
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        shown = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(shown.encode(), f"{_BEARER}{self._record.secret}".encode()):
-            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
-        return None
 
     async def _serve(self, connection: ServerConnection) -> None:
         try:
@@ -660,7 +664,7 @@ class AgentsEngine:
         node.cut()
         node.connection, node.waiting, node.trouble = connection, asyncio.Queue(), None
         self._note_heard(node)
-        if node.note_hello(hello):
+        if node.note_hello(hello, self._clock()):
             self._file.write_soon()
         welcome = messages.AgentWelcome(term=self._terms.term, beat_every_s=self._beat_every_s, lease_s=self._lease_s)
         node.send(welcome)
@@ -759,10 +763,7 @@ class AgentsEngine:
             # Also the first time: for the last driver, the machine may have been lost.
             self._events.put(NodeBack(node.spec.name, node.slots))
         if not was_open or moved:
-            if self._store is None:
-                self._choose_store()
-            else:
-                self._say_store()
+            self._choose_store()
         # A worker that the agent does not have, and that it is not asked to start, ended with the agent's directory.
         for worker in set(node.record.workers) - set(opened.workers) - set(node.launches):
             self._report(Exited(worker, UNKNOWN_EXIT_CODE, "its end was not seen"), node, 0)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,6 +33,7 @@ _LOG_SLACK_S: Final = 1.0
 _MOST_USED: Final = "max_usage_in_bytes"
 _HUGE_PAGE: Final = 2**21  # the request that exceeds the limit may be a huge page, so the peak may be so far below it
 _KILL_TRIES: Final = 200
+_NO_LIMIT: Final = 2**60
 _KILL_PAUSE_S: Final = 0.01
 
 
@@ -267,8 +268,8 @@ def count_limit_hits(proc: Path = _PROC) -> LimitHits:
     place = _find_places(proc).get("memory")
     counts: dict[Path, int] = {}
     is_certain, is_root = True, False
-    folder = None if place is None else place.base
-    while place is not None and folder is not None and (folder / "cgroup.procs").exists():
+    for folder in _enclosing(place):
+        assert place is not None
         if place.version == 2:
             # The machine's root group has no counts; a container's root group looks like any other group.
             is_root = not (folder / "cgroup.events").exists()
@@ -279,8 +280,47 @@ def count_limit_hits(proc: Path = _PROC) -> LimitHits:
             is_root = (folder / "release_agent").exists()
             counts[folder] = next((int(word) for word in _read_words(folder / "memory.failcnt") if word.isdecimal()), 0)
             is_certain &= is_root or not _may_be_full(folder)
-        folder = folder.parent
     return LimitHits(counts, is_certain and is_root)
+
+
+class EnclosingLimits(NamedTuple):
+    """The narrowest limits of the groups in which this process runs; None: not limited, or not readable.
+
+    Args:
+        memory_bytes: of all processes of the group.
+        num_cpus: CPU time of all processes of the group, in cores.
+    """
+
+    memory_bytes: int | None
+    num_cpus: float | None
+
+
+def read_enclosing_limits(proc: Path = _PROC) -> EnclosingLimits:
+    """Return the limits of this process's container or service."""
+    places = _find_places(proc)
+    cpus: list[float] = []
+    for folder in _enclosing(places.get("cpu")):
+        words = _read_words(folder / "cpu.max")
+        words = words or [*_read_words(folder / "cpu.cfs_quota_us"), *_read_words(folder / "cpu.cfs_period_us")]
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            cpus.append(int(words[0]) / int(words[1]))
+    memory = filter(None, map(_read_memory_limit, _enclosing(places.get("memory"))))
+    return EnclosingLimits(min(memory, default=None), min(cpus, default=None))
+
+
+def _read_memory_limit(folder: Path) -> int | None:
+    """Return the memory limit of a group in bytes; None if it has none."""
+    words = _read_words(folder / "memory.max") or _read_words(folder / "memory.limit_in_bytes")
+    # Version 1 writes a huge number for no limit.
+    return next((int(word) for word in words if word.isdecimal() and int(word) < _NO_LIMIT), None)
+
+
+def _enclosing(place: Place | None) -> Iterator[Path]:
+    """Yield the groups that enclose this process, from the innermost to the outermost readable one."""
+    folder = None if place is None else place.base
+    while folder is not None and (folder / "cgroup.procs").exists():
+        yield folder
+        folder = folder.parent
 
 
 def _may_be_full(folder: Path) -> bool:
@@ -307,8 +347,8 @@ def explain_outer_oom(before: LimitHits, now: LimitHits) -> str:
     """
     full = next((folder for folder, count in now.counts.items() if count > before.counts.get(folder, count)), None)
     if full is not None:
-        files = (_read_words(full / name) for name in ("memory.max", "memory.limit_in_bytes"))
-        limit = next((f" of {render_size(int(words[0]))}" for words in files if words and words[0].isdecimal()), "")
+        num_bytes = _read_memory_limit(full)
+        limit = "" if num_bytes is None else f" of {render_size(num_bytes)}"
         return (
             f"killed by the kernel: the control group {full}, in which Legato runs, has reached its limit{limit}. Use "
             "a smaller micro-batch or fewer workers on this machine, or raise the limit of this container or service"

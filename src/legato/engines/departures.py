@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from legato.core.slots import node_of
 from legato.engines.agent_node import AgentNode
 from legato.engines.base import EngineEvent, Noted
 from legato.engines.result_files import Standing
@@ -37,12 +36,9 @@ class Departures:
         self._put = put
         self._leaving: set[asyncio.Task[None]] = set()
         self._bringing: asyncio.Task[None] | None = None
-        self._wanted: frozenset[str] | None = None
+        self.wanted: frozenset[str] | None = None
+        """The machines that the job is to use. None: not known yet."""
         self._idle_since: dict[str, float] = {}
-
-    def note_slots(self, slots: Collection[str]) -> None:
-        """Note all slots that the job is to use."""
-        self._wanted = frozenset(node_of(slot) for slot in slots)
 
     def find_idle(self, nodes: Collection[AgentNode], store: AgentNode | None, now: float) -> list[AgentNode]:
         """Return the machines that the job has not used for `IDLE_LIMIT_S`.
@@ -52,13 +48,13 @@ class Departures:
             store: that with the store, which stays as long as no other one can have the store.
             now: monotonic seconds.
         """
-        if self._wanted is None:
+        if self.wanted is None:
             return []
         unused = [
             node
             for node in nodes
             if node.is_open and not (node.is_leaving or node.record.workers or node.launches)
-            if node.spec.name not in self._wanted
+            if node.spec.name not in self.wanted
         ]
         since = {node.spec.name: self._idle_since.get(node.spec.name, now) for node in unused}
         self._idle_since = since
@@ -88,6 +84,15 @@ class Departures:
             self._forget(node)
         finally:
             node.left.set()
+
+    def note_end(self, node: AgentNode, reason: str) -> None:
+        """Tell the driver which files did not come from a machine that has ended; the reason is a clause."""
+        if node.has_files:
+            told = (
+                f"files that the program may have written on {node.spec.name} in {node.record.work} did not come, "
+                f"because {reason}. Let programs write on a volume what the job needs"
+            )
+            self._put(Noted(told, is_warning=node.record.had_rank_0))
 
     def _note(self, told: str) -> None:
         self._put(Noted(told, is_warning=False))

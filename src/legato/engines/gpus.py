@@ -34,6 +34,18 @@ def find_devices() -> tuple[str, ...]:
     return choose_devices(found, os.environ.get("LEGATO_DEVICE"))
 
 
+def find_slots(num_slots: int | None) -> tuple[str, ...]:
+    """Return the devices of a machine's slots: its first GPUs, or the CPU for each slot if it has no GPU.
+
+    Args:
+        num_slots: None: all GPUs, or one slot.
+
+    Errors as in `find_devices`.
+    """
+    found = find_devices()
+    return found[:num_slots] if found else ("cpu",) * (num_slots or 1)
+
+
 def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the devices that are visible to processes with an environment.
 

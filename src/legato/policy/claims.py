@@ -167,6 +167,11 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         return self.job.standing == Standing.RESIZING and self.held > 0
 
     @property
+    def awaits_lease(self) -> bool:
+        """Whether it has no usable slot, and cannot start in others before its workers on lost nodes have ended."""
+        return not self.held and bool(self.job.lost_nodes)
+
+    @property
     def needs(self) -> Needs:
         """Its needs that not every slot of its kind of machine meets."""
         return needs_of(self.job)

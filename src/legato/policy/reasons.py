@@ -40,6 +40,9 @@ class Explainer:
         self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
         # Number of slots above their share that jobs give back although no other job can use them.
         self._useless = _count_useless(pool)
+        # Jobs with too many slots that are not resized, because a worker of theirs may still run on a lost node.
+        self._leased = [claim for claim in pool.claims if claim.target < claim.held and _describe_lease([claim])]
+        self._lease = _describe_lease(self._leased)
         self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
 
     def explain(self, claim: Claim, kind: DecisionKind) -> Cause:
@@ -109,10 +112,10 @@ class Explainer:
         told = "; ".join(causes)
         if kind is DecisionKind.SHRINK:
             return Cause(f"shrinks {claim.had} → {claim.size}: {told}", ids(gainers))
-        return Cause(
-            f"pauses with a checkpoint: {told}; it resumes when {_are(claim.lo)} available again",
-            ids(gainers),
-        )
+        resumes = f"it resumes when {_are(claim.lo)} available again"
+        if lease := claim.awaits_lease and _describe_lease([claim]):
+            resumes = f"{lease}, and {resumes} after that"
+        return Cause(f"pauses with a checkpoint: {told}; {resumes}", ids(gainers))
 
     def _explain_excess(self, claim: Claim) -> str:
         """Explain why a job loses slots that no other job gets."""
@@ -198,6 +201,8 @@ class Explainer:
         return Cause(f"{told}{place}, but {spare} left; {first}", ids(rivals))
 
     def _explain_coming(self, claim: Claim) -> Cause:
+        if claim.awaits_lease:
+            return Cause(f"waits: {_describe_lease([claim])}; it gets {count(claim.target)} afterwards")
         if claim.leaving:
             return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
         more = "" if claim.target == claim.lo else f" and will get {claim.target}"
@@ -211,9 +216,15 @@ class Explainer:
             more = " more" if claim.from_free else ""
             told += f", {coming}{more} {_is(coming)} being freed by {by}"
         late = claim.target - claim.from_free - coming
+        leased = self._leased if late > 0 else []
+        if late > sum(each.held - each.target for each in leased):
+            leased = []  # jobs without a lost machine free some of them
         if late > 0:
-            told += f", {late} more can be freed after the resize of other jobs"
-        because = dict.fromkeys((*ids(freers), *(claim.limit_because if claim.unplaced else ())))
+            others = names(leased, len(leased)) if leased else "other jobs"
+            told += f", {late} more can be freed after the resize of {others}"
+        if lease := _describe_lease([*freers, *leased]):
+            told += f": {lease}"
+        because = dict.fromkeys((*ids(freers), *(claim.limit_because if claim.unplaced else ()), *ids(leased)))
         return Cause(told, tuple(because)[:MAX_CAUSES])
 
     # ------------------------------------------------------------ the same
@@ -231,7 +242,8 @@ class Explainer:
             return Cause(f"{told}: {cause.text}", cause.because)
         if claim.frozen:
             change = "grows" if claim.target > claim.held else "shrinks"
-            return Cause(f"{told}: its workers are starting or leaving, and it {change} to {claim.target} afterwards")
+            why = _describe_lease([claim]) or "its workers are starting or leaving"
+            return Cause(f"{told}: {why}, and it {change} to {claim.target} afterwards")
         if claim.target < claim.held:
             return Cause(f"{told}, {self._explain_surplus(claim)}")
         return self._explain_growth(claim, told)
@@ -257,6 +269,9 @@ class Explainer:
                     by = f"its own leaving workers and {by}" if len(claim.gains_from) > 1 else "its own leaving workers"
                     have = "have"
                 return Cause(f"{told} when {by} {have} freed the slots", ids(freers))
+            if self._lease:
+                these = names(self._leased, len(self._leased))
+                return Cause(f"{told} when {these} may be resized again: {self._lease}", ids(self._leased))
             return Cause(f"{told} when other jobs may be resized again")
         return Cause(f"{told} {self._explain_when(claim)}")
 
@@ -295,6 +310,18 @@ def _name_lost(claim: Claim) -> str:
     nodes = [f"{node} ({claim.lost_on[node] or 'down or drained'})" for node in sorted(claim.lost_on)]
     more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
     return f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
+
+
+def _describe_lease(claims: Sequence[Claim]) -> str:
+    """Describe that jobs are not resized, or do not start, because of lost nodes; "": nothing keeps them."""
+    nodes = sorted({node for claim in claims if claim.frozen or claim.awaits_lease for node in claim.job.lost_nodes})
+    if not nodes:
+        return ""
+    if len(nodes) == 1:
+        return f"a worker may still run on lost node {nodes[0]} until the lease of its agent is over"
+    more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
+    these = f"{', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
+    return f"workers may still run on lost nodes {these} until the leases of their agents are over"
 
 
 def _explain_strayed(claim: Claim) -> str:

@@ -12,6 +12,8 @@ import msgspec
 
 OWN_MACHINE = ("legato.machine", "server")
 """The label of the server's own machine in a pool of several."""
+TEST_LABEL = "legato.test"
+"""The label of a machine on which a test of its cluster runs. Only jobs that ask for it use this machine."""
 DEFAULT_PRIORITY = 5000
 MAX_PRIORITY = 10_000
 
@@ -137,6 +139,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             minimum. None: every slot helps.
         shares_freely: each step is divided among any number of workers: every slot up to that number helps.
         standing: its state.
+        lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
+            not resized.
         wanted: of the last decision. None: there was none.
         wanted_since: of the last decision.
         last_resized_at: when its number of workers last changed. None: never.
@@ -165,6 +169,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_micro_batches: int | None = None
     shares_freely: bool = False
     standing: Standing = Standing.WAITING
+    lost_nodes: tuple[str, ...] = ()
     wanted: int | None = None
     wanted_since: float | None = None
     last_resized_at: float | None = None

@@ -35,7 +35,11 @@ def settle(pool: SortedSnapshot, plan: Plan, rules: Rules) -> float | None:
         _keep_time(claim, rules, pool.now)
     moving = [claim for claim in pool.claims if claim.target != claim.held]
     shrunk = sum(claim.held - claim.size for claim in moving)
-    starting = [(claim, claim.target - claim.held) for claim in moving if claim.held < claim.lo <= claim.target]
+    starting = [
+        (claim, claim.target - claim.held)
+        for claim in moving
+        if claim.held < claim.lo <= claim.target and not claim.awaits_lease
+    ]
     growing = [
         (claim, claim.target - claim.held)
         for claim in moving

@@ -22,6 +22,7 @@ from legato.server.plugins import ServerPlugin
 from legato.server.routes import (
     access_requests,
     agents,
+    clusters,
     code,
     console,
     events,
@@ -37,13 +38,16 @@ from legato.server.routes import (
     projects,
     session,
     shares,
+    sweeps,
+    webhooks,
 )
 from legato.server.services import Services
+from legato.server.shared_responses import SharedResponses
 
 _ROUTERS: Final = (
     *(jobs.router, job_details.router, events.router, logs.router, files.router, code.router),
-    *(projects.router, access_requests.router, experiments.router),
-    *(shares.router, pool.router, agents.router, people.router, session.router, operating.router),
+    *(projects.router, access_requests.router, experiments.router, sweeps.router, webhooks.router),
+    *(shares.router, pool.router, clusters.router, agents.router, people.router, session.router, operating.router),
 )
 
 
@@ -81,7 +85,7 @@ def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Middle
     for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
         app.add_exception_handler(kind, answer_error)
     return Middleware(
-        app,
+        SharedResponses(app, services.store.events.read_version, lambda: services.loop.decisions),
         settings=services.settings,
         authenticator=services.authenticator,
         metrics=services.metrics,

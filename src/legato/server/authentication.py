@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,12 +14,13 @@ from starlette.types import Scope
 from legato.control.credentials import hash_secret
 from legato.control.roles import Asker
 from legato.control.settings import Settings
-from legato.control.store import Store
+from legato.control.store import CheckedToken, Store
 from legato.core.errors import Unauthenticated
 from legato.server.limits import ConcurrencyLimit, Limiter
 from legato.server.login_limits import Attempt, LoginLimits, check_wait
 from legato.server.problems import too_many
 from legato.server.sessions import read_device
+from legato.server.shared_answers import Batches
 from legato.server.token_cache import TokenCache, ValidTokens
 
 _STREAM_AGAIN_S: Final = 5
@@ -38,6 +39,10 @@ class Authenticator:
     def __init__(self, store: Store, settings: Settings, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
+        # In batches: after an event, hundreds of consoles send requests at the same moment, each with its own token.
+        self._checks = Batches[str, CheckedToken](lambda secrets: store.tokens.check_each(secrets, now()))
+        # Apart from the checks, which must not wait for other writers.
+        self._uses = Batches(self._note_uses)
         self._recognized = TokenCache[Asker]()
         self._unrecognized = TokenCache[str]()
         self._valid_tokens = ValidTokens()
@@ -70,7 +75,7 @@ class Authenticator:
         try:
             # Checked before the store is read, so that invented tokens cause no queries.
             with contextlib.nullcontext() if self._valid_tokens.has(key) else self._guess(address, now):
-                asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
+                asker = await self._verify(secret)
         except Unauthenticated as error:
             self._unrecognized.keep(key, str(error), now, begun_refusal)
             self._valid_tokens.forget(key)
@@ -172,10 +177,23 @@ class Authenticator:
     async def recognize_again(self, secret: str) -> Asker | None:
         """Return the present asker of a token that was valid when a stream began; None: it is no longer valid."""
         try:
-            return await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
+            return await self._verify(secret)
         except Unauthenticated:
             self.forget()
             return None
+
+    async def _verify(self, secret: str) -> Asker:
+        """Return the asker that a token belongs to, from the store: as `Tokens.verify`, but with others at once."""
+        found = await self._checks.get(secret)
+        if found.asker is None:
+            raise Unauthenticated(found.reason)
+        if found.is_use_due:
+            await self._uses.get(secret)
+        return found.asker
+
+    def _note_uses(self, secrets: Sequence[str]) -> dict[str, None]:
+        self._store.tokens.note_use(secrets, self._now())
+        return dict.fromkeys(secrets)
 
     def begin_stream(self, user: str) -> Callable[[], None]:
         """Count a stream of a user, and return the function to call at its end.

@@ -24,13 +24,13 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 import msgspec
 
 import legato
-from legato.control.home_lock import NAMES
 from legato.control.settings import Settings
 from legato.control.store import export
 from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import LOCK, find_places
 from legato.server.services import CODE, JOBS
+from legato.system.hosts import NAMES
 
 ABOUT: Final = "legato-backup.json"
 STORE: Final = "store.jsonl"

@@ -89,9 +89,9 @@ class Explainer:
         *,
         wants_more: bool,
     ) -> tuple[str, ...]:
-        sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason}."]
+        sentences = [f"{job.owner}/{job.name} {_STAGE_TEXTS[job.stage]}: {job.reason.rstrip('.')}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
-            sentences.append(f"The policy: {job.decided_reason}.")
+            sentences.append(f"The policy: {job.decided_reason.rstrip('.')}.")
         if where := self._describe_nodes(job):
             sentences.append(where)
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:

@@ -13,7 +13,7 @@ from legato.control.display_names import name_run
 from legato.control.project_records import Definition, Distributed, NewDefinition
 from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
-from legato.control.store import check_labels, check_new_job, missing_code
+from legato.control.store import check_is_no_test, check_labels, check_new_job, missing_code
 from legato.control.work import Work, check_places, check_work, choose_python, find_data, needs_server, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
@@ -306,6 +306,7 @@ def prepare_job(new: CheckedJob, framework: Framework, files: Collection[str] | 
     labels = {**prepared.labels, **(new.labels or {})}
     if labels != new.labels:
         check_labels(f"submit job '{new.name}'", labels)
+        check_is_no_test(f"submit job '{new.name}'", labels)
     return msgspec.structs.replace(new, spec=spec, labels=labels)
 
 

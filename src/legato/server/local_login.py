@@ -56,20 +56,22 @@ class LocalLogin:
 
     Args:
         store: the store of the platform.
-        home: home directory of the platform.
+        file: its path.
         url: URL of the server.
         ca: certificate (PEM) of the authority of the server. "": it uses no TLS.
     """
 
-    def __init__(self, store: Store, home: Path, url: str, ca: str = "") -> None:
+    def __init__(self, store: Store, file: Path, url: str, ca: str = "") -> None:
         self._store = store
-        self._file = home / FILE
+        self._file = file
         self._url = url
         self._ca = ca
         self._made: NewToken | None = None
 
     def renew(self, now: float) -> None:
         """Write a new token into the file, and revoke the one that was in it, also if a crashed server wrote that.
+
+        The token of another server of this machine that runs stays valid, because that server would renew it at once.
 
         Raises:
             LegatoError: the store cannot be used, or the user 'admin' cannot get a token.
@@ -82,7 +84,7 @@ class LocalLogin:
         content = LocalToken(self._url, os.getpid(), made.secret, made.token.id, self._ca)
         replace_file(self._file, msgspec.json.encode(content))
         self._made = made
-        if before is not None:
+        if before is not None and (before.pid == os.getpid() or not _runs(before.pid)):
             with contextlib.suppress(LegatoError):
                 self._store.tokens.revoke(before.id, _ADMIN, now)
 
@@ -95,20 +97,29 @@ class LocalLogin:
         return self._made is not None and self._store.tokens.find(self._made.secret).revoked_at is not None
 
     def end(self, now: float) -> None:
-        """Delete the file and revoke its token, unless another server of this home has written its own."""
-        found = self._read()
-        if self._made is None or found is None or found.id != self._made.token.id:
+        """Revoke the token, and delete the file unless another server of this machine has written its own."""
+        if self._made is None:
             return
-        with contextlib.suppress(OSError):
-            self._file.unlink()
+        found = self._read()
+        if found is not None and found.id == self._made.token.id:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
         with contextlib.suppress(LegatoError):
-            self._store.tokens.revoke(found.id, _ADMIN, now)
+            self._store.tokens.revoke(self._made.token.id, _ADMIN, now)
 
     def _read(self) -> LocalToken | None:
         try:
             return decode(self._file.read_bytes(), LocalToken)
         except (OSError, msgspec.MsgspecError):
             return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 async def keep_local_login(

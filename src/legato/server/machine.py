@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from legato.agent.starting import find_address
-from legato.clusters.pilots import CLUSTER_LABEL
+from legato.agent.starting import find_address, list_addresses
+from legato.clusters.pilots import CLUSTER_LABEL, name_test_node
 from legato.control.drivers.process import DoorOrder
-from legato.control.home_lock import NAMES
 from legato.control.records import AGENT, AGENT_SILENT_S, GONE, LOCAL, DeclaredSlot, Lease, Node, StoredAgent
 from legato.control.settings import Settings
 from legato.control.store import Store
@@ -25,12 +24,17 @@ from legato.core.slots import make_slot
 from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
-from legato.system.hosts import Machine, find_this_machine, name_this_machine
+from legato.policy.snapshot import TEST_LABEL
+from legato.system.hosts import NAMES, Machine, find_this_machine, name_this_machine
 
 _KEY_LENGTH: Final = 16
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 -- compared, not bound
-_SOMEWHERE: Final = ("192.0.2.0/24", "2001:db8::/32")  # of documentation: the system only looks up the route to them
+_SOMEWHERE: Final = {
+    4: "192.0.2.0/24",
+    6: "2001:db8::/32",
+}  # of documentation: the system only looks up the route to them
 _NAME_FILE: Final = "node"
+_MAX_NAMED: Final = 3
 
 
 def find_slots(num_slots: int | None) -> tuple[str, ...]:
@@ -200,9 +204,18 @@ def describe(agent: StoredAgent, now: float) -> Node:
         slots=_make_slots(agent.node, agent.devices, agent.gpu_types),
         kind=agent.kind,
         traits=agent.traits,
-        labels=agent.labels if agent.cluster is None else {**agent.labels, CLUSTER_LABEL: agent.cluster},
+        labels=_label(agent),
         trouble=_explain(agent, now),
     )
+
+
+def _label(agent: StoredAgent) -> dict[str, str]:
+    """Return the labels of a machine: those of its agent and, if it is a pilot, Legato's own."""
+    if agent.cluster is None:
+        return agent.labels
+    is_for_test = agent.node == name_test_node(agent.cluster)
+    own = {CLUSTER_LABEL: agent.cluster, **({TEST_LABEL: agent.cluster} if is_for_test else {})}
+    return {**agent.labels, **own}
 
 
 def _explain(agent: StoredAgent, now: float) -> str | None:
@@ -273,7 +286,8 @@ class DoorFinder:
 def find_own_address(settings: Settings, store: Store, node: str) -> str:
     """Return the address at which other machines of the pool reach this one.
 
-    Without the setting ``network`` it is the one from which this machine reaches most of them.
+    Without the setting ``network`` it is the one from which this machine reaches most of them. If it reaches none, or
+    none is known, it is that of the default route, or the only one that the machine has.
 
     Args:
         settings: of the platform.
@@ -292,10 +306,18 @@ def find_own_address(settings: Settings, store: Store, node: str) -> str:
     counted = Counter(filter(None, (_find_source(agent.address, host) for agent in agents)))
     if counted:
         return max(counted, key=lambda address: (not ipaddress.ip_address(address).is_loopback, counted[address]))
-    for somewhere in _SOMEWHERE[host == "::" :]:  # then it listens on IPv6 only
+    versions = (4, 6) if host == "" else (ipaddress.ip_address(host).version,)  # "::" listens on IPv6 only
+    for version in versions:
         with contextlib.suppress(UsageError):
-            return find_address(somewhere, None, is_inside=False)
+            return find_address(_SOMEWHERE[version], None, is_inside=False)
+    own = [(ipaddress.ip_address(address), interface) for address, interface in list_addresses()]
+    usable = [(str(ip), interface) for ip, interface in own if ip.version in versions and not ip.is_loopback]
+    if len(usable) == 1:
+        return usable[0][0]
+    named = ", ".join(f"{address} ({interface})" for address, interface in usable[:_MAX_NAMED]) or "none"
+    others = ", ".join(f"{agent.node} ({agent.address})" for agent in agents[:_MAX_NAMED])
     raise UsageError(
-        "Cannot find the address of this machine for the other machines of the pool: it has no default route. "
-        "Name their network with the setting network, such as 10.0.0.0/24."
+        "Cannot find the address of this machine for the other machines of the pool: it has no default route"
+        f"{f', and no route to {others}' if others else ''}. Its addresses for host={host or '*'} are: {named}. Name "
+        "the network of the machines with the setting network, such as 10.0.0.0/24."
     )

@@ -34,6 +34,7 @@ _OPEN: Final = (*_LOGINS, ("GET", f"{API}/openapi.json"))
 _AGENTS: Final = f"{API}/agents/"
 """Agents have no user: their routes authenticate them."""
 _ALWAYS: Final = "/healthz"
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")  # a foreign web page has none of these names
 _MAX_BODY_BYTES: Final = 2**20
 # Enough for a user name, a password of 1024 characters with JSON escapes, and a name for the token.
 _MAX_LOGIN_BYTES: Final = 2**14
@@ -226,9 +227,9 @@ def check_place(scope: Scope, known: Collection[str]) -> None:
 
 
 def known_hosts(settings: Settings) -> frozenset[str]:
-    """Return the allowed names of the server: the setting ``allowed_hosts``, and the address on which it listens."""
+    """Return the allowed names of the server: ``allowed_hosts``, its loopback names, and where it listens."""
     own = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)  # noqa: S104 -- compared, not bound
-    return frozenset(_without_port(name).lower() for name in (*settings.allowed_hosts, *own))
+    return frozenset(_without_port(name).lower() for name in (*settings.allowed_hosts, *_LOOPBACK, *own))
 
 
 def check_host(headers: Headers, known: Collection[str]) -> None:

@@ -7,6 +7,7 @@ next server continues. A cluster that fails, or does not answer, stops neither t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -15,7 +16,7 @@ import msgspec
 import structlog
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape, count_pilots, find_pilots, find_refused
+from legato.clusters.demand import PilotShape, count_pilots, find_pilots, find_refused, find_typed
 from legato.clusters.pilots import (
     Cluster,
     ClusterAwayError,
@@ -27,24 +28,32 @@ from legato.clusters.pilots import (
     PilotPlan,
     PilotRules,
     PilotState,
+    name_test_node,
     plan_pilots,
 )
 from legato.control.records import Allocation, StoredAgent, StoredPilot
+from legato.control.roles import Asker, Role
+from legato.control.stages import ENDED
 from legato.control.store import Store
-from legato.core.errors import Conflict
+from legato.core.errors import Conflict, NotFound
 from legato.core.slots import node_of
-from legato.policy.snapshot import Snapshot
+from legato.policy.snapshot import JobDemand, Snapshot
+from legato.server import cluster_tests
 
 _log = structlog.get_logger(__name__)
 
 ROUND_S: Final = 5.0
+_TEST_ROUND_S: Final = 1.0
+"""While a test runs, which a person watches."""
+_END_TEST_S: Final = 30.0
+"""After a test, its agent is asked to end, then ended, and after twice as long killed."""
 _LONGEST_ROUND_S: Final = 300.0
 """After a longer time between two rounds, the clock was set, or this process did not run."""
 _SETTLE_S: Final = 60.0
 """A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
 _FIRST_PAUSE_S: Final = 30.0
 _LONGEST_PAUSE_S: Final = 900.0
-_STATE_EVERY_S: Final = 60.0
+_STATE_EVERY_S: Final = 30.0
 _ASK_AGAIN_S: Final = 60.0
 _JOIN_LIMIT_S: Final = 600.0
 _REFUSED_S: Final = 3600.0
@@ -91,6 +100,7 @@ class PilotPool:
         self._url = url
         self._token_suffix = token_suffix
         self._now = now
+        self._test_node = name_test_node(cluster.kind)
         self._reset()
 
     def _reset(self) -> None:
@@ -101,6 +111,7 @@ class PilotPool:
         self._tried_at = float("-inf")
         self._observed_at: float | None = None
         self._away: str | None = None
+        self._away_since = float("-inf")
         self._refused = _Pause()
         self._failed = _Pause()
         self._known: set[str] = set()  # nodes of pilots that the cluster has confirmed or shown
@@ -110,8 +121,15 @@ class PilotPool:
         self._idle_since: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}  # job that pilots have refused → when one of them was last seen
         self._refused_jobs: tuple[str, ...] = ()
+        self._typed: list[JobDemand] = []
         self._demands: list[tuple[float, int]] = []
         self._written: tuple[float, pool.Cluster] | None = None
+        self._idle: pool.IdleMachines | None = None
+        self._counted_at: float | None = None
+        self._test: pool.ClusterTest | None = None
+        self._test_asked_at: float | None = None
+        self._test_refusal: str | None = None
+        self._test_away: tuple[float, float, str] | None = None  # first and last time that asking failed, and why
 
     async def run(self) -> None:
         """Keep the pilots until cancelled."""
@@ -121,7 +139,7 @@ class PilotPool:
                     await self.round()
                 except Exception:  # noqa: BLE001 -- the next round begins from the store and the cluster again
                     _log.exception("a round of a cluster failed", cluster=self._cluster.name)
-                await asyncio.sleep(ROUND_S)
+                await asyncio.sleep(_TEST_ROUND_S if self._is_testing else ROUND_S)
         finally:
             await self._cluster.close()
 
@@ -136,17 +154,21 @@ class PilotPool:
         self._round_at = now
         if self._leads_since is None:
             self._leads_since = now
-            await asyncio.to_thread(self._learn_shape)
+            await asyncio.to_thread(self._learn)
         snapshot = self._read_snapshot()
         if snapshot is None:
             return
         pilots = await self._observe(now)
         facts = await asyncio.to_thread(self._read)
+        self._note_joined(facts)
+        pilots = None if pilots is None else self._seen
         demand = await asyncio.to_thread(self._measure, snapshot, now)
         agents = self._describe_agents(facts, now)
+        self._count_idle(facts, agents, now)
+        await self._follow_test(snapshot, facts, now)
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
-        plan = plan_pilots(self._rules, demand, pilots, agents, now)
+        plan = self._plan(demand, pilots, agents, now)
         if not plan.num_starts:  # nothing is missing any more
             if not self._refused.holds(now):
                 self._refused = _Pause()
@@ -155,8 +177,10 @@ class PilotPool:
         if self._refused.holds(now) or self._failed.holds(now):
             plan = msgspec.structs.replace(plan, num_starts=0)
         if pilots is not None:
-            plan = msgspec.structs.replace(plan, ending=(*plan.ending, *self._find_strays(facts, now)))
+            ending = (*plan.ending, *self._find_strays(facts, now), *await self._end_test(facts, now))
+            plan = msgspec.structs.replace(plan, ending=ending)
         await self._apply(plan, facts, now)
+        await self._start_test(now)
         await asyncio.to_thread(self._write_state, plan, demand, now)
 
     # ------------------------------------------------------------ what there is
@@ -168,16 +192,28 @@ class PilotPool:
             try:
                 found = await self._cluster.observe()
             except ClusterAwayError as error:
-                self._note_away(str(error))
+                self._note_away(str(error), now)
             else:
                 self._seen, self._observed_at = tuple(found), now
                 self._known |= {pilot.node for pilot in self._seen if pilot.state is not PilotState.GONE}
-                self._note_away(None)
+                self._note_away(None, now)
         return None if self._away is not None or self._observed_at is None else self._seen
 
-    def _note_away(self, why: str | None) -> None:
+    def _note_joined(self, facts: _Facts) -> None:
+        """Count pilots whose agents have joined as running; the cluster shows it later."""
+        joined = {stored.node for stored in facts.pilots if stored.identity is not None}
+        self._seen = tuple(
+            msgspec.structs.replace(pilot, state=PilotState.RUNNING, reason=None)
+            if pilot.state is PilotState.WAITING and pilot.node in joined
+            else pilot
+            for pilot in self._seen
+        )
+
+    def _note_away(self, why: str | None, now: float) -> None:
         if why == self._away:
             return
+        if self._away is None:
+            self._away_since = now
         if why is None:
             _log.info("a cluster answers again", cluster=self._cluster.name)
         elif self._away is None:
@@ -196,7 +232,8 @@ class PilotPool:
         )
 
     def _measure(self, snapshot: Snapshot, now: float) -> Demand:
-        found = find_pilots(snapshot, self._shape)
+        # The machine of a test shows what the cluster gives now: the settings may have changed since the last machines.
+        found = find_pilots(snapshot, self._shape) or {self._test_node}
         kinds = {node.kind for node in snapshot.nodes if node.name in found and node.kind}
         types = {slot.gpu_type for slot in snapshot.slots if slot.node in found and slot.gpu_type}
         if kinds:  # those of the present machines; otherwise those of the last ones
@@ -208,18 +245,51 @@ class PilotPool:
         self._refused_at = {job: at for job, at in self._refused_at.items() if 0 <= now - at < _REFUSED_S}
         self._refused_at |= dict.fromkeys(find_refused(snapshot, self._shape), now)
         self._refused_jobs = tuple(job.id for job in snapshot.jobs if job.id in self._refused_at)
+        self._typed = find_typed(snapshot, self._shape)
         wanted = count_pilots(snapshot, self._shape, self._rules.max_pilots, self._refused_at)
         self._demands = [(at, number) for at, number in self._demands if 0 <= now - at < _SETTLE_S]
         self._demands.append((now, wanted))
         return Demand(wanted, max(number for _, number in self._demands))
 
-    def _learn_shape(self) -> None:
-        """Take from the store what an earlier server has learned about the machines of the cluster."""
+    def _plan(
+        self, demand: Demand, pilots: Sequence[Pilot] | None, agents: Sequence[PilotAgent], now: float
+    ) -> PilotPlan:
+        """Plan without the machine of a test, which counts as one of the maximum from the beginning of the test."""
+        rules = self._rules
+        is_running = self._test is not None and self._test.ended_at is None
+        if is_running or any(pilot.node == self._test_node for pilot in pilots or ()):
+            least, most = rules.min_pilots, rules.max_pilots - 1
+            rules = msgspec.structs.replace(rules, min_pilots=min(least, most), max_pilots=most)
+        pilots = None if pilots is None else [pilot for pilot in pilots if pilot.node != self._test_node]
+        return plan_pilots(rules, demand, pilots, [one for one in agents if one.node != self._test_node], now)
+
+    def _learn(self) -> None:
+        """Take from the store what an earlier server has learned about the machines, counted and tested."""
         for state in self._store.pilots.read_states(self._now(), with_old=True):
-            if state.kind == self._cluster.kind and not self._shape.machine_kinds:
+            if state.kind != self._cluster.kind:
+                continue
+            self._idle, self._test = state.idle, state.test
+            if not self._shape.machine_kinds:
                 self._shape = msgspec.structs.replace(
                     self._shape, machine_kinds=state.machine_kinds, gpu_types=state.gpu_types
                 )
+
+    def _count_idle(self, facts: _Facts, agents: Sequence[PilotAgent], now: float) -> None:
+        """Count what machines cost while no job uses them, since the last round."""
+        before = self._idle or pool.IdleMachines(since=now)
+        passed_s = 0.0 if self._counted_at is None else min(max(0.0, now - self._counted_at), _LONGEST_ROUND_S)
+        self._counted_at = now
+        there = {agent.node: len(agent.devices) for agent in facts.agents if not agent.is_silent(now)}
+        idle = {one.node: one.idle_since for one in agents if one.node in there and one.idle_since is not None}
+        num_idle = sum(there[node] for node in idle)
+        self._idle = pool.IdleMachines(
+            num_machines=len(idle),
+            num_slots=num_idle,
+            slot_s=sum((now - since) * there[node] for node, since in idle.items()),
+            total_slot_s=before.total_slot_s + passed_s * num_idle,
+            given_slot_s=before.given_slot_s + passed_s * sum(there.values()),
+            since=before.since,
+        )
 
     def _describe_agents(self, facts: _Facts, now: float) -> tuple[PilotAgent, ...]:
         busy = Counter(node_of(found.slot) for found in facts.allocations)
@@ -252,7 +322,8 @@ class PilotPool:
             if pilot is None and (self._observed_at is None or stored.created_at >= self._observed_at):
                 continue  # it was asked for after the last observation
             why = f": {pilot.reason}" if pilot is not None and pilot.reason else ""
-            if stored.identity is None and stored.node in self._known and stored.node not in self._ended:
+            is_failure = stored.identity is None and stored.node in self._known and stored.node not in self._ended
+            if is_failure and stored.node != self._test_node:  # a test says itself why it has failed
                 hint = self._cluster.explain_failure(stored.node)
                 told = f"{self._cluster.name} has ended a machine before its agent joined the pool{why}. {hint}"
                 self._pause(self._failed, told.rstrip(), now)
@@ -294,7 +365,7 @@ class PilotPool:
             if plan.num_starts:
                 await self._start(plan.num_starts, facts, now)
         except ClusterAwayError as error:
-            self._note_away(str(error))
+            self._note_away(str(error), now)
 
     async def _end(self, ending: Sequence[Ending], now: float) -> None:
         """End pilots; each is asked again only after a while."""
@@ -324,7 +395,14 @@ class PilotPool:
     async def _start(self, number: int, facts: _Facts, now: float) -> None:
         if not await asyncio.to_thread(self._leads):  # what came before may have taken long
             return
-        orders = await asyncio.to_thread(self._make_orders, number, facts, now)
+        refusal = await self._submit(await asyncio.to_thread(self._make_orders, number, facts, now), now)
+        if refusal is None:
+            self._refused = _Pause()
+        else:
+            self._pause(self._refused, f"{self._cluster.name} refuses new machines: {refusal}", now)
+
+    async def _submit(self, orders: Sequence[PilotOrder], now: float) -> str | None:
+        """Give orders to the cluster; returns its words if it refuses one. Raises ClusterAwayError."""
         try:
             done = await self._cluster.start(orders)
         except ClusterAwayError:
@@ -340,10 +418,7 @@ class PilotPool:
             _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
         kept = {one.node for one in taken}
         await self._forget_all((order.node for order in orders if order.node not in kept), now)
-        if refused := [one for one in done if one.refusal is not None]:
-            self._pause(self._refused, f"{self._cluster.name} refuses new machines: {refused[0].refusal}", now)
-        else:
-            self._refused = _Pause()
+        return next((one.refusal for one in done if one.refusal is not None), None)
 
     async def _forget_all(self, nodes: Iterable[str], now: float) -> None:
         for node in nodes:
@@ -357,24 +432,140 @@ class PilotPool:
         while len(orders) < number:
             index += 1
             node = f"{self._cluster.kind}-{index}"
-            if node in taken:
-                continue
-            try:
-                secret = self._store.pilots.add(self._cluster.kind, node, now)
-            except Conflict:
-                continue
-            orders.append(PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}"))
+            if node not in taken:
+                with contextlib.suppress(Conflict):
+                    orders.append(self._make_order(node, now))
         return orders
+
+    def _make_order(self, node: str, now: float) -> PilotOrder:
+        """Record a pilot before it exists. Raises Conflict if a machine has the name."""
+        secret = self._store.pilots.add(self._cluster.kind, node, now)
+        return PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}")
 
     def _pause(self, pause: _Pause, why: str, now: float) -> None:
         if why != pause.why:
             _log.warning("no new pilots for a while", cluster=self._cluster.name, error=why)
         pause.begin(why, now)
 
+    # ------------------------------------------------------------ tests
+
+    @property
+    def _is_testing(self) -> bool:
+        return self._test is not None and not self._test.is_clean
+
+    async def _follow_test(self, snapshot: Snapshot, facts: _Facts, now: float) -> None:
+        """Begin the test that someone has asked for, and stop its job when it is decided."""
+        test, found = self._test, cluster_tests.find_job(snapshot, self._cluster.kind)
+        if test is None or test.ended_at is not None:
+            is_left = self._test_node in {stored.node for stored in facts.pilots} | facts.nodes
+            if found is None or (test is not None and test.job == found) or (is_left and test is not None):
+                return
+            test = pool.ClusterTest(job=found, state=cluster_tests.RUNNING, told="", node=self._test_node, began_at=now)
+            self._test_asked_at = self._test_refusal = self._test_away = None
+        seen = await asyncio.to_thread(self._look_at_test, test, snapshot, facts, now)
+        self._test = cluster_tests.judge(test, seen, now)
+        if self._test.ended_at is not None:
+            _log.info("a test of a cluster has ended", cluster=self._cluster.name, told=self._test.told)
+            await asyncio.to_thread(self._stop_job, test.job, now)
+
+    async def _start_test(self, now: float) -> None:
+        """Ask for the machine of a test that has none."""
+        if self._test is None or self._test.ended_at is not None or self._test_asked_at is not None:
+            return
+        if self._away is not None or self._observed_at is None or self._count_others() >= self._rules.max_pilots:
+            return
+        if not await asyncio.to_thread(self._leads):
+            return
+        self._test_asked_at = now
+        try:
+            order = await asyncio.to_thread(self._make_order, self._test_node, now)
+            self._test_refusal = await self._submit([order], now)
+        except Conflict as error:
+            self._test_refusal = str(error)
+        except ClusterAwayError as error:  # it has started none; it is asked again when it answers
+            self._note_away(str(error), now)
+            self._test_asked_at, first = None, now if self._test_away is None else self._test_away[0]
+            self._test_away = first, now, str(error)
+
+    def _count_others(self) -> int:
+        """Return how many machines the cluster gives, without that of a test."""
+        return sum(one.state is not PilotState.GONE and one.node != self._test_node for one in self._seen)
+
+    def _look_at_test(
+        self, test: pool.ClusterTest, snapshot: Snapshot, facts: _Facts, now: float
+    ) -> cluster_tests.Sight:
+        node = self._test_node
+        stored = next((one for one in facts.pilots if one.node == node), None)
+        if self._test_asked_at is None and stored is not None:
+            self._test_asked_at = stored.created_at  # an earlier server has asked for it
+        asked_at = self._test_asked_at
+        # The cluster may still show the machine of an earlier test.
+        shown = [one for one in self._seen if one.node == node]
+        pilot = min(shown, key=lambda one: one.state is PilotState.GONE, default=None)
+        is_missing = pilot is None and asked_at is not None and (self._observed_at or 0.0) > asked_at
+        agent = next((one for one in facts.agents if one.node == node), None)
+        has_ended = is_missing or (pilot is not None and pilot.state is PilotState.GONE)
+        needs_words = agent is None and pilot is not None and pilot.state is not PilotState.WAITING
+        absences = [] if self._away is None else [(now - self._away_since, self._away)]
+        if self._test_away is not None and asked_at is None:
+            first, last, why = self._test_away
+            absences.append((last - first, why))
+        away_s, away = max(absences, default=(0.0, None))
+        job = None
+        with contextlib.suppress(NotFound):
+            job = self._store.jobs.get(test.job)
+        return cluster_tests.Sight(
+            cluster=self._cluster.name,
+            url=self._url,
+            num_pilots=self._count_others(),
+            max_pilots=self._rules.max_pilots,
+            job=job,
+            job_refusal=next((one.refusals.get(node) for one in snapshot.jobs if one.id == test.job), None),
+            away=away,
+            away_s=away_s,
+            refusal=self._test_refusal,
+            was_asked=asked_at is not None,
+            pilot=pilot,
+            is_gone=has_ended,
+            agent=agent,
+            pilot_since=asked_at,
+            running_since=None if pilot is None else self._running_since.get(pilot.id),
+            last_words=self._cluster.read_last_words(node, asked_at)
+            if asked_at and (needs_words or is_missing)
+            else "",
+        )
+
+    def _stop_job(self, job: str, now: float) -> None:
+        with contextlib.suppress(NotFound, Conflict):
+            if self._store.jobs.get(job).stage not in ENDED:
+                self._store.jobs.stop(job, Asker(self._cluster.name, Role.ADMIN), now, stop_now=True)
+
+    async def _end_test(self, facts: _Facts, now: float) -> list[Ending]:
+        """Return how to end the machine of a test that is over."""
+        test = self._test
+        if test is not None and test.ended_at is None:
+            return []
+        pilot = next((one for one in self._seen if one.node == self._test_node), None)
+        if pilot is None or pilot.state is PilotState.GONE:
+            if test is not None and not test.is_clean:
+                self._test = msgspec.structs.replace(test, is_clean=True)
+            return []
+        if pilot.state is PilotState.ENDING:
+            return []
+        agent = next((one for one in facts.agents if one.node == self._test_node), None)
+        reason = "its test has ended"
+        if agent is None or pilot.state is PilotState.WAITING:
+            return [Ending(pilot, force=True, reason=reason)]
+        await asyncio.to_thread(self._store.pilots.drain, self._test_node, self._cluster.name, reason, now)
+        since = test.ended_at if test is not None and test.ended_at is not None else agent.joined_at
+        if now - since < _END_TEST_S:
+            return []
+        return [Ending(pilot, force=now - since >= 2 * _END_TEST_S, reason=reason)]
+
     # ------------------------------------------------------------ what it says
 
     def _write_state(self, plan: PilotPlan, demand: Demand, now: float) -> None:
-        trouble = self._refused.why or self._failed.why or self._describe_refused_jobs()
+        trouble = self._refused.why or self._failed.why or self._describe_refused_jobs() or self._describe_typed()
         if self._away is not None:
             trouble = f"{self._away} Nothing changes until it answers; jobs train on."
         target = plan.target or min(max(demand.now, self._rules.min_pilots), self._rules.max_pilots)
@@ -393,9 +584,14 @@ class PilotPool:
             trouble=trouble,
             machine_kinds=self._shape.machine_kinds,
             gpu_types=self._shape.gpu_types,
+            state="away" if self._away else "paused" if self._refused.why or self._failed.why else "ok",
+            num_slots=self._shape.num_slots,
+            test=self._test,
         )
+        # The numbers below change in each round; they are no news.
         if self._written is None or self._written[1] != state or not 0 <= now - self._written[0] < _STATE_EVERY_S:
-            self._store.pilots.write_state(state, now)
+            told = msgspec.structs.replace(state, observed_at=self._observed_at, idle=self._idle)
+            self._store.pilots.write_state(told, now)
             self._written = (now, state)
 
     def _describe_refused_jobs(self) -> str | None:
@@ -406,6 +602,19 @@ class PilotPool:
         return (
             f"Machines of {self._cluster.name} have refused job {first}{more}: 'legato explain {first}' says why. "
             f"For an hour, no further machine is asked for {'them' if others else 'it'}"
+        )
+
+    def _describe_typed(self) -> str | None:
+        """Say why no machine is asked for jobs with a type of GPU, and what to do."""
+        if not self._typed:
+            return None
+        job, name = self._typed[0], self._cluster.name
+        more = f" and {len(self._typed) - 1} more" if len(self._typed) > 1 else ""
+        there = ", ".join(self._shape.gpu_types) if self._shape.has_gpus else "no GPUs"
+        return (
+            f"Job {job.id}{more} asks for GPU type {job.gpu_type}, and the machines of {name} have {there}: none is "
+            f"asked for it. A section of the settings gives one kind of machines; if it gives another one by now, "
+            f"'legato clusters test {self._cluster.kind}' finds out"
         )
 
 

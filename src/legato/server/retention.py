@@ -70,7 +70,7 @@ def delete_old_data(services: Services) -> None:
                 keys_before=now - services.settings.keep_keys_hours * _HOUR_S,
             )
             services.code.delete_purged(purged)
-        if not (purged.jobs or purged.uploads):
+        if not (purged.jobs or purged.uploads or purged.num_sweeps or purged.has_more):
             return
         _delete_jobs(services.settings.home_path / JOBS, purged)
 

@@ -27,6 +27,7 @@ from legato.server.planning import WorkCache, plan_submission, take_snapshot
 from legato.server.prometheus import ServerMetrics
 from legato.server.shared_answers import SharedAnswers, Turns
 from legato.server.uploads import CodeFolder, make_caps
+from legato.server.webhook_sending import WebhookSender
 from legato.uploads.receiving import Arrivals
 
 POOL_VIEWS_S: Final = 1.0
@@ -112,6 +113,9 @@ class Services:
         turns: lets each user have one plan computed at a time.
         node: the name of this machine in the pool; "": this server runs no jobs.
         ca: certificate (PEM) of the server's own authority. "": clients verify the server by other means, if at all.
+        url: of the server for users, for links in messages. "": not known.
+        webhook_sender: sends messages to webhooks.
+        webhook_turns: lets each user have one test of a webhook sent at a time.
     """
 
     store: Store
@@ -124,7 +128,9 @@ class Services:
     works: WorkCache
     code: CodeFolder
     followers: ThreadPoolExecutor
+    webhook_sender: WebhookSender
     ca: str = ""
+    url: str = ""
     logins: LoginQueue = field(default_factory=lambda: LoginQueue(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
@@ -134,11 +140,16 @@ class Services:
     recent_uses: SharedAnswers = field(default_factory=lambda: SharedAnswers(_USES_S, 1))
     plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     turns: Turns = field(default_factory=Turns)
+    webhook_turns: Turns = field(default_factory=Turns)
     node: str = ""
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job. It exists from the job's first start on."""
         return self.settings.home_path / JOBS / job.id
+
+    def link_job(self, job: str) -> str | None:
+        """Return the URL of a job's page in the console. None: the URL of the server is not known."""
+        return f"{self.url}/#/jobs/{job}" if self.url else None
 
     async def snapshot(self) -> Snapshot:
         """Return the pool as the policy sees it, at most a second old. All requests share the snapshot."""
@@ -193,6 +204,7 @@ def make_services(
     now: Callable[[], float],
     node: str = "",
     ca: str = "",
+    url: str = "",
 ) -> Services:
     """Make the objects that the routes use. Call this in the running event loop.
 
@@ -204,6 +216,7 @@ def make_services(
         now: returns seconds since 1970.
         node: the name of this machine in the pool; "": this server runs no jobs.
         ca: as in `Services`.
+        url: as in `Services`.
     """
     feed = Feed(store, followers)
 
@@ -221,8 +234,10 @@ def make_services(
         works=WorkCache(store),
         code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,
+        webhook_sender=WebhookSender(settings.webhook_networks, now),
         node=node,
         ca=ca,
+        url=url,
     )
     return services
 

@@ -45,6 +45,7 @@ from legato.server.app import make_app
 from legato.server.clusters import make_pools
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
+from legato.server.local_login import FILE as LOCAL_FILE
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import (
@@ -62,9 +63,11 @@ from legato.server.retention import run_retention
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 from legato.server.startup_checks import allow_files, find_url, hold_home, is_loopback
+from legato.server.sweeps import Sweeper
 from legato.server.tls import ServerTls, choose_public_url
+from legato.server.webhooks import WebhookLoop
 from legato.system.decoding import decode
-from legato.system.hosts import find_this_machine
+from legato.system.hosts import find_own_file, find_this_machine
 
 _log = structlog.get_logger(__name__)
 
@@ -139,8 +142,9 @@ def serve(
             # The server that had the lease is gone, because this server has locked the directory with the store.
             store.loop.end_lease(time.time())
         url = find_url(settings, sockets)
-        stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
-        local = LocalLogin(store, home, url, "" if tls is None else tls.authority) if settings.local_login else None
+        stack.enter_context(_written(ServerFile(url, os.getpid()), _place_own(settings, SERVER_FILE)))
+        ca = "" if tls is None else tls.authority
+        local = LocalLogin(store, _place_own(settings, LOCAL_FILE), url, ca) if settings.local_login else None
         first = store.tokens.create_first(time.time())
         welcome = () if first is None else tuple(_welcome(first, make_link(store, url, time.time())))
         if welcome and not is_terminal:
@@ -154,6 +158,15 @@ def serve(
             say(line)
         asyncio.run(_run(settings, store, sockets, here, plugins, local, tls))
         say(_describe_left_jobs(sum(job.is_locked() for job in list_platform_jobs(settings.home_path))))
+
+
+def _place_own(settings: Settings, name: str) -> Path:
+    """Return the path of a file of this server; with PostgreSQL, servers of other machines may share the home."""
+    if settings.store_url.startswith("sqlite:"):
+        return settings.home_path / name
+    file = find_own_file(settings.home_path, name)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    return file
 
 
 class _Here(NamedTuple):
@@ -345,18 +358,30 @@ async def _run(
                 parts["own machine"] = here.own.run
         node = "" if here is None else here.node
         ca = tls.authority if tls is not None and tls.is_own else ""
-        services = make_services(store, settings, handle, followers, now=time.time, node=node, ca=ca)
+        own_url = find_url(settings, sockets)
+        services = make_services(
+            store,
+            settings,
+            handle,
+            followers,
+            now=time.time,
+            node=node,
+            ca=ca,
+            url=settings.public_url or choose_public_url(settings, own_url),
+        )
         if here is not None:  # a server that never leads may lack what the clusters need, such as credentials
             pools = make_pools(
                 settings,
                 store,
-                find_url(settings, sockets),
+                own_url,
                 ca,
                 read_snapshot=lambda: handle.snapshot,
                 leads=services.leads,
                 now=time.time,
             )
             parts |= {f"cluster {name}": pool.run for name, pool in pools.items()}
+            parts["sweeps"] = Sweeper(services).run
+            parts["webhooks"] = WebhookLoop(services).run
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
@@ -537,8 +562,7 @@ def _describe_left_jobs(num_jobs: int) -> str:
 
 
 @contextlib.contextmanager
-def _written(content: ServerFile, settings: Settings) -> Iterator[None]:
-    file = settings.home_path / SERVER_FILE
+def _written(content: ServerFile, file: Path) -> Iterator[None]:
     replace_file(file, msgspec.json.encode(content))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Shares answers among equal requests: each answer is computed once, and given to other requests for a moment.
+"""Shares answers among requests: equal ones get one answer, and those that wait together are answered together.
 
 The caller chooses the key, which must include what the user may see, and the version, which must grow with each change.
 """
@@ -6,13 +6,17 @@ The caller chooses the key, which must include what the user may see, and the ve
 from __future__ import annotations
 
 import asyncio
+import itertools
 import weakref
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+_MAX_BATCH: Final = 500  # databases have a limit of some ten thousand values in one query
+
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class _Computation(NamedTuple):
@@ -66,6 +70,53 @@ class SharedAnswers:
     def _drop(self, key: Hashable, computation: _Computation) -> None:
         if self._computations.get(key) is computation:
             del self._computations[key]
+
+
+class Batches(Generic[K, T]):
+    """Answers questions in batches, one batch at once: those that come meanwhile wait for the next one.
+
+    So an answer is computed after its question came, and thousands of questions need few queries. Only for the thread
+    of the event loop.
+
+    Args:
+        answer: answers a batch of different questions; called in a thread.
+    """
+
+    def __init__(self, answer: Callable[[Sequence[K]], Mapping[K, T]]) -> None:
+        self._answer = answer
+        self._waiting: dict[K, asyncio.Future[T]] = {}
+        self._working: asyncio.Task[None] | None = None
+
+    async def get(self, question: K) -> T:
+        """Return the answer. All questions of a batch get its errors, later ones do not."""
+        waiting = self._waiting.get(question)
+        if waiting is None:
+            waiting = self._waiting[question] = asyncio.get_running_loop().create_future()
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        # If this caller is cancelled, others may still wait for the answer.
+        return await asyncio.shield(waiting)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                batch = dict(itertools.islice(self._waiting.items(), _MAX_BATCH))
+                for question in batch:
+                    del self._waiting[question]
+                await self._answer_batch(batch)
+        finally:
+            self._working = None
+
+    async def _answer_batch(self, batch: Mapping[K, asyncio.Future[T]]) -> None:
+        try:
+            answers = await run_in_threadpool(self._answer, tuple(batch))
+        except Exception as error:  # noqa: BLE001 -- each caller raises it
+            for waiting in batch.values():
+                waiting.set_exception(error)
+                waiting.exception()  # its caller may be gone
+        else:
+            for question, waiting in batch.items():
+                waiting.set_result(answers[question])
 
 
 class Turns:

@@ -44,6 +44,7 @@ _LOGGED: Final = Lines(_Logged, lambda line: line.step)
 _LOGGED_LOSS: Final = Lines(_Logged, lambda line: int(LOSS in line.values))
 _LOSSES: Final = Lines(_Losses, lambda line: max(line.step, default=0))
 _COMMITTED: Final = Lines(_Committed, lambda line: line.step)
+_COMMITTED_EPOCHS: Final = Lines(_Committed, lambda line: line.epoch)
 
 
 def read_metrics(
@@ -106,6 +107,47 @@ def read_metrics(
             tuple(line.time for line in steps),
         ),
     )
+
+
+class Value(NamedTuple):
+    """A value of a metric. ``value``: None: it was not finite."""
+
+    step: int
+    epoch: int
+    value: float | None
+
+
+def read_values(metrics_file: Path, losses_file: Path, name: str, after_step: int | None = None) -> Iterator[Value]:
+    """Yield all values of one metric, in the order in which they were recorded; of losses, in the order of the steps.
+
+    Unlike in `read_metrics`, a name always means the same, so that a value does not depend on when it is read:
+    ``step_loss`` are the losses of ``run.backward``, and any other name is what the program logs by ``run.log``.
+
+    Args:
+        metrics_file: the values that the program logged. The file need not exist yet.
+        losses_file: the mean losses of steps. The file need not exist yet.
+        name: of the metric.
+        after_step: yield only those of later steps. None: all.
+    """
+    if name != STEP_LOSS:
+        for line in _LOGGED.read(metrics_file, after_step):
+            if name in line.values:
+                yield Value(line.step, line.epoch, line.values[name])
+        return
+    rows = (row for line in _LOSSES.read(losses_file, after_step) for row in _rows_of(line))
+    for step, epoch, _, loss in sorted(rows, key=lambda row: row[0]):
+        if after_step is None or step > after_step:
+            yield Value(step, epoch, loss)
+
+
+def has_later_epoch(ledger_file: Path, epoch: int) -> bool:
+    """Return whether a step of a later epoch is committed, so that this one is over.
+
+    Args:
+        ledger_file: the commits of steps. The file need not exist yet.
+        epoch: from 0.
+    """
+    return any(True for _ in _COMMITTED_EPOCHS.read(ledger_file, epoch))
 
 
 def _read_losses(losses_file: Path, name: str, after_step: int | None, num_points: int) -> list[Series]:

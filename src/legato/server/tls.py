@@ -225,7 +225,7 @@ def choose_public_url(settings: Settings, url: str) -> str:
     """
     for name in settings.allowed_hosts:
         if name != "*" and not is_loopback(name.strip("[]")):
-            return f"https://{name}:{url.rpartition(':')[2]}"
+            return f"{url.partition(':')[0]}://{name}:{url.rpartition(':')[2]}"
     return url
 
 

@@ -108,7 +108,21 @@ class Door:
             raise
 
     async def _listen(self, port: int) -> None:
-        self._server = await serve(
+        self._server = await self._serve(port)
+        while len(ports := {listening.getsockname()[1] for listening in self._server.sockets}) > 1:
+            # On all addresses, the system has chosen one free port for IPv4 and another one for IPv6.
+            self._server.close()
+            await self._server.wait_closed()
+            try:
+                self._server = await self._serve(ports.pop())
+            except OSError:  # it is in use for the other one
+                self._server = await self._serve(port)
+        for listening in self._server.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(_BACKLOG)
+
+    async def _serve(self, port: int) -> Server:
+        return await serve(
             self._handle,
             self._host,
             port,
@@ -120,9 +134,6 @@ class Door:
             ping_interval=None,  # heartbeats are messages of our own
             server_header=None,
         )
-        for listening in self._server.sockets:
-            with socket.socket(fileno=os.dup(listening.fileno())) as same:
-                same.listen(_BACKLOG)
 
     @property
     def port(self) -> int:

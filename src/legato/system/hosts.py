@@ -16,6 +16,9 @@ import msgspec
 from legato.core.slots import make_node
 from legato.system.processes import boot_id
 
+NAMES: Final = "nodes"
+"""The folder of a home with files of each machine whose servers share it, such as its name."""
+
 _ID_FILE: Final = Path("/etc/machine-id")
 
 _GET_ADDRESS: Final = 0x8915  # SIOCGIFADDR
@@ -85,3 +88,8 @@ def find_this_machine() -> Machine:
     except OSError:
         found = ""
     return Machine(name_this_machine(), found, boot_id())
+
+
+def find_own_file(home: Path, name: str) -> Path:
+    """Return the path of a file of this machine's server in a home that servers of several machines share."""
+    return home / NAMES / f"{find_this_machine().key}-{name}"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -311,3 +312,17 @@ def test_pilots_are_replaced_in_time_but_not_all_the_time(time: str, want: float
     found = read_settings(flags={**SERVER, "slurm": {**SECTION, "time": time}}).slurm
     assert found is not None
     assert make_rules(found, found.time_s).replace_s == want
+
+
+def test_the_last_words_of_a_pilot_are_its_own_and_no_older_than_the_pilot(bed: SlurmBed) -> None:
+    cluster = bed.make()
+    assert cluster.read_last_words("slurm-1", NOW) == ""
+    file = bed.folder / "pilots/slurm-1.log"
+    file.parent.mkdir()
+    file.write_text("x" * 9000 + "\nNo module named legato\n\nsrun: error: h1: task 0: Exited with exit code 1\n")
+    os.utime(file, (NOW, NOW))
+    assert cluster.read_last_words("slurm-1", NOW) == "No module named legato"
+    assert cluster.read_last_words("slurm-1", NOW + 60) == "", "it is of an earlier pilot"
+    file.write_text("srun: error: Unable to create step\n")
+    os.utime(file, (NOW, NOW))
+    assert cluster.read_last_words("slurm-1", NOW) == "srun: error: Unable to create step"

@@ -6,6 +6,7 @@ import re
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ from legato.core.errors import (
     StaleVersion,
     UsageError,
 )
+from legato.policy.snapshot import TEST_LABEL
 
 
 @pytest.fixture(autouse=True)
@@ -456,3 +458,38 @@ def test_who_follows_events_misses_none(store: Store) -> None:
     done.set()
     follower.join()
     assert seen == list(range(begin + 1, begin + 101))
+
+
+def test_a_test_of_a_cluster_is_known_by_the_machine_that_it_asks_for(store: Store) -> None:
+    labelled = msgspec.structs.replace(make_job(), labels={TEST_LABEL: "slurm"})
+    store.jobs.submit(labelled, ANN, NOW)
+    assert store.jobs.find_test("slurm") is None
+    asked = {"program": ["a"], "node_labels": {TEST_LABEL: "slurm"}}
+    test = store.jobs.submit(msgspec.structs.replace(labelled, spec=asked), ADMIN, NOW).job
+    assert (store.jobs.find_test("slurm"), store.jobs.find_test("kubernetes")) == (test.id, None)
+    with pytest.raises(UsageError, match=r"only tests of clusters have the label legato\.test, and they keep it"):
+        store.jobs.change(test.id, JobPatch(labels={}), ADMIN, NOW)
+    store.jobs.stop(test.id, ADMIN, NOW, stop_now=True)
+    assert store.jobs.find_test("slurm") is None
+
+
+def test_of_admins_who_test_a_cluster_at_once_one_wins(store: Store) -> None:
+    test = msgspec.structs.replace(make_job(), spec={"program": ["a"], "node_labels": {TEST_LABEL: "slurm"}})
+    barrier = threading.Barrier(8)
+    outcomes: list[str] = []
+
+    def submit() -> None:
+        barrier.wait()
+        try:
+            outcomes.append(store.jobs.submit(test, ADMIN, NOW, test_of="slurm").job.id)
+        except Conflict as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (job,) = store.jobs.list().items
+    refusal = f"Cannot test cluster 'slurm': job {job.id} tests it already. Wait, or stop that job."
+    assert sorted(outcomes) == sorted([job.id, *[refusal] * 7])

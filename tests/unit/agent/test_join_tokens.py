@@ -57,8 +57,11 @@ def test_a_join_token_is_sent_on_the_own_machine_or_if_the_operator_allows_it(
         sent.append(request.content)
         raise SentError
 
+    async def skip(_: PoolAgent, http: httpx.AsyncClient) -> None:
+        del http
+
     monkeypatch.setattr(httpx.AsyncClient, "send", send)
-    monkeypatch.setattr(PoolAgent, "_find_address", lambda _: "127.0.0.1")
+    monkeypatch.setattr(PoolAgent, "_find_address", skip)
     with pytest.raises(SentError):
         run(tmp_path, url, token)
     assert b'"token":"lgj_x"' in sent[0], "without what is for the agent"

@@ -252,3 +252,25 @@ def test_an_agent_writes_no_log_of_another_machine_and_no_endless_one(tmp_path: 
     with pytest.raises(OSError, match="symbolic"):
         machine.receiver.take(LogBytes(worker=2, offset=0, data=b"theirs"))
     assert target.read_text() == "mine"
+
+
+def test_what_is_sent_again_is_echoed_once(tmp_path: Path) -> None:
+    machine, echoed = Machine(tmp_path), []
+    machine.sender = LogSender(machine.job.logs, machine.say, echoed.append)
+
+    async def test() -> None:
+        machine.write(1, b"one\n")
+        machine.is_connected = False
+        sending = asyncio.create_task(machine.sender.send_forever())
+        await asyncio.sleep(0)
+        machine.is_connected = True
+        machine.write(1, b"two\n")
+        machine.sender.begin_again()
+        await machine.sender.flush(1, LIMIT_S)
+        machine.sender._sent[1] = machine.sender._taken[1] = 0  # a new driver has nothing of it
+        machine.write(1, b"three\n")
+        await machine.sender.flush(1, LIMIT_S)
+        sending.cancel()
+
+    run(machine, test)
+    assert b"".join(echoed) == machine.here(1) == b"one\ntwo\nthree\n"

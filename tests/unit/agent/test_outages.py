@@ -43,6 +43,7 @@ def first_words(home: Path, url: str, meanwhile: Callable[[], Awaitable[None]] |
             await has_spoken.wait()
             if meanwhile is not None:
                 await meanwhile()
+            assert not agent.has_jobs
             agent.leave()
             await running
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
 import os
+import socket
 import stat
 import subprocess
 import threading
@@ -41,6 +43,7 @@ def run(
     token: str | None = "lgj_token",
     labels: dict[str, str] | None = None,
     *,
+    network: str | None = None,
     is_pilot: bool = False,
 ) -> list[str]:
     """Run an agent until the lines that it says are as asked for; returns these lines."""
@@ -50,7 +53,6 @@ def run(
     )
     monkeypatch.setattr(pool_agent, "_NEXT_S", 0.0)
     monkeypatch.setattr(pool_agent, "_MAX_RETRY_S", 0.0)
-    monkeypatch.setattr(PoolAgent, "_find_address", lambda _self: "10.0.0.3")
 
     async def play() -> None:
         agent = PoolAgent(
@@ -59,10 +61,12 @@ def run(
             token=token,
             num_slots=1,
             labels=labels,
+            network=network,
             home=tmp_path,
             is_pilot=is_pilot,
             say=said.append,
         )
+        agent._address = "10.0.0.3"
         running = asyncio.create_task(agent.run())
         deadline = time.monotonic() + 30
         while not until(said) and not running.done():
@@ -114,6 +118,89 @@ def test_it_asks_the_next_server_when_one_does_not_answer_and_shows_both_the_sam
         run(tmp_path, monkeypatch, answer, lambda _said: False, ("https://four",), token=None)
 
 
+def test_the_address_is_the_one_from_which_the_server_was_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's name has an IPv6 address too, which the resolver returns first, but it listens on IPv4 only."""
+    reported: list[str] = []
+    resolve = socket.getaddrinfo
+
+    def resolve_both(host: Any, *more: Any, **named: Any) -> list[Any]:
+        hosts = ("::1", "127.0.0.1") if host in ("dual.test", b"dual.test") else (host,)
+        return [found for each in hosts for found in resolve(each, *more, **named)]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = head.lower().partition("content-length:")[2].split()
+                sent = await reader.readexactly(int(length[0])) if length else b""
+                if "/report " in head:
+                    reported.append(json.loads(sent)["address"])
+                body = b'{"secret": "s", "orders": [], "beat_every_s": 0.0}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    def say(line: str) -> None:
+        said.append(line)
+        spoken.set()
+
+    async def play() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(30):
+            url = f"http://dual.test:{server.sockets[0].getsockname()[1]}"
+            agent = PoolAgent(url, "b", token="lgj_1.plain", num_slots=1, home=tmp_path, say=say)
+            running = asyncio.create_task(agent.run())
+            await asyncio.wait([running, asyncio.create_task(spoken.wait())], return_when=asyncio.FIRST_COMPLETED)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    said: list[str] = []
+    spoken = asyncio.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_both)
+    asyncio.run(play())
+    assert reported[0] == "127.0.0.1", "already in the first report"
+    assert said[0].endswith("Its address for other machines is 127.0.0.1.")
+
+
+class Stream:
+    """A connection from an address of this machine."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return (self._address, 1) if name == "client_addr" else None
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "fd00::2"])
+def test_a_machine_announces_the_address_from_which_it_has_first_reached_the_server(
+    tmp_path: Path, address: str
+) -> None:
+    agent = PoolAgent("http://127.0.0.1:1", "b", num_slots=1, home=tmp_path, say=print)
+    agent._note_address(httpx.Response(200, extensions={"network_stream": Stream(address)}))
+    assert agent._address == address
+
+
+def test_the_address_follows_the_way_to_the_server_but_keeps_its_family_while_the_machine_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"10.0.0.1", "10.0.0.2", "fd00::2"}
+    monkeypatch.setattr(pool_agent, "_has_address", own.__contains__)
+
+    agent = PoolAgent("http://127.0.0.1:1", "b", num_slots=1, home=tmp_path, say=print)
+    answers = {
+        "10.0.0.1": "10.0.0.1",
+        "10.0.0.2": "10.0.0.2",  # another route
+        "fd00::2": "10.0.0.2",
+    }
+    for used, want in answers.items():
+        agent._note_address(httpx.Response(200, extensions={"network_stream": Stream(used)}))
+        assert agent._address == want
+    own.remove("10.0.0.2")
+    agent._note_address(httpx.Response(200, extensions={"network_stream": Stream("fd00::2")}))
+    assert agent._address == "fd00::2"
+
+
 def test_each_url_of_the_list_is_checked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Cannot use the URL 'two'"):
         PoolAgent("http://one,two", "b", home=tmp_path, say=print)
@@ -153,6 +240,24 @@ def test_an_agent_keeps_its_labels_until_others_are_given(tmp_path: Path, monkey
     assert start(None) == "1 slot and the labels disk=ssd, site=x" and reported[0] == other
     assert start({}) == "1 slot and no labels" and reported[0] == {}
     assert start(None) == "1 slot and no labels" and reported[0] == {}
+
+
+def test_an_agent_keeps_its_network_until_another_one_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("join"):
+            return httpx.Response(200, json={"secret": "s"})
+        reported.append(json.loads(request.content)["address"])
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0})
+
+    def start(network: str | None, token: str | None = None) -> str:
+        reported.clear()
+        run(tmp_path, monkeypatch, answer, bool, token=token, network=network)
+        return reported[0]
+
+    assert start("127.0.0.0/8", "lgj_token") == start(None) == "127.0.0.1"
+    assert start("") == start(None) == "10.0.0.3", "the address on the way to the server"
 
 
 def test_a_server_that_refuses_the_agent_is_not_called_unreachable(

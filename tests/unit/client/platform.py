@@ -240,7 +240,8 @@ class Platform:
         if path in self.streams and "text/event-stream" in request.headers["accept"]:
             return self.streams[path].popleft()
         if path in self.canned:
-            return httpx.Response(200, json=self.canned[path])
+            found = self.canned[path]
+            return httpx.Response(200, json=found() if callable(found) else found)
         rooms = (
             (r"/jobs(?:/([^/]+)(?:/(.*))?)?", self._answer_jobs),
             (r"/code/([0-9a-f]{64})(/archive)?", self._answer_code),

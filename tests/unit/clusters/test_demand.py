@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiers import examples
 
-from legato.clusters.demand import PilotShape, count_pilots, find_refused
+from legato.clusters.demand import PilotShape, count_pilots, find_refused, find_typed
 from legato.clusters.pilots import CLUSTER_LABEL
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
 
@@ -79,6 +80,15 @@ def test_what_they_can_satisfy_counts() -> None:
     # Workers of three GPUs: one fits on a machine of four.
     assert count_pilots(pool(job(3, gpus_per_worker=3)), GPUS, 9) == 3
     assert count_pilots(pool(job(2, gpus_per_worker=2)), CPUS, 9) == 0
+
+
+def test_jobs_whose_type_of_gpu_is_nowhere_are_found() -> None:
+    h100 = job(gpu_type="h100")
+    assert find_typed(pool(h100, job(gpu_type="a100", id="k"), job(id="l")), GPUS) == [h100]
+    assert find_typed(pool(h100), msgspec.structs.replace(GPUS, gpu_types=())) == []  # it may have it
+    assert find_typed(pool(h100), CPUS) == [h100]
+    other = slots("head", 1, device="GPU-1", gpu_type="NVIDIA H100")
+    assert find_typed(pool(h100, slots=other, head={}), GPUS) == []
 
 
 def test_a_machine_of_the_cluster_that_refuses_a_job_speaks_for_all() -> None:

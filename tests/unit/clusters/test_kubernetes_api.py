@@ -349,3 +349,57 @@ def test_requests_do_not_wait_for_connections_that_watches_hold(tmp_path: Path) 
                     await follower.close()
 
     asyncio.run(main())
+
+
+def test_a_patch_changes_nothing_else(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connect(tmp_path) as (server, api):
+            await server.put("pods", pod("a", x="1"))
+            made = await api.patch("pods", "a", {"metadata": {"labels": {"status": "Running"}}})
+            assert made["metadata"]["labels"] == {"legato.cluster": "pool", "x": "1", "status": "Running"}
+            assert server.objects["pods"]["a"]["spec"] == {}
+            with pytest.raises(KubernetesRefusal):
+                await api.patch("pods", "b", {})
+
+    asyncio.run(main())
+
+
+def test_a_command_in_a_pod_gets_its_input_and_says_why_it_failed(tmp_path: Path) -> None:
+    asked: list[tuple[str, list[str], bytes]] = []
+
+    async def note(name: str, command: list[str], line: bytes) -> tuple[bytes, bool]:
+        asked.append((name, command, line))
+        return b"first line\nNo such file\n", command[0] == "take"
+
+    async def main() -> None:
+        async with connect(tmp_path) as (server, api):
+            server.run = note
+            await api.execute("a", "c", ["take", "x y"], b"secret")
+            assert asked == [("a", ["take", "x y"], b"secret\n")]
+            with pytest.raises(KubernetesRefusal, match="the command failed: first line No such file"):
+                await api.execute("a", "c", ["fail"], b"")
+            server.refusals["GET", "pods/exec"] = (403, "no")
+            with pytest.raises(KubernetesRefusal, match='cannot create and get resource "pods/exec"'):
+                await api.execute("a", "c", ["take"], b"")
+            server.refusals["GET", "pods/exec"] = (500, "no kubelet")
+            with pytest.raises(KubernetesAway, match="answers 500 to a command for pod a"):
+                await api.execute("a", "c", ["take"], b"")
+            await server.set_away(True)
+            with pytest.raises(KubernetesAway, match="cannot be reached"):
+                await api.execute("a", "c", ["take"], b"")
+
+    asyncio.run(main())
+
+
+def test_a_command_whose_connection_breaks_has_no_result(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connect(tmp_path) as (server, api):
+
+            async def cut(_name: str, _command: list[str], _line: bytes) -> tuple[bytes, bool]:
+                raise ConnectionResetError
+
+            server.run = cut
+            with pytest.raises(KubernetesAway, match="connection to a command in a pod broke"):
+                await api.execute("a", "c", ["take"], b"")
+
+    asyncio.run(main())

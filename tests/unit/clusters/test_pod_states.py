@@ -112,6 +112,15 @@ def test_a_container_of_the_user_decides_no_state() -> None:
     assert read_pilot(found, ()).state is PilotState.GONE
 
 
+def test_an_agent_that_failed_is_explained_by_its_last_line() -> None:
+    found = pod("running")
+    told = "it starts\nlegato: The server at https://head:8765 cannot be reached.\n\n"
+    ended = {"exitCode": 1, "reason": "Error", "message": told}
+    found["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
+    want = "exit code 1: legato: The server at https://head:8765 cannot be reached"
+    assert read_pilot(found, ()).reason == want
+
+
 def test_a_pod_without_its_own_secret_is_known() -> None:
     found = pod("nosecret")
     events = events_of(found)

@@ -14,8 +14,10 @@ from legato.core.balance import (
     divisions,
     estimate_s,
     even_spans,
+    late_volume,
     most_even_spans,
     ranks_of,
+    transfer_s,
     volume,
 )
 from legato.core.span import Span, blocks, fold_plan, split
@@ -90,7 +92,34 @@ def test_travel_that_the_backward_pass_hides_costs_nothing() -> None:
     costs = Costs(micro_batch_s=1.0, transfer_s=0.3, last_share=0.0)
     assert estimate_s(even, (0, 1, 2), costs) == 3.0
     assert decide_spans(8, (0, 1, 2), costs) == even
-    assert estimate_s(even, (0, 1, 2), costs._replace(last_share=1.0)) == pytest.approx(3.6)
+    late_s = 4 / 3 * 0.3
+    assert estimate_s(even, (0, 1, 2), costs._replace(last_share=1.0)) == pytest.approx(3.0 + late_s)
+
+
+def test_subtrees_that_travel_early_cost_only_what_the_last_micro_batches_do_not_hide() -> None:
+    even, aligned = (Span(0, 3), Span(3, 6), Span(6, 8)), (Span(0, 4), Span(4, 6), Span(6, 8))
+    nodes = (0, 1, 2)
+    assert volume(even, nodes) == 2.0
+    assert late_volume(even, nodes) == late_volume(aligned, nodes) == volume(aligned, nodes) == 4 / 3
+    costs = Costs(micro_batch_s=1.0, transfer_s=3.0, last_share=1.0)
+    # The first rank's first subtree is complete after two micro-batches, so one hides 1 s of 2 s.
+    assert estimate_s(even, nodes, costs) == pytest.approx(3.0 + 4.0 + 1.0)
+    assert estimate_s(aligned, nodes, costs) == pytest.approx(4.0 + 4.0)
+    assert late_volume(even, (0, 0, 1)) == volume(even, (0, 0, 1)), "a sum of two ranks is not sent early"
+    assert late_volume((Span(0, 3), Span(3, 3)), (0, 1)) == volume((Span(0, 3), Span(3, 3)), (0, 1))
+
+
+@given(st.integers(2, 100), nodes, st.floats(0.01, 100), st.floats(1e-3, 10))
+def test_the_speed_of_the_links_is_found_from_the_time_of_travel(
+    num_leaves: int, nodes: tuple[int, ...], transfer: float, micro_batch_s: float
+) -> None:
+    if len(set(nodes)) == 1:
+        return
+    for spans in divisions(num_leaves, nodes):
+        work_s = max(span.num_items for span in spans) * micro_batch_s
+        travel_s = estimate_s(spans, nodes, Costs(micro_batch_s, transfer, last_share=1.0)) - work_s
+        if travel_s > 1e-6 * work_s:
+            assert transfer_s(travel_s, spans, nodes, micro_batch_s) == pytest.approx(transfer, rel=1e-6)
 
 
 def test_ranks_of_a_node_have_neighbouring_micro_batches_wherever_they_are_in_the_view() -> None:

@@ -17,7 +17,9 @@ from tests.unit.driver.world import Body, make_world_spec
 from legato.core import wire
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.slots import node_of
 from legato.driver import events
+from legato.driver.ending import EXIT_NOWHERE
 from legato.driver.job import JobFacts
 from legato.driver.membership import Membership
 from legato.engines.base import Exited, NodeBack, NodeLost
@@ -379,6 +381,68 @@ def test_the_job_continues_without_a_node_that_cannot_connect_to_the_others(
     assert f"the job continues without node {node}: worker" in told(world, "refused")[0]
     world.calm(5)
     assert world.most_rounds > rounds and not set(world.bodies) - set(left)
+
+
+FOUR, SIX = "10.0.0.1", "fd00::1"
+
+
+def give_addresses(world: NodesWorld, hosts: dict[str, str]) -> None:
+    world.hosts = hosts
+    for body in world.bodies.values():
+        body.host = hosts[node_of(body.slot)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "store", "left_out"),
+    [
+        ({"a": FOUR, "b": FOUR, "c": SIX}, "10.0.0.1:1", "c"),
+        ({"a": SIX, "b": FOUR, "c": FOUR}, "fd00::1:1", "a"),
+        ({"a": FOUR, "b": SIX}, "10.0.0.1:1", "b"),
+        ({"a": FOUR, "b": SIX}, "fd00::1:1", "a"),
+    ],
+    ids=["the last", "the first, with the store", "the one without the store", "the first, without the store"],
+)
+def test_a_machine_with_an_address_of_another_family_is_left_out_before_the_first_view(
+    hosts: dict[str, str], store: str, left_out: str
+) -> None:
+    world = NodesWorld(tuple(f"{node}/{index}" for node in hosts for index in (0, 1)), min_workers=1)
+    give_addresses(world, hosts)
+    job_of(world).rendezvous = world.store = store
+    world.calm(5)
+    job = job_of(world)
+    assert list(job.refusals) == [left_out] and not told(world, "broken")
+    assert {worker.slot[0] for worker in job.members()} == set(hosts) - {left_out}
+    usual = next(host for node, host in hosts.items() if host != hosts[left_out])
+    families = ("IPv6", "IPv4") if hosts[left_out] == SIX else ("IPv4", "IPv6")
+    assert told(world, "refused")[0] == (
+        f"the job continues without node {left_out}: node {left_out} announces the {families[0]} address "
+        f"{hosts[left_out]}, and the others {families[1]} addresses such as {usual}. Name their network with "
+        "--network of 'legato agent' there or of 'legato run', or on a server's machine with its setting network"
+    )
+    world.check_at_peace()
+
+
+def test_a_machine_with_an_address_of_another_family_cannot_join_and_disturbs_no_worker() -> None:
+    world = make_world("a/0", "a/1")
+    rounds = world.most_rounds
+    world.hosts["b"] = SIX
+    world.feed(events.SlotsAssigned(("a/0", "a/1", "b/0"), "more", max_workers=3))
+    world.calm(5)
+    assert list(job_of(world).refusals) == ["b"] and members_of(world) == [0, 1] and world.most_rounds > rounds
+    # The address of a machine has changed: its workers that train stay, and only the new one is refused.
+    world.hosts["a"] = SIX
+    world.feed(events.SlotsAssigned(("a/0", "a/1", "a/2"), "more", max_workers=3))
+    world.calm(5)
+    assert members_of(world) == [0, 1] and "a" not in job_of(world).refusals and not told(world, "broken")
+    assert "a/2" in job_of(world).given_up
+
+
+def test_a_job_whose_minimum_needs_machines_of_both_families_begins_elsewhere() -> None:
+    world = NodesWorld(("a/0", "b/0"), min_workers=2)
+    give_addresses(world, {"a": FOUR, "b": SIX})
+    world.calm(5)
+    job = job_of(world)
+    assert job.exit_code == EXIT_NOWHERE and "announces the IPv6 address" in job.refusals["b"]
 
 
 @pytest.mark.parametrize("pairs", [[(1, 0)], [(1, 99)]])

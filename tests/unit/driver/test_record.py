@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
 from legato.core import wire
 from legato.driver import events
 from legato.driver.journal import JobDirectory
@@ -65,6 +68,29 @@ def test_metrics_count_as_known_only_when_they_are_on_disk(tmp_path: Path) -> No
     later = Records(directory, lambda: 0.0)
     later.load()
     assert later.num_metrics == 5
+
+
+def test_commits_are_written_after_what_was_logged_before_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = JobDirectory(tmp_path)
+    opened: list[Path] = []
+    open_path = Path.open
+
+    def note(path: Path, *given: Any, **more: Any) -> Any:
+        opened.append(path)
+        return open_path(path, *given, **more)
+
+    async def play() -> None:
+        records = Records(directory, lambda: 0.0)
+        for epoch in (0, 1):
+            step = {"first_step": epoch + 1, "last_step": epoch + 1, "epoch": epoch, "num_samples": 8}
+            others = dict.fromkeys(("loss", "num_steps", "num_epochs"))
+            records.note_progress(0, msgspec.convert(step | others, wire.Progress))
+            records.note_metrics(wire.Metrics(index=epoch, step=epoch + 1, epoch=epoch, values={"accuracy": 0.5}))
+        await records.flush()
+
+    monkeypatch.setattr(Path, "open", note)
+    asyncio.run(play())
+    assert opened == [directory.metrics_file, directory.ledger_file]
 
 
 def test_the_loss_of_each_step_is_recorded_once_with_the_time_of_its_commit(tmp_path: Path) -> None:

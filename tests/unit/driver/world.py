@@ -10,7 +10,7 @@ from typing import Any
 
 from legato.core import wire
 from legato.core.lifecycle import JobState
-from legato.core.slots import list_slots
+from legato.core.slots import list_slots, node_of
 from legato.core.spec import JobSpec
 from legato.core.view import View, agreed_view
 from legato.driver import events
@@ -58,6 +58,7 @@ class Body:
     unlucky: bool = False  # it cannot connect the next view
     connected: bool = False
     last_beat: float = 0.0
+    host: str = "h"
     inbox: list[wire.DriverMessage] = field(default_factory=list)
     outbox: list[wire.Message] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ class Body:
             view=self.number_at,
             worker=self.number,
             pid=self.number,
-            host="h",
+            host=self.host,
             current=self.at,
             phase=self.phase,
             num_rounds=self.num_rounds,
@@ -92,6 +93,7 @@ class World:
         self.spec = spec
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
+        self.hosts: dict[str, str] = {}  # node → address of its workers
         self.engine_events: list[EngineEvent] = []
         self.snapshot: events.MembershipSnapshot | None = None
         self.records: list[events.Record] = []
@@ -135,7 +137,7 @@ class World:
                     assert self.snapshot is not None
                     assert worker < self.snapshot.next_worker, "started before it was journaled"
                     assert all(body.slot != slot for body in self.bodies.values()), f"slot {slot} has two workers"
-                    self.bodies[worker] = Body(worker, slot)
+                    self.bodies[worker] = Body(worker, slot, host=self.hosts.get(node_of(slot), "h"))
                     self.engine_events.append(Started(worker, worker))
                 case events.StopWorker(worker=worker, force=force):
                     if worker in self.bodies:

@@ -80,10 +80,16 @@ class Bed:
         return agent
 
     async def join(
-        self, node: str, workers: tuple[int, ...] = (), *, identity: str | None = None, switches_users: bool = False
+        self,
+        node: str,
+        workers: tuple[int, ...] = (),
+        *,
+        identity: str | None = None,
+        switches_users: bool = False,
+        address: str = "",
     ) -> ClientConnection:
         agent = await self.greet(node, identity or node, switches_users=switches_users)
-        await agent.send(encode_agent_frame(Opened(rendezvous=f"{node}:1", workers=workers)))
+        await agent.send(encode_agent_frame(Opened(rendezvous=f"{address or node}:1", workers=workers)))
         return agent
 
 
@@ -105,6 +111,56 @@ async def wait_for_answer(agent: ClientConnection, sent_s: float) -> None:
 
 async def take(events: AsyncIterator[EngineEvent], num: int) -> list[EngineEvent]:
     return [await anext(events) for _ in range(num)]
+
+
+ADDRESSES = {"a": "fd00::1", "b": "10.0.0.2", "c": "10.0.0.3"}
+
+
+def test_the_store_is_where_most_machines_reach_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a", "b", "c"))
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        events, agents = bed.engine.events(), []
+        for node, address in ADDRESSES.items():
+            agents.append(await bed.join(node, address=address))
+            assert await anext(events) == NodeBack(node, (f"{node}/0",))
+        await opening
+        assert await bed.engine.rendezvous() in ("10.0.0.2:1", "10.0.0.3:1"), "a machine with IPv4 may not reach IPv6"
+        assert len(agents) == 3
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
+
+
+def test_the_store_moves_to_machines_of_the_other_family_only_before_there_is_a_view(tmp_path: Path) -> None:
+    async def test() -> None:
+        bed = Bed(tmp_path, ("a",), grows=True)
+        await bed.door.open()
+        opening = asyncio.create_task(bed.engine.open(1))
+        await asyncio.sleep(0)
+        agents = [await bed.join("a", address=ADDRESSES["a"])]
+        await opening
+        assert await bed.engine.rendezvous() == "fd00::1:1"
+        bed.engine.note_slots(["a/0", "b/0", "c/0"])
+        bed.engine.note_rank_0("a/0")
+        events = bed.engine.events()
+        asked = [asyncio.create_task(bed.engine.device_of(f"{node}/0")) for node in "bc"]
+        await asyncio.sleep(0)
+        agents += [await bed.join(node, address=ADDRESSES[node]) for node in "bc"]
+        await asyncio.gather(*asked)
+        assert [type(event) for event in await take(events, 3)] == [NodeBack] * 3
+        bed.engine.note_slots(["b/0", "c/0"])
+        told = await anext(events)
+        assert isinstance(told, StoreMoved) and told.rendezvous in ("10.0.0.2:1", "10.0.0.3:1")
+        assert told.reason == "machines of the job have addresses of this family"
+        assert len(agents) == 3
+        await bed.engine.detach()
+        await bed.door.close()
+
+    run(test)
 
 
 def test_the_store_moves_before_its_machine_is_lost_and_wherever_a_machine_is_back_first(tmp_path: Path) -> None:

@@ -193,8 +193,9 @@ def test_a_new_job_raises_no_other_job_of_its_queue(jobs: list[JobDemand], queue
 
 @for_any(any_snapshots(), any_rules())
 def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
+    """A round is a second, and each growth of a job may wait for more than a hundred of them."""
     for patience in (rules, make_eager(rules)):
-        after, decisions = settle(snapshot, patience, rounds=250)
+        after, decisions = settle(snapshot, patience, rounds=1000)
         for decision, job in zip(
             decisions.decisions, sorted(after.jobs, key=lambda job: (job.submitted_at, job.id)), strict=True
         ):

@@ -96,6 +96,53 @@ def test_no_job_that_was_resized_lately_is_shrunk_for_a_growth() -> None:
     assert counts(decide(at(cooling, 110.0), RULES)) == {"a": 1, "b": 2}
 
 
+def test_while_a_lost_node_keeps_a_job_from_being_resized_all_that_wait_for_it_say_so() -> None:
+    due = changed(at(two_jobs(), 100.0), "b", priority=10_000, wanted=3, wanted_since=0.0, last_resized_at=None)
+    lost = changed(due, "a", standing=Standing.RESIZING, lost_nodes=("n7",))
+    lease = "a worker may still run on lost node n7 until the lease of its agent is over"
+    decisions = decide(lost, RULES)
+    assert decisions.of("b").reason == f"2 of up to 4 slots: will grow to 3 when anna/a may be resized again: {lease}"
+    assert decisions.of("b").because == ("a",)
+    assert decisions.of("a").reason == f"2 of up to 4 slots: {lease}, and it shrinks to 1 afterwards"
+    whole = changed(settle(make_snapshot(4, [make_job("anna/a")]))[0], "a", standing=Standing.RESIZING)
+    waiting = with_job(changed(whole, "a", lost_nodes=("n7", "n8")), make_job("bob/c", at=5.0))
+    assert decide(waiting, RULES).of("c").reason == (
+        "waits: needs 1 slot and will get 2; none is free, 2 more can be freed after the resize of anna/a: workers may "
+        "still run on lost nodes n7, n8 until the leases of their agents are over"
+    )
+    assert decide(waiting, RULES).of("c").because == ("a",)
+    leaving = tuple(msgspec.structs.replace(slot, leaving=slot.id == "n0/g3") for slot in waiting.slots)
+    told = decide(msgspec.structs.replace(waiting, slots=leaving), RULES).of("c").reason
+    assert told.endswith(
+        "none is free, 1 is being freed by anna/a, 1 more can be freed after the resize of anna/a: workers may still "
+        "run on lost nodes n7, n8 until the leases of their agents are over"
+    )
+
+
+def test_no_job_shrinks_for_one_whose_workers_may_still_run_on_a_lost_node() -> None:
+    jobs = [make_job("anna/a", 2), make_job("ben/b", 2, at=1.0)]
+    snapshot = hold(make_snapshot(4, jobs, per_node=2), a=2, b=2)
+    slots = tuple(msgspec.structs.replace(slot, usable=slot.node == "n0") for slot in snapshot.slots)
+    crashed = msgspec.structs.replace(snapshot, slots=slots)
+    assert counts(decide(crashed, EAGER)) == {"a": 1, "b": 0}  # otherwise a makes room at once
+    crashed = changed(crashed, "b", standing=Standing.RESIZING, lost_nodes=("n1",))
+    decisions = decide(crashed, EAGER)
+    assert counts(decisions) == {"a": 2, "b": 0}
+    lease = "a worker may still run on lost node n1 until the lease of its agent is over"
+    assert decisions.of("b").reason.endswith(f"; {lease}, and it resumes when 1 slot is available again after that")
+    # Another machine comes, but the job cannot use it yet.
+    lost = carry_out(crashed, decisions, slow=True)
+    slots = tuple(msgspec.structs.replace(slot, id=f"n2/{n}", node="n2") for n, slot in enumerate(lost.slots[:2]))
+    slots = tuple(msgspec.structs.replace(slot, holder=None) for slot in slots)
+    grown = msgspec.structs.replace(lost, slots=(*lost.slots, *slots))
+    decisions = decide(grown, EAGER)
+    assert (counts(decisions), decisions.of("b").wanted) == ({"a": 2, "b": 0}, 2)
+    assert decisions.of("b").reason == f"waits: {lease}; it gets 2 slots afterwards"
+    # The lease is over.
+    ended = changed(grown, "b", standing=Standing.PAUSED, lost_nodes=())
+    assert counts(decide(ended, EAGER)) == {"a": 2, "b": 2}
+
+
 def hold(snapshot: Snapshot, **numbers: int) -> Snapshot:
     """Give jobs so many of the first slots, as if they had had them for long."""
     holders = [name for name, number in numbers.items() for _ in range(number)]

@@ -445,6 +445,35 @@ def test_the_servers_machine_has_the_address_from_which_it_reaches_most_others(
     ]
 
 
+@pytest.mark.parametrize(
+    ("host", "own", "want"),
+    [
+        ("0.0.0.0", ["127.0.0.1", "10.0.0.1", "fd00::1"], "10.0.0.1"),
+        ("::", ["127.0.0.1", "10.0.0.1", "fd00::1"], "fd00::1"),
+        ("0.0.0.0", ["127.0.0.1", "10.0.0.1", "10.9.0.1"], None),
+        ("0.0.0.0", ["127.0.0.1", "fd00::1"], None),
+    ],
+)
+def test_without_a_default_route_the_servers_machine_has_its_only_address_or_the_error_says_what_to_type(
+    new_platform: NewPlatform, monkeypatch: pytest.MonkeyPatch, host: str, own: list[str], want: str | None
+) -> None:
+    def find_address(_network: str, _: None, *, is_inside: bool) -> str:
+        raise UsageError(f"no route {is_inside}")
+
+    platform = new_platform(host="0.0.0.0")
+    settings = platform.settings.model_copy(update={"host": host})
+    secret = join(platform, make_token(platform)["secret"], "h1", "1").json()["secret"]
+    assert report(platform, secret, address="fd00::7").status_code == 200
+    monkeypatch.setattr(machine, "find_address", find_address)
+    monkeypatch.setattr(machine, "list_addresses", lambda: [(address, f"e{n}") for n, address in enumerate(own)])
+    if want is not None:
+        assert find_own_address(settings, platform.store, "node") == want
+        return
+    with pytest.raises(UsageError, match=r"no route to h1 \(fd00::7\)\. .* with the setting network") as found:
+        find_own_address(settings, platform.store, "node")
+    assert ("10.0.0.1 (e1), 10.9.0.1 (e2)" if len(own) == 3 else "are: none") in str(found.value)
+
+
 def test_an_agent_cannot_give_its_machine_a_label_of_legatos_own(platform: Platform) -> None:
     """Jobs that only the server's machine can run are bound to one of these."""
     secret = join(platform, make_token(platform)["secret"]).json()["secret"]

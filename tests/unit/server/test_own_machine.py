@@ -14,7 +14,6 @@ from tests.unit.server.platform import Platform
 from legato.agent.orders import AgentOrder, read_agent_order
 from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.process import DoorOrder, LocalOrder, write_order
-from legato.control.home_lock import NAMES
 from legato.control.records import AGENT, AGENT_SILENT_S, LOCAL
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
@@ -25,7 +24,7 @@ from legato.server import own_machine, serving, startup_checks
 from legato.server.machine import Declaration, DoorFinder, find_own_address, name_node, name_shared_node
 from legato.server.own_machine import OwnMachine
 from legato.server.startup_checks import hold_home
-from legato.system.hosts import Machine
+from legato.system.hosts import NAMES, Machine
 
 A = Machine("a", "1" * 32, "boot-of-a")
 B = Machine("b", "2" * 32, "boot-of-b")

@@ -15,7 +15,7 @@ from legato.clusters.fake import FakeCluster, FakeEngine
 from legato.clusters.pilots import CLUSTER_LABEL, PilotRules, PilotState, Submitted
 from legato.control.records import AGENT_SILENT_S
 from legato.core.errors import StoreError
-from legato.policy.snapshot import JobDemand, Node, Slot, Snapshot
+from legato.policy.snapshot import TEST_LABEL, JobDemand, Node, Slot, Snapshot
 from legato.server.machine import Declaration
 from legato.server.pilots import PilotPool
 
@@ -32,6 +32,8 @@ class World:
         self.want = 0
         self.kind: str | None = None
         self.refusals: dict[str, str] = {}
+        self.gpu_type: str | None = None
+        self.has_type = "NVIDIA A100"
         self.leads = True
         self.secrets: dict[str, str] = {}
         self.declared = Declaration(platform.store, "node", ())
@@ -54,13 +56,16 @@ class World:
     def take_snapshot(self) -> Snapshot:
         job = JobDemand(
             id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=self.want, machine_kind=self.kind,
-            refusals=self.refusals,
+            refusals=self.refusals, gpu_type=self.gpu_type,
         )  # fmt: skip
         nodes = self.platform.store.pool.list_nodes()
         slots = self.platform.store.pool.list_slots()
+        gpu = {} if self.gpu_type is None else {"gpu_type": self.has_type}
         return Snapshot(
             now=self.platform.now,
-            slots=tuple(Slot(id=s.id, node=s.node, device="cpu", usable=s.unusable_since is None) for s in slots),
+            slots=tuple(
+                Slot(id=s.id, node=s.node, device="cpu", usable=s.unusable_since is None, **gpu) for s in slots
+            ),
             jobs=(job,) if self.want else (),
             nodes=tuple(Node(name=n.name, kind=n.kind or "", labels=n.labels or {}) for n in nodes),
         )
@@ -187,6 +192,47 @@ def test_the_kind_of_machines_is_known_when_none_is_left(world: World) -> None:
     world.kind = f"{REPORT['kind']}/cpu"
     world.round()
     assert set(world.alive()) == {"fake-1"}
+
+
+def test_a_job_whose_type_of_gpu_the_machines_do_not_have_brings_none_and_the_server_says_why(world: World) -> None:
+    world.loop._shape = msgspec.structs.replace(world.loop._shape, has_gpus=True)
+    world.want, world.gpu_type = 2, "a100"
+    world.round()
+    world.let_join("fake-1")
+    world.round()
+    world.round()
+    world.gpu_type = "h100"
+    world.round()
+    told = (
+        "Job j asks for GPU type h100, and the machines of Fake have NVIDIA A100: none is asked for it. A section of "
+        "the settings gives one kind of machines; if it gives another one by now, 'legato clusters test fake' finds out"
+    )
+    assert world.cluster()["trouble"] == told
+    assert set(world.alive()) == {"fake-1"}
+    world.beat("fake-1", leaving=True)
+    world.end("fake-1")
+    world.round()
+    world.round(100)
+    assert world.alive() == {} and world.cluster()["trouble"] == told
+    # The settings give other machines by now, and the machine of a test shows that.
+    slots = (Slot(id="fake-test/0", node="fake-test", device="GPU-1", gpu_type="NVIDIA H100"),)
+    labels = {CLUSTER_LABEL: "fake", TEST_LABEL: "fake"}
+    snapshot = msgspec.structs.replace(
+        world.take_snapshot(), slots=slots, nodes=(Node(name="fake-test", kind="k", labels=labels),)
+    )
+    world.loop._read_snapshot = lambda: snapshot
+    world.round()
+    assert len(world.alive()) == 1 and world.cluster()["trouble"] is None
+
+
+def test_a_pilot_runs_when_its_agent_has_joined_also_if_the_cluster_shows_that_later(world: World) -> None:
+    world.want = 2
+    world.round()
+    world.let_join("fake-1")
+    world.engine.set(world.alive()["fake-1"], PilotState.WAITING, reason="Priority")
+    world.round()
+    (pilot,) = world.cluster()["pilots"]
+    assert (pilot["state"], pilot["reason"]) == ("running", None)
 
 
 def test_a_server_that_does_not_lead_does_nothing(world: World) -> None:

@@ -35,12 +35,13 @@ from legato.engines.machine_kind import find_kind
 from legato.server import local_login, machine, serving
 from legato.server.local_login import FILE, LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
-from legato.server.machine import Declaration, find_slots, name_node
+from legato.server.machine import Declaration, find_slots, list_names, name_node
 from legato.server.serving import (
     FIRST_FILE,
     SERVER_FILE,
     ServerFile,
     _greet,
+    _place_own,
     _written,
     make_admin_token,
     serve,
@@ -48,6 +49,7 @@ from legato.server.serving import (
 )
 from legato.server.startup_checks import allow_files, enter, find_url, hold_home, is_loopback, listen, open_home
 from legato.server.tls import ServerTls
+from legato.system import hosts
 
 
 @pytest.fixture(autouse=True)
@@ -378,7 +380,7 @@ def test_the_user_who_runs_the_server_stays_logged_in_when_a_password_is_set(
 
     with open_store(make_settings(tmp_path).store_url) as store:
         store.tokens.create_first(NOW)
-        login = LocalLogin(store, tmp_path, "http://localhost:1")
+        login = LocalLogin(store, tmp_path / FILE, "http://localhost:1")
         login.renew(NOW)
         store.accounts.set_password("admin", "correct horse", Asker("admin", Role.ADMIN), NOW)
         assert login.was_revoked()
@@ -408,7 +410,7 @@ def test_the_user_who_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path
     with open_store(settings.store_url) as store, enter(settings) as sockets:
         store.tokens.create_first(NOW)
         url = find_url(settings, sockets)
-        login = LocalLogin(store, platform_home, url)
+        login = LocalLogin(store, platform_home / FILE, url)
         login.renew(NOW)
         environment = {"LEGATO_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
         server = find_server(environment=environment)
@@ -432,11 +434,61 @@ def test_the_user_who_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path
         (tmp_path / "elsewhere").rename(file)
     assert find_local(environment) is None, "another server at that address does not get it"
     with open_store(settings.store_url) as store:
-        login = LocalLogin(store, platform_home, url)
+        login = LocalLogin(store, platform_home / FILE, url)
         login.renew(NOW + 2)
         login.end(NOW + 3)
         assert not file.exists()
         assert all(token.revoked_at for token in store.tokens.list() if token.name == "this-machine")
+
+
+def test_servers_of_several_machines_that_share_a_home_log_their_users_in_each_on_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"LEGATO_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    shared = make_settings(tmp_path, database_url="postgresql+psycopg://db/legato")
+
+    def be(name: str) -> None:
+        monkeypatch.setattr(hosts, "find_this_machine", lambda: hosts.Machine(name, f"id of {name}", name))
+
+    settings = make_settings(tmp_path)
+    with open_store(settings.store_url) as store, enter(settings) as sockets:
+        store.tokens.create_first(NOW)
+        url = find_url(settings, sockets)
+        logins, tokens = {}, {}
+        for name in ("one", "two"):
+            be(name)
+            logins[name] = LocalLogin(store, _place_own(shared, FILE), url)
+            logins[name].renew(NOW)
+        for name in ("one", "two"):
+            be(name)
+            found = find_local(environment)
+            assert found is not None and found.token is not None
+            assert store.tokens.verify(found.token, NOW) == Asker("admin", Role.ADMIN), "not revoked by the other"
+            tokens[name] = found.token
+            assert not logins[name].was_revoked()
+        assert tokens["one"] != tokens["two"]
+        be("three")
+        assert find_local(environment) is None, "no server runs on this machine"
+        logins["one"].end(NOW)
+        be("two")
+        assert find_local(environment) is not None, "its server runs on"
+        assert list_names(tmp_path) == {}, "these files name no machine of the pool"
+
+
+def test_a_second_server_of_a_machine_leaves_the_token_of_the_first_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PostgreSQL, several servers of a machine share the file. Each renews a token that was revoked."""
+    with open_store(make_settings(tmp_path).store_url) as store:
+        store.tokens.create_first(NOW)
+        first, second = (LocalLogin(store, tmp_path / FILE, f"http://localhost:{port}") for port in (1, 2))
+        monkeypatch.setattr(os, "getpid", os.getppid)  # another process that runs
+        first.renew(NOW)
+        monkeypatch.undo()
+        second.renew(NOW)
+        assert not first.was_revoked() and not second.was_revoked()
+        first.end(NOW)
+        assert first.was_revoked() and (tmp_path / FILE).exists() and not second.was_revoked()
 
 
 @pytest.mark.parametrize(("host", "want"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("", False)])
@@ -516,19 +568,19 @@ def test_the_server_raises_its_limit_of_open_files(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_the_server_that_wrote_its_file_removes_it(tmp_path: Path) -> None:
-    settings, file = make_settings(tmp_path), tmp_path / SERVER_FILE
+    file = tmp_path / SERVER_FILE
     mine, other = ServerFile("http://localhost:1", 1), ServerFile("http://localhost:2", 2)
-    with _written(mine, settings):
+    with _written(mine, file):
         assert msgspec.json.decode(file.read_bytes(), type=ServerFile) == mine
     assert not file.exists()
-    with _written(mine, settings):
-        with _written(other, settings):
+    with _written(mine, file):
+        with _written(other, file):
             pass
         assert not file.exists()
-    with _written(other, settings):
+    with _written(other, file):
         file.write_bytes(msgspec.json.encode(mine))
     assert msgspec.json.decode(file.read_bytes(), type=ServerFile) == mine, "it runs"
-    with _written(other, settings):
+    with _written(other, file):
         file.write_text("odd")
     assert file.read_text() == "odd"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +16,7 @@ from legato.control.store.queues import Queues
 from legato.core.errors import UsageError
 from legato.server import services
 from legato.server.routes import pool
-from legato.server.shared_answers import SharedAnswers
+from legato.server.shared_answers import Batches, SharedAnswers
 
 
 class Work:
@@ -159,3 +159,33 @@ def test_shares_are_counted_once_for_all(platform: Platform, monkeypatch: pytest
         told = {who: platform.get("pool/shares", who=who)["items"] for who in ("admin", "eye", "ann", "ben")}
     assert len(measured) == 1
     assert {who: len(items) for who, items in told.items()} == {"admin": 2, "eye": 2, "ann": 1, "ben": 2}
+
+
+def test_questions_that_wait_are_answered_by_one_batch_that_begins_after_them() -> None:
+    batches: list[tuple[str, ...]] = []
+    may_end = threading.Event()
+
+    def answer(questions: Sequence[str]) -> dict[str, int]:
+        batches.append(tuple(questions))
+        assert may_end.wait(LIMIT_S)
+        if "bad" in questions:
+            raise UsageError("no")
+        return dict.fromkeys(questions, len(batches))
+
+    async def ask() -> None:
+        shared = Batches(answer)
+        first = asyncio.create_task(shared.get("a"))
+        await wait_until(lambda: len(batches) == 1)
+        later = [asyncio.create_task(shared.get(question)) for question in "aab" * 100]
+        gone = asyncio.create_task(shared.get("c"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        may_end.set()
+        assert await first == 1
+        assert await asyncio.gather(*later) == [2] * 300, "no answer from before the question"
+        assert batches == [("a",), ("a", "b", "c")]
+        asking = [shared.get("bad"), shared.get("a")]
+        assert [type(error) for error in await asyncio.gather(*asking, return_exceptions=True)] == [UsageError] * 2
+        assert await shared.get("a") == 4
+
+    asyncio.run(ask())

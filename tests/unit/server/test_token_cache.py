@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
+import sqlalchemy
 from sqlalchemy import Engine, event
 from tests.unit.server.conftest import NewPlatform
-from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
+from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform, check_problem
 
 from legato.control.credentials import make_code, make_secret
 from legato.control.roles import Asker, Role
+from legato.control.store import CheckedToken
 from legato.core.errors import StoreError
 from legato.server import token_cache
 from legato.server.token_cache import KEPT_S, TokenCache
@@ -21,13 +25,13 @@ Act = Callable[[Platform, str], Any]
 
 def count_looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     looks: list[float] = []
-    verify = platform.store.tokens.verify
+    check_each = platform.store.tokens.check_each
 
-    def counting(secret: str, now: float) -> Asker:
+    def counting(secrets: Collection[str], now: float) -> dict[str, CheckedToken]:
         looks.append(now)
-        return verify(secret, now)
+        return check_each(secrets, now)
 
-    monkeypatch.setattr(platform.store.tokens, "verify", counting)
+    monkeypatch.setattr(platform.store.tokens, "check_each", counting)
     return looks
 
 
@@ -96,11 +100,11 @@ def test_a_store_that_fails_does_not_count_against_an_address(
 ) -> None:
     platform, _ = queries
 
-    def fail(secret: str, now: float) -> Asker:
+    def fail(secrets: Collection[str], now: float) -> Any:
         raise StoreError("the database does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(platform.store.tokens, "verify", fail)
+        broken.setattr(platform.store.tokens, "check_each", fail)
         assert {show(platform, make_up(number)) for number in range(9)} == {503}
     assert platform.ask("GET", "me").status_code == 200
 
@@ -155,20 +159,63 @@ def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(
 ) -> None:
     token = platform.get("tokens")["items"][0]["id"]
     platform.now += KEPT_S
-    verify = platform.store.tokens.verify
+    platform.get("me", who="admin")
+    check_each = platform.store.tokens.check_each
     is_first = True
 
-    def slow(secret: str, now: float) -> Asker:
+    def slow(secrets: Collection[str], now: float) -> dict[str, CheckedToken]:
         nonlocal is_first
-        found = verify(secret, now)
-        if found.name == "ann" and is_first:
+        found = check_each(secrets, now)
+        if is_first:
             is_first = False
             assert platform.ask("DELETE", f"tokens/{token}", who="admin").status_code == 200
         return found
 
-    monkeypatch.setattr(platform.store.tokens, "verify", slow)
+    monkeypatch.setattr(platform.store.tokens, "check_each", slow)
     assert platform.get("me")["name"] == "ann"
     check_problem(platform.ask("GET", "me"), 401, "unauthenticated", "it was revoked")
+
+
+def test_tokens_that_come_at_once_are_checked_and_noted_together(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, goes_on = platform.store.tokens, threading.Event()
+    secrets = [tokens.create("ann", f"t{number}", ADMIN, NOW, expires_at=NOW + 1e7).secret for number in range(40)]
+    looks: list[Collection[str]] = []
+    notes: list[Collection[str]] = []
+    check_each, note_use = tokens.check_each, tokens.note_use
+
+    def check(shown: Collection[str], now: float) -> dict[str, CheckedToken]:
+        looks.append(shown)
+        assert goes_on.wait(LIMIT_S)
+        return check_each(shown, now)
+
+    monkeypatch.setattr(tokens, "check_each", check)
+    monkeypatch.setattr(tokens, "note_use", lambda shown, now: (notes.append(shown), note_use(shown, now)))
+    asking = asyncio.run_coroutine_threadsafe(_recognize(platform, [*secrets, *secrets, make_up(1)]), platform._running)
+    goes_on.set()
+    found = asking.result(LIMIT_S)
+    assert found == ["ann"] * 80 + ["Unauthenticated"]
+    assert sum(len(shown) for shown in looks) == 41, "each token once"
+    assert len(looks) <= 2
+    assert sorted(secret for shown in notes for secret in shown) == sorted(secrets)
+    assert len(notes) <= 2
+    assert {one.used_at for one in tokens.list("ann") if one.name != "test"} == {NOW}
+
+
+def test_an_unreadable_user_fails_no_request_of_others(platform: Platform) -> None:
+    tokens = platform.store.tokens
+    secrets = [tokens.create(name, "t", ADMIN, NOW, expires_at=NOW + 1e7).secret for name in ("ann", "ben")]
+    with tokens._database.writing() as connection:
+        connection.execute(sqlalchemy.text("UPDATE users SET role = 'auditor' WHERE name = 'ben'"))
+    asking = asyncio.run_coroutine_threadsafe(_recognize(platform, secrets), platform._running)
+    assert asking.result(LIMIT_S) == ["ann", "Unauthenticated"]
+
+
+async def _recognize(platform: Platform, secrets: Collection[str]) -> list[str]:
+    recognize = platform.services.authenticator.recognize
+    found = await asyncio.gather(*(recognize(secret, "::1") for secret in secrets), return_exceptions=True)
+    return [one.name if isinstance(one, Asker) else type(one).__name__ for one in found]
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,15 @@ def test_a_job_that_waits(platform: Platform) -> None:
     assert told["because"] == [{"job": big, "title": "ben/big", "num_slots": 2}], "what is gone is no cause"
 
 
+def test_a_reason_that_ends_a_sentence_gets_no_second_full_stop(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit()
+    platform.write(job, stage=Stage.FAILED, reason="DataError: /dev/shm is full. Enlarge it.")
+    assert platform.get(f"jobs/{job}/explain")["sentences"][0].endswith(
+        "has failed: DataError: /dev/shm is full. Enlarge it."
+    )
+
+
 def test_the_machines_of_a_job_are_named(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=3)

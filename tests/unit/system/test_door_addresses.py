@@ -30,3 +30,21 @@ def test_processes_of_the_machine_reach_a_door_on_any_address(host: str) -> None
         return told
 
     assert asyncio.run(asyncio.wait_for(run(), 30.0)) == "welcome"
+
+
+def test_a_door_on_all_addresses_has_one_port_for_ipv4_and_ipv6() -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+
+    async def run() -> list[str | bytes]:
+        door = Door("", paths=("/worker",))
+        await door.open()
+        door.mount(("/worker",), lambda _connection, _request: None, lambda connection: connection.send("welcome"))
+        told = []
+        for host in ("127.0.0.1", "[::1]"):
+            async with connect(f"ws://{host}:{door.port}/worker", proxy=None) as connection:
+                told.append(await connection.recv())
+        await door.close()
+        return told
+
+    assert asyncio.run(asyncio.wait_for(run(), 30.0)) == ["welcome", "welcome"]

@@ -108,7 +108,9 @@ def test_no_other_module_uses_private_api_of_torch() -> None:
         for node in ast.walk(tree)
         for name in _names_of_distributed(node)
     }
-    assert of_groups == {("train/process/birth.py", "TCPStore")}  # which is documented
+    documented = {("train/process/birth.py", "TCPStore")}
+    documented |= {("train/process/torch_probe.py", f"is_{name}available") for name in ("", "gloo_", "nccl_")}
+    assert of_groups == documented
 
 
 def test_a_torch_without_a_needed_part_is_refused_with_the_versions_that_work(

@@ -44,7 +44,11 @@ def agent(
     ] = None,
     network: Annotated[
         str | None,
-        typer.Option(metavar="NETWORK", help="Network in which other machines reach this one, such as 10.0.0.0/24."),
+        typer.Option(
+            metavar="NETWORK",
+            help="Network in which other machines reach this one, such as 10.0.0.0/24; 'none': that of the way to the "
+            "server. [default: the network of the last start]",
+        ),
     ] = None,
     home: Annotated[
         Path | None,
@@ -78,7 +82,7 @@ def agent(
         token=None if token_file is None else _read_token(token_file),
         num_slots=slots,
         labels=_read_labels(label),
-        network=None if network is None else check_network(network),
+        network="" if network == "none" else network and check_network(network),
         home=home,
         is_pilot=pilot,
         say=typer.echo,
@@ -103,6 +107,8 @@ def agent(
             typer.echo(
                 f"This command ends, and its jobs train on. If it does not start again within {_SILENT_S} s, jobs "
                 "shrink off this machine."
+                if pool_agent.has_jobs
+                else "This command ends. No job uses this machine."
             )
 
     asyncio.run(run())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from legato.client.jobs import Job
 
 _NUM_EVENTS: Final = 100
+_RETURNED: Final = "returned"  # a lost machine is back: the end of what a warning has reported
 _ASK_EVERY_S: Final = 2.0
 _NUM_SLOTS: Final = 8  # named in one line
 
@@ -94,7 +95,7 @@ def _list_with_warnings(job: Job, after: int | None) -> list[Event | TrainingEve
     warned = job.training_events() if after is None else ()
     found: list[Event | TrainingEvent] = [
         *job.events(after=after),
-        *(event for event in warned if event.level != "info"),
+        *(event for event in warned if _is_told(event)),
     ]
     return sorted(found, key=lambda event: event.time)
 
@@ -122,7 +123,7 @@ def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | Train
             asked_at = time.monotonic()
             found = list(job.training_events(after=seen))
             seen = max((event.seq for event in found), default=seen)
-            waiting.extend(event for event in found if event.level != "info")
+            waiting.extend(event for event in found if _is_told(event))
         try:
             event = came.get(timeout=_ASK_EVERY_S)
         except queue.Empty:
@@ -135,8 +136,13 @@ def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | Train
             break
         yield from _take_until(waiting, event.time)
         yield event
-    waiting.extend(event for event in job.training_events(after=seen) if event.level != "info")
+    waiting.extend(event for event in job.training_events(after=seen) if _is_told(event))
     yield from waiting
+
+
+def _is_told(event: TrainingEvent) -> bool:
+    """Whether an event of a driver is shown between those of the platform."""
+    return event.level != "info" or event.kind == _RETURNED
 
 
 def _take_until(waiting: deque[TrainingEvent], end: float) -> Iterator[TrainingEvent]:

@@ -10,6 +10,7 @@ import difflib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from legato.cli.platform.jobs import read_bounds
@@ -129,7 +130,22 @@ def read_wanted(
     if not is_file(target):
         return Wanted(target, tuple(arguments), dict(said), code, directory)
     file = Path(target)
-    fields = _read_file(file)
+    fields = read_yaml(file, "submit")
+    _check_known(file, fields)
+    return read_described(file, fields, arguments, said, code=code, directory=directory)
+
+
+def read_described(
+    file: Path,
+    fields: dict[str, Any],
+    arguments: Sequence[str] = (),
+    said: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    code: str | None = None,
+    directory: str | None = None,
+) -> Wanted:
+    """Return what to submit by the fields of a file that describes a job; other arguments as in `read_wanted`."""
+    fields = dict(fields)
     program = _read_program(file, fields.pop("program", None))
     there = {name: fields.pop(name, None) for name in ("code", "directory")}
     if code is None and directory is None:
@@ -157,28 +173,51 @@ def naming_file(target: str | None) -> Iterator[None]:
         raise type(error)(f"'{target}': {error}") from error
 
 
-def _read_file(file: Path) -> dict[str, Any]:
-    import msgspec
+def read_yaml(file: Path, doing: str) -> dict[str, Any]:
+    """Return the content of a YAML file with fields.
 
-    from legato.client.submission import JobOptions
+    Args:
+        file: its path.
+        doing: the command that reads it, for the error.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    import msgspec
 
     try:
         # With bytes the library's error would name a "<byte string>".
         found = msgspec.yaml.decode(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"Cannot submit '{file}': there is no such file. Check the spelling.") from None
+        raise UsageError(f"Cannot {doing} '{file}': there is no such file. Check the spelling.") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise UsageError(f"Cannot read '{file}': {reason}. See docs/cli.md for its format.") from error
     if not isinstance(found, dict):
         raise UsageError(f"Cannot read '{file}': it must be a list of 'field: value'. See docs/cli.md for its format.")
-    known = (*_OWN, *JobOptions.__annotations__)
-    for name in found:
+    return found
+
+
+def _check_known(file: Path, fields: Mapping[str, Any]) -> None:
+    from legato.client.submission import JobOptions
+
+    check_fields(file, "a job", fields, (*_OWN, *JobOptions.__annotations__))
+
+
+def check_fields(file: Path, what: str, fields: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise UsageError if a file has a field that is not known.
+
+    Args:
+        file: its path.
+        what: has these fields, such as ``a job``.
+        fields: of the file.
+        known: names of all fields.
+    """
+    for name in fields:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-            raise UsageError(f"Cannot read '{file}': a job has no field '{name}'. {hint}")
-    return found
+            raise UsageError(f"Cannot read '{file}': {what} has no field '{name}'. {hint}")
 
 
 def _read_program(file: Path, said: Any) -> list[str]:

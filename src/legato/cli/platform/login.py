@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -292,12 +293,13 @@ def _find_here() -> str | None:
     import msgspec
 
     from legato.driver.journal import find_jobs_directory
+    from legato.system.hosts import find_own_file
 
-    try:
-        content = msgspec.json.decode((find_jobs_directory().parent / "server.json").read_bytes())
-        return str(content["url"])
-    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
-        return None
+    home, name = find_jobs_directory().parent, "server.json"
+    for file in (find_own_file(home, name), home / name):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, KeyError, TypeError):
+            return str(msgspec.json.decode(file.read_bytes())["url"])
+    return None
 
 
 def _free_name(url: str, known: KnownServers) -> str:

@@ -267,10 +267,12 @@ def plan(
         priority=priority,
         micro_batches=micro_batches,
     )
+    program = None
     if target is not None:
-        said = read_wanted(target, (), said, code=None, directory=None).options
+        wanted = read_wanted(target, (), said, code=None, directory=None)
+        program, said = wanted.program, wanted.options
     with naming_file(target):
-        found = open_client(server).plan(target, **cast("JobOptions", said))
+        found = open_client(server).plan(program, **cast("JobOptions", said))
 
     def draw() -> Any:
         from legato.cli.terminal.cards import draw_plan

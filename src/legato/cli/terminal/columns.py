@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from legato.api.jobs import Attempt, JobRecord
     from legato.api.outputs import Checkpoint, File, Series
     from legato.api.people import AuditEntry, Token, User
-    from legato.api.pool import JoinToken, Node, Queue, Slot, Usage
+    from legato.api.pool import Cluster, JoinToken, Node, Queue, Slot, Usage
     from legato.api.projects import AccessRequest, Definition, Experiment, Framework, Project, ProjectOwner
+    from legato.api.sweeps import Sweep, Trial
+    from legato.api.webhooks import Delivery, Webhook
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
     "queued": "yellow",
@@ -106,6 +108,42 @@ def node_columns(now: float) -> Sequence[Column[Node]]:
             is_wide=True,
         ),
     )
+
+
+def cluster_columns(now: float) -> Sequence[Column[Cluster]]:
+    """Return the columns of clusters.
+
+    Args:
+        now: seconds since 1970.
+    """
+    return (
+        Column("NAME", lambda cluster: cluster.kind),
+        Column("STATE", lambda cluster: cluster.state),
+        Column("SEEN", lambda cluster: _describe_seen(cluster, now)),
+        Column("WAITING", lambda cluster: _count_pilots(cluster, "waiting"), is_number=True),
+        Column("RUNNING", lambda cluster: _count_pilots(cluster, "running"), is_number=True),
+        Column("ENDING", lambda cluster: _count_pilots(cluster, "ending"), is_number=True),
+        Column("NEEDED", lambda cluster: cluster.target, is_number=True),
+        Column("LIMITS", lambda cluster: f"{cluster.min_pilots}..{cluster.max_pilots}"),
+        Column("SLOTS EACH", lambda cluster: cluster.num_slots, is_number=True, is_wide=True),
+        Column("IDLE NOW", _describe_idle),
+    )
+
+
+def _describe_seen(cluster: Cluster, now: float) -> str:
+    return "never" if cluster.observed_at is None else f"{render_age(max(0.0, now - cluster.observed_at))} ago"
+
+
+def _count_pilots(cluster: Cluster, state: str) -> int:
+    return sum(pilot.state == state for pilot in cluster.pilots)
+
+
+def _describe_idle(cluster: Cluster) -> str:
+    """Return how many slots are idle, and for how many hours together; "": none is."""
+    idle = cluster.idle
+    if idle is None or not idle.num_slots:
+        return ""
+    return f"{idle.num_slots} slot{'' if idle.num_slots == 1 else 's'}, {idle.slot_s / 3600:.2f} slot hours"
 
 
 def _describe_state(node: Node, now: float) -> str:
@@ -262,6 +300,51 @@ EXPERIMENT_COLUMNS: Final[Sequence[Column[Experiment]]] = (
     Column("DESCRIPTION", lambda experiment: experiment.description, is_wide=True),
 )
 
+SWEEP_COLUMNS: Final[Sequence[Column[Sweep]]] = (
+    Column("ID", lambda sweep: sweep.id),
+    Column("NAME", lambda sweep: sweep.name),
+    Column("OWNER", lambda sweep: sweep.owner, gives_way=2),
+    Column("STAGE", lambda sweep: sweep.stage, style=lambda sweep: STAGE_STYLES.get(sweep.stage, "")),
+    Column("TRIALS", lambda sweep: f"{sum(sweep.trials.values())}/{sweep.num_trials}"),
+    Column("BEST", lambda sweep: sweep.best, is_number=True),
+    Column("METRIC", lambda sweep: sweep.metric.name),
+    Column("SEARCH", lambda sweep: sweep.search, gives_way=1),
+    Column("STARTED", lambda sweep: render_time(sweep.created_at), is_wide=True),
+    Column("REASON", lambda sweep: sweep.reason, is_wide=True),
+)
+
+
+def trial_columns(sweep: Sweep) -> Sequence[Column[Trial]]:
+    """Return the columns of the trials of a sweep, one for each parameter."""
+    from legato.api.sweeps import list_names
+
+    def show(name: str) -> Column[Trial]:
+        return Column(name, lambda trial: _show_parameter(trial.parameters.get(name)), is_number=True)
+
+    return (
+        Column("TRIAL", lambda trial: f"{trial.number}{' *' if trial.number == sweep.best else ''}"),
+        Column("JOB", lambda trial: trial.job, gives_way=1),
+        Column("STATE", _name_state, style=lambda trial: STAGE_STYLES.get(_name_state(trial), "")),
+        Column("GPUS", lambda trial: trial.num_slots or "", is_number=True, gives_way=2),
+        Column(sweep.metric.name, lambda trial: _show_parameter(_last_value(trial)), is_number=True),
+        *map(show, list_names(sweep)),
+        Column("REASON", lambda trial: trial.reason, is_wide=True),
+    )
+
+
+def _name_state(trial: Trial) -> str:
+    """Return the state of a trial; of a running one the stage of its job."""
+    return trial.job_stage or trial.state if trial.state == "running" else str(trial.state)
+
+
+def _last_value(trial: Trial) -> float | None:
+    return trial.reports[-1].value if trial.value is None and trial.reports else trial.value
+
+
+def _show_parameter(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
 USER_COLUMNS: Final[Sequence[Column[User]]] = (
     Column("NAME", lambda user: user.name),
     Column("ROLE", lambda user: user.role),
@@ -280,6 +363,43 @@ TOKEN_COLUMNS: Final[Sequence[Column[Token]]] = (
     Column("EXPIRES", lambda token: "never" if token.expires_at is None else render_time(token.expires_at)),
     Column("REVOKED", lambda token: render_time(token.revoked_at)),
 )
+
+
+def describe_conditions(webhook: Webhook) -> str:
+    """Return in short when a webhook is called."""
+    told = [*webhook.on]
+    if webhook.below_workers is not None:
+        told.append(f"below {webhook.below_workers}")
+    if webhook.waiting_s is not None:
+        told.append(f"waiting {webhook.waiting_s:g}s")
+    return ", ".join(told)
+
+
+WEBHOOK_COLUMNS: Final[Sequence[Column[Webhook]]] = (
+    Column("ID", lambda webhook: webhook.id),
+    Column("OWNER", lambda webhook: webhook.owner, gives_way=2),
+    Column("JOBS OF", lambda webhook: webhook.project or webhook.owner, gives_way=3),
+    Column("WHEN", describe_conditions),
+    Column("PENDING", lambda webhook: webhook.num_pending, is_number=True),
+    Column("FAILED", lambda webhook: webhook.num_failed, is_number=True),
+    Column("DROPPED", lambda webhook: webhook.num_dropped, is_number=True, is_wide=True),
+    Column("CREATED", lambda webhook: render_time(webhook.created_at), is_wide=True),
+    Column("URL", lambda webhook: webhook.url, gives_way=1),
+)
+
+DELIVERY_COLUMNS: Final[Sequence[Column[Delivery]]] = (
+    Column("ID", lambda delivery: delivery.id, is_wide=True),
+    Column("CREATED", lambda delivery: render_time(delivery.created_at)),
+    Column("EVENT", lambda delivery: delivery.event),
+    Column("JOB", lambda delivery: delivery.job),
+    Column("STATE", lambda delivery: delivery.state, style=lambda delivery: _DELIVERY_STYLES.get(delivery.state, "")),
+    Column("TRIES", lambda delivery: delivery.num_tries, is_number=True),
+    Column("NEXT TRY", lambda delivery: render_time(delivery.next_at), gives_way=1),
+    Column("ERROR", lambda delivery: delivery.error),
+)
+
+_DELIVERY_STYLES: Final[Mapping[str, str]] = {"pending": "yellow", "delivered": "green", "failed": "bold red"}
+
 
 AUDIT_COLUMNS: Final[Sequence[Column[AuditEntry]]] = (
     Column("TIME", lambda entry: render_time(entry.time)),

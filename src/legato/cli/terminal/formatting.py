@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING, Final
 
+from legato.api.jobs import DRIVER_TROUBLE
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def render_reason(job: JobRecord) -> str:
         reason = f"not exact since step {job.progress.differed_step}; {reason}"
     if job.progress is not None and job.progress.unconnected and job.stage in _WAITING:
         reason = f"some workers cannot connect; {reason}"
+    trouble = job.reason.partition(DRIVER_TROUBLE)[2]
+    if trouble and DRIVER_TROUBLE not in reason:
+        reason = f"its driver {trouble}; {reason}"
     return clean(reason)
 
 

@@ -90,6 +90,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         in_use: slots in which a process of the job may still run; None if unknown. Empty after the job has ended.
         given_up: slots in which the driver starts no worker again.
         refusals: nodes that cannot run the job, and why.
+        lost_nodes: lost machines on which a worker of the job may still run, in order.
         surplus: slots without a worker, because a step of the job has too few micro-batches for more workers.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
@@ -108,6 +109,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     in_use: frozenset[str] | None = None
     given_up: frozenset[str] = frozenset()
     refusals: dict[str, str] = {}
+    lost_nodes: tuple[str, ...] = ()
     surplus: frozenset[str] = frozenset()
     status: dict[str, object] | None = None
     outcome: Outcome | None = None

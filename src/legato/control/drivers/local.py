@@ -311,6 +311,7 @@ class LocalDrivers:
                 given_up=self._names(slots["given_up"]),
                 surplus=self._names(slots.get("surplus", ())),
                 refusals=_read_refusals(reply.status.get("refusals")),
+                lost_nodes=_read_names(reply.status.get("lost_nodes")),
                 status=reply.status,
                 is_local=found.door is None,
             )
@@ -535,3 +536,8 @@ def _user_of(directory: Path) -> JobUser | None:
 def _read_refusals(found: object) -> dict[str, str]:
     """Return the refusals in a driver's status; an earlier release reports none."""
     return {str(node): str(reason) for node, reason in found.items()} if isinstance(found, dict) else {}
+
+
+def _read_names(found: object) -> tuple[str, ...]:
+    """Return a list of names in a driver's status; an earlier release reports none."""
+    return tuple(str(name) for name in found) if isinstance(found, list) else ()

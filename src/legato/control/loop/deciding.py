@@ -6,7 +6,7 @@ No I/O and no clock. `legato.policy` decides which job gets which slots.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fau
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Standing
+
+_KEPT: Final = "it is kept for a test of its cluster"
 
 
 def make_snapshot(
@@ -52,12 +54,15 @@ def make_snapshot(
     queues = _describe_queues(pool, left_out)
     has_agents = expects_agents or any(node.engine != LOCAL for node in pool.facts.nodes)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
+    kept = dict.fromkeys((node.name for node in pool.facts.nodes if policy.TEST_LABEL in (node.labels or {})), _KEPT)
     jobs = []
     for job in in_play.values():
         if job.id in left_out.jobs:
             continue
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
+            if kept and policy.TEST_LABEL not in described.labels:
+                described = msgspec.structs.replace(described, refusals=described.refusals | kept)
             bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None
             if bound is not None:
                 labels = dict([*described.labels.items(), policy.OWN_MACHINE])
@@ -217,6 +222,7 @@ def _describe(
         num_micro_batches=num_micro_batches,
         shares_freely=measured is not None and measured.shares_freely,
         standing=_standing(pool, job, report),
+        lost_nodes=report.lost_nodes if report is not None else (),
         wanted=memory.wanted if memory else None,
         wanted_since=memory.wanted_since if memory else None,
         last_resized_at=memory.cools_since if memory else None,

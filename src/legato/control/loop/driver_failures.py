@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from legato.api.jobs import DRIVER_TROUBLE
 from legato.control.drivers.drivers import DriverReport, DriverState
 
 NUM_TRIES: Final = 8
@@ -32,7 +33,6 @@ _LIMITS_S: Final = {
     (DriverState.STARTING, True): 60.0,
 }
 _MAX_LENGTH: Final = 500
-_BUT: Final = "; but its driver "
 _STILL_RUNS: Final = ", although its process still runs"
 
 
@@ -170,4 +170,4 @@ def reason_with(reason: str, trouble: str) -> str:
     >>> reason_with("its workers train", "died: killed by SIGKILL")
     'its workers train; but its driver died: killed by SIGKILL'
     """
-    return reason.partition(_BUT)[0] + (f"{_BUT}{trouble}" if trouble else "")
+    return reason.partition(DRIVER_TROUBLE)[0] + (f"{DRIVER_TROUBLE}{trouble}" if trouble else "")

@@ -32,22 +32,28 @@ from legato.control.store.projects import KIND as PROJECT
 from legato.control.store.projects import LEAVER, Projects, check_may_add
 from legato.control.store.queues import QUEUE, Queues, check_queue_numbers
 from legato.control.store.retention import Purged, Retention
-from legato.control.store.submit import check_labels, check_new_job
-from legato.control.store.tokens import Tokens
+from legato.control.store.submit import check_is_no_test, check_labels, check_new_job
+from legato.control.store.sweeps import Sweeps
+from legato.control.store.tokens import CheckedToken, Tokens
 from legato.control.store.uploads import Uploads, check_sha256, missing_code
 from legato.control.store.usage import KEPT_S, Usage, Used
+from legato.control.store.webhooks import MAX_PENDING, MAX_WEBHOOKS, Webhooks
 from legato.core.errors import StoreError
 
 __all__ = [
     "KEPT_S",
     "LEAVER",
+    "MAX_PENDING",
+    "MAX_WEBHOOKS",
     "PROJECT",
     "QUEUE",
+    "CheckedToken",
     "Loop",
     "Purged",
     "Run",
     "Store",
     "Used",
+    "check_is_no_test",
     "check_labels",
     "check_may_add",
     "check_new_job",
@@ -83,6 +89,7 @@ class Store:
         self.access_requests = AccessRequests(database, random_bits)
         self.definitions = Definitions(database, random_bits)
         self.experiments = Experiments(database, random_bits)
+        self.sweeps = Sweeps(database, random_bits, request_limit_s)
         self.queues = Queues(database)
         self.pool = Slots(database)
         self.agents = Agents(database, random_bits)
@@ -97,6 +104,7 @@ class Store:
         self.audit = Audit(database)
         self.retention = Retention(database)
         self.usage = Usage(database)
+        self.webhooks = Webhooks(database, random_bits)
 
     @property
     def num_errors(self) -> int:

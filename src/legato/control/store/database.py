@@ -212,6 +212,7 @@ def _make_engine(url: str) -> Engine:
         )
     options: dict[str, Any] = {
         **_POOL,
+        "hide_parameters": True,  # an error may be logged, and parameters contain secrets
         "json_serializer": lambda value: msgspec.json.encode(value).decode(),
         "json_deserializer": _decode_json,
     }

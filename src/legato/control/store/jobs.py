@@ -22,7 +22,7 @@ from legato.control.records import (
     Submitted,
 )
 from legato.control.roles import Asker, Submitter
-from legato.control.stages import Action, Stage, check_ask
+from legato.control.stages import OPEN, Action, Stage, check_ask
 from legato.control.store.database import Database
 from legato.control.store.idempotency import claim_key, settle_key
 from legato.control.store.job_rows import (
@@ -47,7 +47,8 @@ from legato.control.store.submit import (
 )
 from legato.control.store.transactions import Transaction, writing
 from legato.control.store.visibility import is_visible
-from legato.core.errors import StaleVersion
+from legato.core.errors import Conflict, StaleVersion, UsageError
+from legato.policy.snapshot import TEST_LABEL
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
@@ -76,6 +77,7 @@ class Jobs:
         key: RequestKey | None = None,
         *,
         max_queued: int | None = None,
+        test_of: str | None = None,
     ) -> Submitted:
         """Queue a job. Repeated requests with the same key make one job, even if several servers receive them.
 
@@ -89,9 +91,10 @@ class Jobs:
             key: of the request.
             max_queued: maximum number of waiting jobs of the asker, including this one; does not limit admins. None: no
                 limit.
+            test_of: the cluster that the job tests. None: it tests none.
 
         Raises:
-            Conflict: the maximum number of jobs waits already.
+            Conflict: the maximum number of jobs waits already, or another job tests the cluster.
             Forbidden: the asker may not submit to this queue.
             NotFound: there is no such queue or upload.
             KeyReused: the key was used for another request.
@@ -105,6 +108,11 @@ class Jobs:
                     return Submitted(_reread(transaction, before), is_new=False)
             check_queued(transaction, new, asker, max_queued)
             (job,) = insert_jobs(transaction, [new], asker, self._random_bits)
+            # `insert_jobs` lets one transaction insert at a time, so one of two tests sees the other.
+            if test_of is not None and (other := _find_test(transaction.connection, test_of, besides=job.id)):
+                raise Conflict(
+                    f"Cannot test cluster '{test_of}': job {other} tests it already. Wait, or stop that job."
+                )
             if key is not None:
                 settle_key(transaction, asker.name, key, job.id)
             return Submitted(job, is_new=True)
@@ -253,6 +261,14 @@ class Jobs:
             found = show_jobs(connection, statement)
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
+    def find_test(self, cluster: str) -> str | None:
+        """Return the id of a job that tests a cluster and has not ended. None: there is none.
+
+        It is known by the label of the machine that it asks for. The job's own labels prove nothing.
+        """
+        with self._database.reading() as connection:
+            return _find_test(connection, cluster)
+
     def count(self, wanted: JobFilter | None = None, *, sees_only: str | None = None) -> int:
         """Return the number of jobs that match."""
         statement = _filter(select(func.count()).select_from(jobs), wanted or JobFilter()).where(is_visible(sees_only))
@@ -332,6 +348,13 @@ class Jobs:
             return read_all(connection, statement, Decision)
 
 
+def _find_test(connection: Connection, cluster: str, besides: str = "") -> str | None:
+    asked = at(jobs.c.spec, ("node_labels", TEST_LABEL)).as_string()
+    statement = select(jobs.c.id).where(jobs.c.stage.in_(sorted(OPEN)), asked == cluster, jobs.c.id != besides)
+    found: str | None = connection.execute(statement.limit(1)).scalar_one_or_none()
+    return found
+
+
 def _select_holders(num_slots: ColumnElement[int], sees_only: str | None) -> Select[Any]:
     return select(
         jobs.c.id, jobs.c.owner, jobs.c.name, num_slots.label("num_slots"), is_visible(sees_only).label("is_visible")
@@ -399,6 +422,11 @@ def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Ask
         check_priority(doing, values["priority"])
     if "labels" in values:
         check_labels(doing, values["labels"])
+        if values["labels"].get(TEST_LABEL) != old.labels.get(TEST_LABEL):
+            raise UsageError(
+                f"Cannot {doing}: only tests of clusters have the label {TEST_LABEL}, and they keep it. Leave this "
+                "label as it is."
+            )
     if "queue" in values:
         check_may_use_queue(transaction, doing, values["queue"], asker)
     return values

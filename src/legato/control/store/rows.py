@@ -117,8 +117,11 @@ def _ask_sqlite(element: _IsJSON, compiler: Any, **options: Any) -> str:
     return f"json_valid({compiler.process(element.clauses, **options)})"
 
 
-def at(column: Column[Any], key: str) -> Any:
-    """Return the JSON value of a column under a key. Excludes other text, which fails SQLite's query."""
+def at(column: Column[Any], key: str | tuple[str, ...]) -> Any:
+    """Return the JSON value of a column under a key, or under several, the outermost first.
+
+    Excludes other text, which fails SQLite's query.
+    """
     return case((_IsJSON(column), column), else_=None)[key]
 
 

@@ -354,6 +354,88 @@ jobs = Table(
     Index(None, "parent"),
 )
 
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("name", _NAME, nullable=False),
+    Column("owner", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("role", String(16), nullable=False),  # of the request that started it; its jobs are submitted with it
+    Column("queue", _NAME, nullable=False),  # of its jobs; it may have been deleted since
+    Column("plan", JSON, nullable=False),  # never changed, as the next two
+    Column("job", JSON, nullable=False),  # what the trials run, as it was submitted
+    Column("template", JSON, nullable=False),  # the job of a trial, without its name and parameters
+    Column("stage", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Index(None, "name", "id"),
+    Index(None, "owner", "id"),
+    Index(None, "stage"),
+    Index(None, "ended_at"),
+)
+
+# A trial is inserted together with its job, which may be deleted earlier.
+trials = Table(
+    "trials",
+    metadata,
+    Column("sweep", _JOB_ID, ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("job", _JOB_ID, nullable=False, unique=True),
+    Column("parameters", JSON, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("value", Double),
+    Column("reports", JSON, nullable=False),
+    Column("marks", JSON, nullable=False),  # what the pruner noted
+    Column("reason", Text),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+)
+
+# A hash is not enough for the secret: the server signs with it.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("owner", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("project", _JOB_ID, ForeignKey("projects.id", ondelete="CASCADE")),  # None: the owner's jobs
+    Column("url", Text, nullable=False),
+    Column("news", JSON, nullable=False),
+    Column("below_workers", Integer),
+    Column("waiting_s", Double),
+    Column("secret", Text, nullable=False),
+    Column("seen_seq", BigInteger, nullable=False),  # number of the last event that was considered for it
+    Column("num_dropped", Integer, nullable=False),
+    Column("tried_at", Double),  # when a message was last sent to it
+    Column("held_until", Double),  # no message is sent before, because the last try has failed
+    Column("created_at", Double, nullable=False),
+    Index(None, "owner"),
+    Index(None, "project"),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", String(34), primary_key=True),
+    Column("webhook", _JOB_ID, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    Column("cause", String(64), nullable=False),
+    Column("event", String(16), nullable=False),
+    Column("job", _JOB_ID),  # it may have been deleted since
+    Column("body", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("num_tries", Integer, nullable=False),
+    Column("tried_at", Double),
+    Column("next_at", Double),  # None: it was accepted or given up
+    Column("status", Integer),
+    Column("error", Text),
+    Column("done_at", Double),
+    Index("uq_webhook_deliveries_webhook_cause", "webhook", "cause", unique=True),
+    Index(None, "webhook", "created_at"),
+    Index(None, "webhook", "next_at"),
+    Index(None, "done_at"),
+)
+
 attempts = Table(
     "attempts",
     metadata,

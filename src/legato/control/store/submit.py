@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from legato.control.store.visibility import is_member, read_queue_names
 from legato.core.errors import Conflict, Forbidden, LayoutError, NotFound, UsageError
 from legato.core.spec import check_name
 from legato.core.spelling import ask_whether
+from legato.policy.snapshot import TEST_LABEL
 
 _MAX_PRIORITY: Final = 10_000
 _MAX_RETRIES: Final = 1_000
@@ -63,7 +64,7 @@ def insert_jobs(
 
 def _lock_needed_rows(transaction: Transaction, new: NewJob, asker: Asker) -> None:
     """Lock the rows that a job needs until it is inserted, and record that its code is used."""
-    connection, now = transaction.connection, transaction.now
+    connection = transaction.connection
     check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
     for column, table in _ORIGINS.items():
         origin = getattr(new, column)
@@ -72,9 +73,18 @@ def _lock_needed_rows(transaction: Transaction, new: NewJob, asker: Asker) -> No
             if connection.execute(holding).first() is None:
                 raise NotFound(f"Cannot submit job '{new.name}': its {column} '{origin}' was deleted a moment ago.")
     if new.code is not None:
-        using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker)).values(used_at=now)
-        if connection.execute(using).rowcount == 0:
-            raise missing_code(new.code)
+        lock_code(transaction, new.code, asker)
+
+
+def lock_code(transaction: Transaction, sha256: str, asker: Asker) -> None:
+    """Lock an upload until the transaction ends, so that it is not purged meanwhile, and record that it is used.
+
+    Raises:
+        NotFound: there is no such upload that the asker may use.
+    """
+    using = update(code_uploads).where(code_uploads.c.sha256 == sha256, may_use(asker))
+    if transaction.connection.execute(using.values(used_at=transaction.now)).rowcount == 0:
+        raise missing_code(sha256)
 
 
 def _insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits: Callable[[int], int]) -> Job:
@@ -137,8 +147,12 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
         )
 
 
-def check_new_job(new: NewJob) -> CheckedJob:
+def check_new_job(new: NewJob, *, is_test: bool = False) -> CheckedJob:
     """Check a job's own numbers and texts, and return it as checked.
+
+    Args:
+        new: the job.
+        is_test: it tests a cluster.
 
     Raises:
         UsageError: one of them cannot be used.
@@ -148,6 +162,8 @@ def check_new_job(new: NewJob) -> CheckedJob:
     check_workers(doing, new.min_workers, new.max_workers, is_elastic=new.is_elastic)
     check_priority(doing, new.priority)
     check_labels(doing, new.labels)
+    if not is_test:
+        check_is_no_test(doing, {*new.labels, *(new.spec.get("node_labels") or {})})
     if not 1 <= new.gpus_per_worker <= _MAX_GPUS_PER_WORKER:
         raise LayoutError(
             f"Cannot {doing}: gpus_per_worker={new.gpus_per_worker} is outside 1..{_MAX_GPUS_PER_WORKER}. Give the "
@@ -197,3 +213,12 @@ def check_labels(doing: str, labels: dict[str, str]) -> None:
             )
         if len(value) > _MAX_LABEL_LENGTH:
             raise UsageError(f"Cannot {doing}: label '{key}' has more than {_MAX_LABEL_LENGTH} characters. Shorten it.")
+
+
+def check_is_no_test(doing: str, labels: Collection[str]) -> None:
+    """Raise UsageError if one of the labels, given by their names, is that of tests of clusters."""
+    if TEST_LABEL in labels:
+        raise UsageError(
+            f"Cannot {doing}: only tests of clusters have the label {TEST_LABEL}. Remove it; an admin tests a cluster "
+            "with 'legato clusters test'."
+        )

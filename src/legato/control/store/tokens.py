@@ -6,8 +6,8 @@ are hashed differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, select, update
 
@@ -37,6 +37,20 @@ _WHENCE: Final = (
     "USER'), "
     "or, on the server's machine, from 'legato server token'."
 )
+
+
+class CheckedToken(NamedTuple):
+    """The user of a token, with the lower of the token's and the user's role.
+
+    Args:
+        asker: the user. None: the token is unknown, expired or revoked, or its user is disabled.
+        reason: why there is no asker.
+        is_use_due: whether its use is to be stored (`Tokens.note_use`).
+    """
+
+    asker: Asker | None
+    reason: str = ""
+    is_use_due: bool = False
 
 
 class Tokens:
@@ -196,28 +210,32 @@ class Tokens:
         Raises:
             Unauthenticated: the token is unknown, expired or revoked, or its user is disabled.
         """
-        if not may_be_token(secret):
-            raise _unknown(secret)
+        found = self.check_each([secret], now)[secret]
+        if found.asker is None:
+            raise Unauthenticated(found.reason)
+        if found.is_use_due:
+            self.note_use([secret], now)
+        return found.asker
+
+    def check_each(self, secrets: Collection[str], now: float) -> dict[str, CheckedToken]:
+        """Check tokens by their secrets, all with one query. Writes nothing."""
+        hashes = {secret: hash_secret(secret) for secret in secrets if may_be_token(secret)}
         statement = (
             select(tokens, users.c.role.label("user_role"), users.c.disabled_at)
             .join(users, users.c.name == tokens.c.user)
-            .where(tokens.c.secret_sha256 == hash_secret(secret))
+            .where(tokens.c.secret_sha256.in_(hashes.values()))
         )
-        with self._database.reading() as connection:
-            found = connection.execute(statement).first()
-        if found is None:
-            raise _unknown(secret)
-        told = f"Cannot accept token '{found.name}' of '{found.user}'"
-        if found.revoked_at is not None:
-            raise Unauthenticated(f"{told}: it was revoked. {_WHENCE}")
-        if found.expires_at is None or found.expires_at <= now:
-            raise Unauthenticated(f"{told}: it has expired. {_WHENCE}")
-        if found.disabled_at is not None:
-            raise Unauthenticated(f"{told}: the user is disabled. Ask an admin.")
-        if found.used_at is None or found.used_at <= now - _USED_EVERY_S:
-            with self._database.writing() as connection:
-                connection.execute(update(tokens).where(tokens.c.id == found.id).values(used_at=now))
-        return Asker(found.user, lower_role(Role(found.role), Role(found.user_role)))
+        rows: dict[str, Row[Any]] = {}
+        if hashes:
+            with self._database.reading() as connection:
+                rows = {row.secret_sha256: row for row in connection.execute(statement)}
+        return {secret: _check(secret, rows.get(hashes.get(secret, "")), now) for secret in secrets}
+
+    def note_use(self, secrets: Collection[str], now: float) -> None:
+        """Store that these tokens were used now."""
+        used = tokens.c.secret_sha256.in_([hash_secret(secret) for secret in secrets])
+        with self._database.writing() as connection:
+            connection.execute(update(tokens).where(used).values(used_at=now))
 
     def revoke(self, token: str, asker: Asker, now: float) -> Token:
         """Revoke a token by id. A second call changes nothing.
@@ -294,9 +312,26 @@ def _select() -> Select[Any]:
     return select(*(column for column in tokens.c if column.name in Token.__struct_fields__))
 
 
-def _unknown(secret: str) -> Unauthenticated:
-    hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
-    return Unauthenticated(f"Cannot authenticate: this server does not know the token.{hint} {_WHENCE}")
+def _check(secret: str, found: Row[Any] | None, now: float) -> CheckedToken:
+    try:
+        return _check_row(secret, found, now)
+    except (TypeError, ValueError) as error:  # other tokens are checked with it
+        return CheckedToken(None, f"Cannot read this token or its user in the store: {error}. Ask an admin.")
+
+
+def _check_row(secret: str, found: Row[Any] | None, now: float) -> CheckedToken:
+    if found is None:
+        hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
+        return CheckedToken(None, f"Cannot authenticate: this server does not know the token.{hint} {_WHENCE}")
+    told = f"Cannot accept token '{found.name}' of '{found.user}'"
+    if found.revoked_at is not None:
+        return CheckedToken(None, f"{told}: it was revoked. {_WHENCE}")
+    if found.expires_at is None or found.expires_at <= now:
+        return CheckedToken(None, f"{told}: it has expired. {_WHENCE}")
+    if found.disabled_at is not None:
+        return CheckedToken(None, f"{told}: the user is disabled. Ask an admin.")
+    asker = Asker(found.user, lower_role(Role(found.role), Role(found.user_role)))
+    return CheckedToken(asker, is_use_due=found.used_at is None or found.used_at <= now - _USED_EVERY_S)
 
 
 def _code_of(code: str, now: float) -> Select[Any]:

@@ -77,14 +77,15 @@ async def put_code(sha256: str, request: Request, here: Here, asker: CurrentUser
         await run_in_threadpool(_check_room, here, sha256, int(length), asker)
     with here.arrivals.counted(asker.name):
         async with here.code.receive(request.stream(), sha256) as archive, here.upload_turn:
-            return await run_in_threadpool(_keep, here, archive, sha256, submitter)
+            return await run_in_threadpool(keep_code, here, archive, sha256, submitter)
 
 
 def _check_room(here: Services, sha256: str, num_bytes: int, asker: Asker) -> None:
     here.store.uploads.check_room(sha256, num_bytes, asker, here.settings.upload_quota_bytes)
 
 
-def _keep(here: Services, archive: Path, sha256: str, asker: Submitter) -> Response:
+def keep_code(here: Services, archive: Path, sha256: str, asker: Submitter) -> Response:
+    """Unpack and keep code that was received. Raises an error if it cannot be used, or the asker has no room for it."""
     num_bytes = archive.stat().st_size
     _check_room(here, sha256, num_bytes, asker)
     is_there = here.code.has(sha256)

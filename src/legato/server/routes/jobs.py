@@ -69,8 +69,8 @@ def submit(body: Submission, here: Here, asker: CurrentUser, frameworks: Framewo
     if before:
         return show_job(before[0])
     framework = None if body.framework is None else frameworks.find(body.framework)
-    new = _make_checked(body, here, asker, framework=framework)
-    return _submit(new, here, submitter, request)
+    new = make_checked(body, here, asker, framework=framework)
+    return submit_checked(new, here, submitter, request)
 
 
 @router.post("/jobs/{job}/clone", **responses(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
@@ -106,14 +106,14 @@ def clone(job: str, here: Here, asker: CurrentUser, body: JobFields | None = Non
         labels=found.labels,
         code=found.code,
     )
-    new = _make_checked(fields, here, asker, base=base)
+    new = make_checked(fields, here, asker, base=base)
     if fields.model_fields_set & {"program", "code", "directory"}:
         # The clone does not run what the definition describes.
         origin = origin._replace(definition=None)
     new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
     if new.code is not None and new.code == found.code:
         _check_may_use(found, new.code, here, asker)
-    return _submit(new, here, submitter, request)
+    return submit_checked(new, here, submitter, request)
 
 
 @router.post("/plan", **responses(Plan, errors=(404, 413, 415)))
@@ -130,7 +130,7 @@ def _make_planned(body: Submission, here: Services, asker: Asker) -> NewJob:
         body = body.model_copy(update={"directory": "/"})
     # The plan does not depend on the framework either.
     body = body.model_copy(update={"framework": None})
-    new = _make_checked(body, here, asker)
+    new = make_checked(body, here, asker)
     check_queue(here.store, new.queue, asker)
     check_data_here(here, f"Cannot run job '{new.name}'", new.spec.get("data"), asker.name)
     return new
@@ -335,16 +335,27 @@ def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _make_checked(
+def make_checked(
     fields: JobFields,
     here: Services,
     asker: Asker,
     *,
     base: NewJob | None = None,
     framework: Framework | None = None,
+    is_test: bool = False,
 ) -> CheckedJob:
-    """Return the job of a submission. Checks it without looking for its queue or its files on the nodes."""
-    new = check_new_job(make_job(fields, default_priority=here.settings.default_priority, base=base))
+    """Return the job of a submission. Checks it without looking for its queue or its files on the nodes.
+
+    Args:
+        fields: of the submission.
+        here: what routes use.
+        asker: who submits it.
+        base: of which it is a clone. None: of none.
+        framework: that makes its command line. None: it has a program.
+        is_test: it tests a cluster.
+    """
+    made = make_job(fields, default_priority=here.settings.default_priority, base=base)
+    new = check_new_job(made, is_test=is_test)
     places = {
         "data": find_data(new.spec.get("data"), here.settings.wmla_data_path),
         "python": choose_python(new.spec.get("python"), here.settings.python_paths),
@@ -429,11 +440,23 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
         ) from error
 
 
-def _submit(new: CheckedJob, here: Services, asker: Submitter, key: RequestKey | None) -> Response:
+def submit_checked(
+    new: CheckedJob, here: Services, asker: Submitter, key: RequestKey | None, *, test_of: str | None = None
+) -> Response:
+    """Submit a job that was checked, and answer with it.
+
+    Args:
+        new: the job.
+        here: what routes use.
+        asker: who submits it.
+        key: of the request.
+        test_of: the cluster that the job tests. None: it tests none.
+    """
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
     check_places_here(here, f"Cannot submit job '{new.name}'", new, asker.name)
-    done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
+    most = here.settings.max_queued_jobs
+    done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=most, test_of=test_of)
     answer = show_job(done.job, 201 if done.is_new else 200)
     warning = warn_of_limits(here, new)
     if warning is not None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from legato.api import API, pool
 from legato.api.jobs import Allocation
-from legato.api.pool import Cluster, Node, NodeAgent, Pool, Slot, Timeline, Usage
+from legato.api.pool import Node, NodeAgent, Pool, Slot, Timeline, Usage
 from legato.control.records import Queue, QueueLoad, StoredAgent, StoredNode
 from legato.control.roles import Asker
 from legato.control.stages import Stage
@@ -75,12 +75,6 @@ def list_nodes(here: Here, asker: CurrentUser) -> Response:
         for name in sorted(of_node.keys() | agents.keys())
     ]
     return Answer(Listed(tuple(found)))
-
-
-@router.get("/clusters", **responses(Listed[Cluster]))
-def list_clusters(here: Here, asker: CurrentUser) -> Response:  # noqa: ARG001 -- any user may
-    """List the clusters that give machines to the pool, with those that run, and those that wait and why."""
-    return Answer(Listed(here.store.pilots.read_states(here.now())))
 
 
 @router.get("/slots", **responses(Listed[Slot]))

@@ -128,7 +128,7 @@ def _fetch_whole(whole: Whole, samples: Indices) -> list[torch.Tensor]:
     try:
         # A shuffled order is a read-only array, which torch does not accept.
         index = torch.from_numpy(samples.copy() if whole.rows is None else whole.rows[samples])
-        return [tensor.index_select(0, index.to(tensor.device)) for tensor in whole.tensors]
+        return [tensor.index_select(0, index if tensor.is_cpu else index.to(tensor.device)) for tensor in whole.tensors]
     except Exception as error:
         raise FetchError(f"reading them raised {told(error)}") from error
 

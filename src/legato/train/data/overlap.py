@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path, PosixPath
+from pathlib import PosixPath
 from time import perf_counter
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from legato.system.kernel_files import read_kib
 from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer
 
 NUM_MEASURED: Final = 8
@@ -335,7 +336,7 @@ def find_obstacle_here(num_workers: int, num_bytes: int) -> str | None:
     """
     try:
         shared = os.statvfs(_SHARED)
-        used, free = _read_kib("/proc/self/status", "RssAnon"), _read_kib("/proc/meminfo", "MemAvailable")
+        used, free = read_kib("/proc/self/status", "RssAnon"), read_kib("/proc/meminfo", "MemAvailable")
     except OSError as error:
         return f"the room of this machine cannot be read: {error}"
     obstacles = {
@@ -348,14 +349,6 @@ def find_obstacle_here(num_workers: int, num_bytes: int) -> str | None:
         "the memory is too small for a copy of this process": 2 * used > free,
     }
     return next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
-
-
-def _read_kib(path: str, name: str) -> int:
-    for line in Path(path).read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0])
-    return 0
 
 
 def _num_bytes(batch: Any) -> int:

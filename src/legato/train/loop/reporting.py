@@ -40,14 +40,24 @@ class Reporter:
         """Drop the metrics that the driver has from a cursor; alone all of them, because the user has seen them."""
         cursor.forget_metrics(cursor.num_logs if self._link is None else self._link.num_metrics)
 
+    def report_commit(self, progress: wire.Progress) -> None:
+        """Report a step that this worker has committed."""
+        if self._link is not None:
+            self._link.report(progress)
+            self._num_steps_reported = progress.last_step
+
     def report_resumed(self, cursor: Cursor) -> None:
         """Report what came before a checkpoint: the driver of that time may have ended before it received it."""
         if cursor.step:
             self.say(cursor.past(0, num_samples=0, resumed=True))
+            self._num_steps_reported = cursor.step
             self._report_metrics(cursor)
 
     def report_received(self, cursor: Cursor) -> None:
-        """Report the steps before this worker joined: the workers that committed them may have died unheard."""
+        """Report the steps that this worker did not commit itself: the workers that did may have died unheard.
+
+        A worker receives the state when it joins, and again when a view broke after others had committed one step more.
+        """
         if self._link is not None and cursor.step > self._num_steps_reported:
             self._link.report(cursor.past(self._num_steps_reported, num_samples=1))
             self._link.flush()

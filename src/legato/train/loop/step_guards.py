@@ -50,7 +50,10 @@ class Turn:
 
 
 class OptimizerGuard:
-    """Lets ``optimizer.step()`` act only in the turn that completes a step.
+    """Lets ``optimizer.step()`` act only in the turn that completes a step, and makes an idle ``zero_grad()`` cheap.
+
+    Legato takes the gradients of a turn that completes no step, so ``zero_grad()`` finds nothing to do there; torch's
+    own way to that finding costs as much as a small micro-batch's share of a step.
 
     Args:
         optimizer: whose method is replaced.
@@ -80,6 +83,15 @@ class OptimizerGuard:
 
         # A bound method, as torch's schedulers expect it if the program makes one after this.
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+        if getattr(optimizer.zero_grad, "__func__", None) is torch.optim.Optimizer.zero_grad:
+            clear = optimizer.zero_grad
+
+            @functools.wraps(torch.optim.Optimizer.zero_grad)
+            def zero_grad(_: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+                if _has_gradient(optimizer):
+                    clear(set_to_none)
+
+            optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
 
     def end_turn(self, *, stepped: bool) -> None:
         """End a turn of the loop.

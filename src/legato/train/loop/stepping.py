@@ -198,7 +198,8 @@ class Stepper:
         seed_micro_batch(session.seed, cursor.step, _AFTER_STEP)
         faults.strike("commit")
         if session.place.link is not None:
-            session.place.link.report(msgspec.structs.replace(self._progress(), sent_bytes=reducer.take_sent_bytes()))
+            progress = msgspec.structs.replace(self._progress(), sent_bytes=reducer.take_sent_bytes())
+            session.reporter.report_commit(progress)
         if loss is not None and not math.isfinite(loss):
             self._on_not_finite(loss)
 

@@ -115,12 +115,15 @@ def make_exchange(
         is_on_nodes = len(set(group.nodes)) > 1 and knows_nodes(group.view.members)
         return (NodeDeviceExchange if is_on_nodes else DeviceExchange)(group, buckets, num_micro_batches)
     if group.size > 1 and any(bucket.device.type != "cpu" for bucket in buckets):
-        inner = _make_host_exchange(group, [bucket.on_host() for bucket in buckets], num_micro_batches, exact=exact)
+        hosts = [bucket.on_host() for bucket in buckets]
+        inner = _make_host_exchange(group, hosts, num_micro_batches, exact=exact, sends_early=False)
         return HostExchange(buckets, inner.division.max_pending(group.rank), inner)
     return _make_host_exchange(group, buckets, num_micro_batches, exact=exact)
 
 
-def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
+def _make_host_exchange(
+    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool, sends_early: bool = True
+) -> Exchange:
     private = PrivateExchange if exact else FastExchange
     if group.size == 1 or not buckets:
         return private(group, buckets, num_micro_batches)
@@ -128,7 +131,7 @@ def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batch
         # Workers of an earlier release know no nodes, and take part in this exchange only.
         if not knows_nodes(group.view.members):
             return private(group, buckets, num_micro_batches)
-        return _make_node_exchange(group, buckets, num_micro_batches, exact=exact)
+        return _make_node_exchange(group, buckets, num_micro_batches, exact=exact, sends_early=sends_early)
     # Where peers read each other's memory, the canonical tree is also the fastest way.
     shared: SharedExchange | None = None
     try:
@@ -153,14 +156,16 @@ def _make_host_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batch
             shared.hide()
 
 
-def _make_node_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool) -> Exchange:
+def _make_node_exchange(
+    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool, sends_early: bool
+) -> Exchange:
     """Connect the ranks of several nodes. The ranks of a node that cannot share memory count as nodes of their own."""
     nodes = group.nodes
     while True:
         found: NodeExchange | None = None
         try:
             try:
-                found = NodeExchange(group, buckets, num_micro_batches, nodes, exact=exact)
+                found = NodeExchange(group, buckets, num_micro_batches, nodes, exact=exact, sends_early=sends_early)
             except OSError as error:
                 group.refusal = str(error)
             addresses = _swap_texts(group, _NO_MEMORY if found is None else found.address)

@@ -149,6 +149,7 @@ class Group:
     Attributes:
         reads_peers: the members can read each other's memory.
         waits: entered while this rank waits for its peers.
+        has_left_works: `leave_works` was called.
         device_group: connects the members' GPUs by NCCL; None without GPUs, or if NCCL cannot connect them.
         nodes: the number of each rank's node, see `legato.core.view.nodes_of`.
         refusal: why this rank cannot share memory with the others of its node, in words; empty if it can.
@@ -184,6 +185,8 @@ class Group:
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
         self.waits = _WaitCount()
+        self.has_left_works = False
+        self._left_works: list[Work] = []
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
         self._ranks: Sequence[int] = range(self.size)
 
@@ -358,6 +361,11 @@ class Group:
             if not isinstance(work, Work):
                 work.wait(_END_LIMIT)
 
+    def leave_works(self, works: Sequence[Work]) -> None:
+        """Keep operations, and their memory, that no rank will wait for, until the group is dropped."""
+        self.has_left_works = True
+        self._left_works += works
+
     def _await_closing(self) -> None:
         """Wait until gloo has closed the connections: it closes them when it does not use them any more."""
         deadline = time.monotonic() + _END_LIMIT.total_seconds()
@@ -398,6 +406,9 @@ class Group:
 
     def drop(self) -> None:
         """Drop the group. Another thread destroys it, which takes milliseconds per peer."""
+        if self._left_works:
+            self.give_up(self._left_works)
+            self._left_works = []
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.close()

@@ -97,6 +97,13 @@ def expect_no_run() -> None:
             _place.link.is_independent = True
 
 
+def log_without_run(values: dict[str, float]) -> None:
+    """Record metrics of a program that has no run. Call it once, at the end of the program, on one worker."""
+    if _place is not None and _place.link is not None:
+        link = _place.link
+        link.send(wire.Metrics(index=link.num_metrics, step=0, epoch=0, values=values))
+
+
 def at_end(ending: Callable[[], None]) -> None:
     """Register a function that is called when the program has ended; in a job, not if an error has ended it."""
     if _place is None:

@@ -18,6 +18,7 @@ from legato.core import wire
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
 from legato.core.errors import LegatoError, MismatchError
 from legato.core.exits import EXIT_LOST_LINK
+from legato.core.torchvision_pair import explain_torchvision, find_torchvision
 from legato.core.warm import NODE_VARIABLE
 from legato.train.membership.connection import Leave
 from legato.train.membership.link import Link
@@ -122,14 +123,23 @@ def advise(error: BaseException) -> str | None:
             "this one on the CPU, or call torch.use_deterministic_algorithms(True, warn_only=True) after "
             "legato.elastic(...) if the result may differ between runs."
         )
-    if "torchvision::" not in told or "does not exist" not in told:
-        return None
-    torch = getattr(sys.modules.get("torch"), "__version__", "")
-    return (
-        f"The installed torchvision was not built for the installed torch {torch}. Install both "
-        "together, from one index: pip install --force-reinstall torch torchvision --index-url "
-        "https://download.pytorch.org/whl/cpu (or /whl/cu… for GPUs)."
+    # Other libraries import torchvision too, and raise an error of their own.
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    return next(filter(None, map(_explain_import_of_torchvision, causes)), None)
+
+
+def _explain_import_of_torchvision(error: BaseException) -> str | None:
+    """Return why torchvision cannot be imported; None if the error comes from elsewhere, or has another cause."""
+    told = str(error)
+    importing = "torchvision::" in told or any(
+        str(frame.f_globals.get("__name__")).partition(".")[0] == "torchvision" and frame.f_code.co_name == "<module>"
+        for frame, _ in traceback.walk_tb(error.__traceback__)
     )
+    found = find_torchvision() if importing and isinstance(error, Exception) else None
+    torch = getattr(sys.modules.get("torch"), "__version__", None)
+    return explain_torchvision(str(torch), *found, told) if found is not None and torch is not None else None
 
 
 def _report_failure(error: BaseException, link: Link) -> int:

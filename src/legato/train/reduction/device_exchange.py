@@ -325,6 +325,13 @@ class HostExchange:
             # Not announced: the ranks know only that the sums are complete on the GPUs, not that they are on the host.
             self._inner.reduce(host, blocks, assignment, announced=False)
 
+    def has_early_blocks(self, assignment: Assignment) -> bool:
+        """Return False: `reduce` copies the blocks from the GPU."""
+        return False
+
+    def send_early(self, assignment: Assignment, num_complete: int) -> None:
+        """Do nothing."""
+
     def proceed(self) -> None:
         """Continue sums that `reduce` began."""
         self._inner.proceed()

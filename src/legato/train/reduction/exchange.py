@@ -122,6 +122,19 @@ class Exchange(Protocol):
         """Return the memory of this step's local sums of a bucket, each of shape ``[numel]``."""
         ...
 
+    def has_early_blocks(self, assignment: Assignment) -> bool:
+        """Whether blocks of a step can travel while ranks compute their later ones; `send_early` is called then."""
+        ...
+
+    def send_early(self, assignment: Assignment, num_complete: int) -> None:
+        """Begin to sum blocks that are complete. Raises BrokenView like `reduce`.
+
+        Args:
+            assignment: the blocks of every rank.
+            num_complete: how many of this rank's blocks are complete, in all buckets; 0 at the begin of the step.
+        """
+        ...
+
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Begin to sum a bucket over all ranks; its result is complete after `settle`.
 
@@ -188,6 +201,13 @@ class Unmeasured:
         """Return how many bytes this rank has sent to other nodes since the last call; 0 if the transport hides it."""
         taken, self.sent_bytes = self.sent_bytes, 0
         return taken
+
+    def has_early_blocks(self, assignment: Assignment) -> bool:
+        """Return False: all blocks travel after the last micro-batch."""
+        return False
+
+    def send_early(self, assignment: Assignment, num_complete: int) -> None:
+        """Do nothing."""
 
     def proceed(self) -> None:
         """Do nothing: `reduce` returns after the sum is complete."""

@@ -5,6 +5,9 @@ whole subtrees of the canonical tree that the node's micro-batches make up. For 
 sends these subtrees to the part's home, which adds them up along the tree, and sends the result back the same way. So
 the bytes of a part pass between two nodes once in each direction. The additions are those of the canonical tree, so the
 result has the same bits as with any other exchange.
+
+Where a node has one rank, the blocks that this rank completes before its last micro-batch travel at once, while it
+computes the later ones.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from legato.core.balance import Costs, decide_spans, estimate_s, volume
+from legato.core.balance import Costs, decide_spans, estimate_s, transfer_s
 from legato.core.span import Span
 from legato.train.membership.groups import Group, Work
 from legato.train.reduction.buckets import Bucket
@@ -52,6 +55,7 @@ class NodeExchange:
         num_micro_batches: of a full step.
         nodes: the number of each rank's node; ranks with the same one can share memory.
         exact: False: the sum equals the exact one only within rounding errors.
+        sends_early: the caller can call `send_early`.
 
     Raises:
         OSError: there is not enough shared memory on this node.
@@ -65,6 +69,7 @@ class NodeExchange:
         nodes: tuple[int, ...],
         *,
         exact: bool = True,
+        sends_early: bool = True,
     ) -> None:
         self._group = group
         self.buckets: Sequence[Bucket] = buckets
@@ -84,6 +89,12 @@ class NodeExchange:
         self._on_way: deque[_OnWay] = deque()
         self._expected: _OnWay | None = None
         self._results_on_way: dict[int, list[Work]] = {}
+        # Of this step: early sums of each bucket, until `reduce` takes them, and how many blocks this rank has sent;
+        # None: none travel early in this step.
+        self._sends_early = sends_early
+        self._early: dict[int, _Early] = {}
+        self._num_sent_early: int | None = None
+        self._early_rooms: dict[int, torch.Tensor] = {}
         self._num_steps = 0
         self._spans: tuple[Span, ...] = ()
         self._travel_s = 0.0
@@ -132,10 +143,48 @@ class NodeExchange:
             self._turn ^= 1
             self._has_result = False
         self._travel_s = 0.0
+        self._leave_early()
+        self._num_sent_early = None
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the memory of this step's local sums of a bucket."""
         return self._places[self._group.rank][bucket.index].blocks
+
+    def has_early_blocks(self, assignment: Assignment) -> bool:
+        """Whether blocks of a step can travel while ranks compute their later ones; all ranks answer the same."""
+        return self._may_send_early and any(plan_sums(assignment, self._nodes, exact=self._exact).num_early)
+
+    def send_early(self, assignment: Assignment, num_complete: int) -> None:
+        """Send this rank's complete blocks to the homes of their parts; at first, be ready for those of the others."""
+        plan = plan_sums(assignment, self._nodes, exact=self._exact)
+        num_complete = min(num_complete, plan.num_early[self._node])
+        with self._traveling():
+            if self._num_sent_early is None:
+                self._num_sent_early = 0
+                for bucket in self.buckets:
+                    self._expect_early(bucket, plan)
+            for index in range(self._num_sent_early, num_complete):
+                for early in self._early.values():
+                    self._send_block(early, index)
+            self._num_sent_early = max(self._num_sent_early, num_complete)
+
+    @property
+    def _may_send_early(self) -> bool:
+        return self._sends_early and not self._group.has_left_works
+
+    def _leave_early(self) -> None:
+        """Leave early sums of a step that the program left in its middle, which all ranks do in the same step.
+
+        The ranks cannot tell them from those of a later step, so no more of them travel through these connections. A
+        rank without transfers of its own leaves them too.
+        """
+        if self._early:
+            self._group.leave_works([work for early in self._early.values() for work in early.works])
+        self._early.clear()
+
+    def _plan(self, assignment: Assignment) -> NodePlan:
+        plan = plan_sums(assignment, self._nodes, exact=self._exact)
+        return plan if self._num_sent_early is not None else plan._replace(num_early=(0,) * len(plan.num_early))
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Begin to sum a bucket over all ranks, and bring the bucket before it to its home."""
@@ -143,7 +192,7 @@ class NodeExchange:
             self._meet_mates()
         self._has_result, self._spans = True, assignment.spans
         with self._traveling():
-            plan = plan_sums(assignment, self._nodes, exact=self._exact)
+            plan = self._plan(assignment)
             # A sender waits until the receiver is ready, and that message waits behind all that is on the way to the
             # sender. So each rank is ready for the next bucket before it sends this one.
             found = self._expected if self._expected is not None else self._expect(bucket, plan)
@@ -206,6 +255,7 @@ class NodeExchange:
 
     def close(self) -> None:
         """Close this rank's segment; its memory is freed with the last mapping."""
+        self._leave_early()
         self._give_up()
         self.hide()
 
@@ -238,7 +288,7 @@ class NodeExchange:
         if not computes or not travels:
             return
         sizes = [bucket.numel * bucket.dtype.itemsize for bucket in self.buckets]
-        costs = Costs(max(computes), min(travels), sizes[-1] / max(sum(sizes), 1))
+        costs = Costs(max(computes), min(travels), sizes[-1] / max(sum(sizes), 1), self._may_send_early)
         num_micro_batches = self.division.num_micro_batches
         present = self.division.assign(num_micro_batches).spans
         spans = decide_spans(num_micro_batches, self._nodes, costs)
@@ -247,9 +297,37 @@ class NodeExchange:
 
     def _note_travel(self) -> None:
         if self._travel_s:
-            self._travels_s.append(self._travel_s / volume(self._spans, self._nodes))
+            micro_batch_s = median_low(self._micro_batches_s or [0.0])
+            has_early = self._num_sent_early is not None
+            found_s = transfer_s(self._travel_s, self._spans, self._nodes, micro_batch_s, has_early=has_early)
+            self._travels_s.append(found_s)
 
     # ------------------------------------------------------------ inside
+
+    def _expect_early(self, bucket: Bucket, plan: NodePlan) -> None:
+        """Be ready for the early sums of the part that is at home here."""
+        rank, cuts = self._group.rank, self._routes.cuts(bucket.numel)
+        cut, num_others = cuts[rank], sum(plan.num_early) - plan.num_early[self._node]
+        flat = self._early_rooms.get(bucket.index)
+        if flat is None or flat.numel() < cut.num_items * num_others:
+            flat = self._early_rooms[bucket.index] = zeros_of(bucket, cut.num_items * num_others)
+        room = iter(torch.split(flat[: cut.num_items * num_others], [cut.num_items] * num_others))
+        incoming: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for node, carrier in enumerate(self._routes.carriers[rank]):
+            if node != self._node:
+                incoming[carrier] = [next(room) for _ in range(plan.num_early[node])]
+        works = self._start(self._early_number(bucket), incoming=incoming)
+        self._early[bucket.index] = _Early(bucket, cuts, incoming, works)
+
+    def _send_block(self, early: _Early, index: int) -> None:
+        block = self._places[self._group.rank][early.bucket.index].blocks[index]
+        outgoing: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        for home in self._carried:
+            outgoing[home] = [block[early.cuts[home].start : early.cuts[home].stop]]
+        early.works.extend(self._start(self._early_number(early.bucket), index, outgoing=outgoing))
+
+    def _early_number(self, bucket: Bucket) -> int:
+        return 2 * len(self.buckets) + bucket.index
 
     def _expect(self, bucket: Bucket, plan: NodePlan) -> _OnWay:
         """Be ready for all that other ranks send of a bucket: sums of the part that is at home here, and results."""
@@ -258,8 +336,12 @@ class NodeExchange:
         incoming: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
         for node, carrier in enumerate(self._routes.carriers[rank]):
             if node != self._node:
-                incoming[carrier] = [next(room) for _ in plan.sums[node]]
-        found = _OnWay(bucket, plan, cuts, incoming, room, self._start(2 * bucket.index, incoming=incoming))
+                incoming[carrier] = [next(room) for _ in plan.sums[node][plan.num_early[node] :]]
+        works = self._start(2 * bucket.index, incoming=incoming)
+        if (early := self._early.pop(bucket.index, None)) is not None:
+            works += early.works
+            incoming = [first + rest for first, rest in zip(early.incoming, incoming, strict=True)]
+        found = _OnWay(bucket, plan, cuts, incoming, room, works)
         self._expected = found  # before the next start: if that fails, these transfers must be given up too
         results: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
         for home in self._carried:
@@ -270,8 +352,8 @@ class NodeExchange:
     def _send_sums(self, found: _OnWay) -> None:
         """Start to send this node's sums of each part that this rank carries to the part's home."""
         outgoing: list[list[torch.Tensor]] = [[] for _ in range(self._group.size)]
+        sums = found.plan.sums[self._node][found.plan.num_early[self._node] :]
         for home in self._carried:
-            sums = found.plan.sums[self._node]
             outgoing[home] = [self._sum(found.bucket, each, found.cuts[home], next(found.room)) for each in sums]
         found.works.extend(self._start(2 * found.bucket.index, outgoing=outgoing))
 
@@ -306,7 +388,8 @@ class NodeExchange:
     def _give_up(self) -> None:
         expected = () if self._expected is None else (self._expected,)
         works = [work for works in self._results_on_way.values() for work in works]
-        works += [work for found in (*self._on_way, *expected) for work in found.works]
+        works += [work for found in (*self._on_way, *expected, *self._early.values()) for work in found.works]
+        self._early.clear()
         self._on_way.clear()
         self._results_on_way.clear()
         self._expected = None
@@ -323,9 +406,10 @@ class NodeExchange:
 
     def _take(self, bucket: Bucket, plan: NodePlan, cuts: Sequence[Span]) -> Iterator[torch.Tensor]:
         """Return memory for the sums that this rank receives, those that it sends, and its own ones, in this order."""
-        rank = self._group.rank
-        received = [cuts[rank].num_items for node, sums in enumerate(plan.sums) if node != self._node for _ in sums]
-        own = [cuts[home].num_items for home in (*self._carried, rank) for _ in plan.sums[self._node]]
+        rank, late = self._group.rank, [sums[num:] for sums, num in zip(plan.sums, plan.num_early, strict=True)]
+        received = [cuts[rank].num_items for node, sums in enumerate(late) if node != self._node for _ in sums]
+        own = [cuts[home].num_items for home in self._carried for _ in late[self._node]]
+        own += [cuts[rank].num_items for _ in plan.sums[self._node]]
         sizes = [*received, *own]
         # The buckets beside it are in use, too: the sums of one are expected, those of the other may not have arrived.
         key = (bucket.dtype, bucket.index % 3)
@@ -337,16 +421,17 @@ class NodeExchange:
     def _start(
         self,
         number: int,
+        first: int = 0,
         outgoing: Sequence[Sequence[torch.Tensor]] | None = None,
         incoming: Sequence[Sequence[torch.Tensor]] | None = None,
     ) -> list[Work]:
-        """Start transfers of one kind, of one bucket; the number tells them from all others of a step."""
+        """Start transfers of one kind, of one bucket, from a place on; the number tells them from others of a step."""
         nothing: Sequence[Sequence[torch.Tensor]] = [()] * self._group.size
         outgoing, incoming = (
             [[part for part in parts if part.numel()] for parts in each or nothing] for each in (outgoing, incoming)
         )
         self.sent_bytes += sum(part.numel() * part.element_size() for parts in outgoing for part in parts)
-        return self._group.start_swap(outgoing, incoming, number * _MAX_SUMS)
+        return self._group.start_swap(outgoing, incoming, number * _MAX_SUMS + first)
 
     def _meet_mates(self) -> None:
         if len(self.mates) > 1:
@@ -381,6 +466,22 @@ class _OnWay(NamedTuple):
     cuts: list[Span]
     incoming: list[list[torch.Tensor]]
     room: Iterator[torch.Tensor]
+    works: list[Work]
+
+
+class _Early(NamedTuple):
+    """The sums of a bucket that travel before the last micro-batch of this rank.
+
+    Args:
+        bucket: which one.
+        cuts: the part of each rank.
+        incoming: the sums that each rank sends to this one.
+        works: the transfers.
+    """
+
+    bucket: Bucket
+    cuts: list[Span]
+    incoming: list[list[torch.Tensor]]
     works: list[Work]
 
 

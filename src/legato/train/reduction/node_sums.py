@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from legato.core.balance import ranks_of
+from legato.core.balance import num_early, ranks_of
 from legato.core.span import Addition, Block, Span, blocks, fold_plan, split
 from legato.train.reduction.exchange import Assignment
 
@@ -28,10 +28,13 @@ class NodePlan(NamedTuple):
     Args:
         sums: of each node.
         additions: turn the sums of all nodes, in the order of the nodes, into the root at position 0.
+        num_early: how many of each node's sums, the first ones, are complete before its last micro-batch. 0 where
+            several ranks make up the sums.
     """
 
     sums: tuple[tuple[NodeSum, ...], ...]
     additions: tuple[Addition, ...]
+    num_early: tuple[int, ...]
 
 
 @lru_cache(maxsize=256)
@@ -56,7 +59,8 @@ def plan_sums(assignment: Assignment, nodes: tuple[int, ...], *, exact: bool = T
         wholes += of_node
         sums.append(tuple(_sum_of(whole, terms) for whole in of_node))
     additions = fold_plan(tuple(wholes)) if exact else _chain(sum(map(len, sums)))
-    return NodePlan(tuple(sums), additions)
+    early = num_early(assignment.spans, nodes) if exact else (0,) * len(sums)
+    return NodePlan(tuple(sums), additions, early)
 
 
 def _sum_of(whole: Block, terms: dict[Block, tuple[int, int]]) -> NodeSum:

@@ -86,6 +86,7 @@ class StepReducer:
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._exchange_thread = _ExchangeThread()
         self._active = False
+        self._num_handed_over = 0
         self._is_turn_over = False
         self._in_backward = False
         self._exchange: Exchange | None = None
@@ -153,6 +154,9 @@ class StepReducer:
         self._num_handed_over = 0
         for parameter in self.parameters:
             parameter.grad = None
+        self._has_early_blocks = exchange.has_early_blocks(self._assignment)
+        if self._has_early_blocks:
+            self._send_early(0)
         return self.span
 
     def _use(self, layout: str) -> None:
@@ -226,6 +230,9 @@ class StepReducer:
 
     def abandon(self) -> None:
         """Drop the step: the program left its loop in the middle of it."""
+        if self._num_handed_over == 0:
+            # Early blocks wait for no other rank. The sum of a bucket may wait for one that waits for this rank.
+            self._exchange_thread.rest()
         self._is_turn_over = False
         if self._active:
             self._active = False
@@ -264,6 +271,8 @@ class StepReducer:
         else:
             while self._num_complete < len(self._buckets):
                 self._complete(self._buckets[self._num_complete])
+            if self._has_early_blocks and not self._is_last:
+                self._send_complete_blocks()
         began = perf_counter()
         self.notes.end_turn()
         moved = self.buffers.moved()
@@ -352,6 +361,17 @@ class StepReducer:
         return [[*total, *(rest if number == 0 else [0.0] * len(rest))] for number, total in enumerate(sums)]
 
     # ------------------------------------------------------------ the round of all ranks
+
+    def _send_complete_blocks(self) -> None:
+        """Let a block travel that this micro-batch completes, while this rank computes its later ones."""
+        ends = [block.start + (1 << block.level) for block in self._assignment.owned[self._group.rank]]
+        if self._micro_batch + 1 in ends:
+            self._send_early(ends.index(self._micro_batch + 1) + 1)
+
+    def _send_early(self, num_complete: int) -> None:
+        exchange, assignment = self._exchange, self._assignment
+        assert exchange is not None
+        self._exchange_thread.run(lambda: exchange.send_early(assignment, num_complete), exchange.proceed)
 
     def _hand_over(self, bucket: Bucket) -> None:
         exchange, local, assignment = self._exchange, self._sums[bucket.index].blocks, self._assignment
@@ -595,6 +615,12 @@ class _ExchangeThread:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def rest(self) -> None:
+        """Wait until all exchanges of a step that the program left are done, or have failed; that matters no more."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._num_open == 0)
+            self._failure = None
 
     def close(self) -> None:
         self._jobs.put(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.unit.client.platform import NOW, Platform, make_job
 
 from legato.api.jobs import Event, JobRecord
 from legato.api.pool import Pool, Slot
-from legato.cli.platform import job_outputs
+from legato.cli.platform import clusters, job_outputs
 from legato.cli.terminal.columns import job_columns
 from legato.cli.terminal.formatting import clean, read_duration, read_moment, render_age, render_sparkline
 from legato.cli.terminal.output import make_table
@@ -95,6 +96,12 @@ def test_workers_that_cannot_connect_are_shown(jobs: Platform, call: Call) -> No
     jobs.jobs["j-0000000001"]["progress"] |= {"unconnected": "10.0.0.2 cannot reach 10.0.0.1"}
     assert "  some workers cannot connect; 2 of up to 4 slots" in call("ps")[1]
     assert "cannot connect  10.0.0.2 cannot reach 10.0.0.1" in call("show", "mnist")[1]
+
+
+def test_a_driver_that_cannot_be_started_is_shown_while_it_is_tried_again(jobs: Platform, call: Call) -> None:
+    why = "its driver cannot be started: it has no default route (start 3 of 8 in a row)"
+    jobs.jobs["j-0000000001"] |= {"stage": "starting", "reason": f"gets 2 slots; but {why}"}
+    assert f"  {why}; 2 of up to 4 slots" in call("ps")[1]
 
 
 def test_the_total_number_of_steps_is_shown_if_it_is_known(jobs: Platform, call: Call) -> None:
@@ -402,12 +409,14 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "bob/bert           1  0 (waits)\n"
     )
     assert platform.planned == {
-        "name": "plan",
-        "program": ["program.py"],
+        "name": "new-job",
+        "program": ["new-job.py"],
         "min_workers": 1,
         "max_workers": 4,
         "priority": 7000,
     }
+    assert call("plan", "my/train.py")[0] == 0
+    assert platform.planned == {"name": "train", "program": ["my/train.py"]}, "the name that its submission would give"
     assert json.loads(call("plan", "-o", "json")[1])["starts"] == "soon"
     never = {"starts": "later", "slots": 0, "share": 0.0, "reason": "could not start: the pool has 4", "effects": []}
     platform.canned["plan"] |= never
@@ -469,6 +478,12 @@ def test_a_worker_that_was_killed_stands_among_the_events_of_its_job(jobs: Platf
     assert set(killed) == set(first), "programs read one shape"
     assert "died" not in call("events", "mnist", "--after", "1")[1], "the numbers are of two sequences"
     assert "died" in call("events", "mnist", "-o", "csv")[1]
+
+
+def test_the_return_of_a_lost_machine_stands_among_the_events_of_its_job(jobs: Platform, call: Call) -> None:
+    back = {"seq": 3, "time": NOW, "kind": "returned", "level": "info", "reason": "node b is back after 9 s"}
+    jobs.canned["training"] = [back]
+    assert "node b is back after 9 s" in call("events", "mnist")[1]
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
@@ -596,6 +611,82 @@ def test_nodes_says_what_a_cluster_gives_and_why_it_gives_no_more(platform: Plat
     platform.canned["/nodes"] = {"items": []}
     assert call("nodes")[1] == f"{refused}.\n"
     assert call("nodes", "-o", "json")[1] == "[]\n"
+
+
+CLUSTER = {
+    "kind": "slurm",
+    "name": "Slurm",
+    "min_pilots": 0,
+    "max_pilots": 9,
+    "target": 4,
+    "trouble": None,
+    "pilots": [],
+}
+TEST = {"job": "j-1", "node": "slurm-test", "began_at": NOW, "ended_at": None, "state": "running", "is_clean": False}
+
+
+def test_clusters_lists_states_machines_and_what_idle_ones_cost(platform: Platform, call: Call) -> None:
+    idle = {
+        "num_machines": 1,
+        "num_slots": 4,
+        "slot_s": 7200,
+        "total_slot_s": 36_000,
+        "given_slot_s": 72_000,
+        "since": NOW,
+    }
+    pilot = {"id": "7", "node": "slurm-1", "state": "running", "reason": None, "ends_at": None}
+    waiting = pilot | {"state": "waiting", "reason": "Priority"}
+    more = {"num_slots": 4, "observed_at": NOW, "idle": idle, "test": TEST | {"told": "Slurm is asked for a machine."}}
+    platform.canned["/clusters"] = {"items": [CLUSTER | more | {"pilots": [pilot, waiting]}]}
+    own = {"state": "ready", "version": "1", "address": "", "joined_at": NOW, "seen_at": NOW} | dict.fromkeys(
+        ("drained_by", "drain_reason")
+    )
+    node = {"num_slots": 4, "num_usable": 4, "num_free": 1, "agent": own}
+    nodes = [node | {"name": "a"}, node | {"name": "slurm-1", "labels": {"legato.cluster": "slurm"}}]
+    platform.canned["/nodes"] = {"items": nodes}
+    told = strip(call("clusters")[1])
+    assert told[0].split() == [
+        "NAME",
+        "STATE",
+        "SEEN",
+        "WAITING",
+        "RUNNING",
+        "ENDING",
+        "NEEDED",
+        "LIMITS",
+        "IDLE",
+        "NOW",
+    ]
+    assert re.fullmatch(r"slurm +ok +\S+ ago +1 +1 +0 +4 +0\.\.9 +4 slots, 2\.00 slot hours", told[1])
+    assert "Slurm were idle for 10.0 of 20.0 slot hours." in " ".join(told)
+    assert "The last test of Slurm is running. Slurm is asked for a machine." in " ".join(told)
+    assert told[-1] == "1 machine joined with a token: 1 ready. 'legato nodes' lists them."
+    platform.canned["/clusters"] = {"items": []}
+    assert "takes no machines from a cluster" in call("clusters")[1]
+
+
+def test_clusters_test_tells_what_happens_and_its_exit_code_is_the_verdict(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "_POLL_S", 0.0)
+    states = [
+        CLUSTER,
+        CLUSTER | {"test": TEST | {"told": "Slurm is asked for a machine."}},
+        CLUSTER | {"test": TEST | {"told": "It is full.", "state": "failed", "ended_at": NOW}},
+        CLUSTER | {"test": TEST | {"told": "It is full.", "state": "failed", "ended_at": NOW, "is_clean": True}},
+    ]
+    platform.canned["/clusters"] = lambda: {"items": [states.pop(0) if len(states) > 1 else states[0]]}
+    platform.canned["/clusters/slurm/test"] = make_job(1) | {"id": "j-1"}
+    code, told = call("clusters", "test")[:2]
+    assert code == 1
+    assert told.splitlines() == [
+        "Testing Slurm with job j-1. Ctrl-C ends the test.",
+        "Slurm is asked for a machine.",
+        "Failed: It is full.",
+        "Slurm gets the machine back.",
+    ]
+    code, told = call("clusters", "test", "kubernetes")[:2]
+    assert code != 0
 
 
 def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:

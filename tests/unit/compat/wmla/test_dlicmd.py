@@ -867,6 +867,85 @@ def test_stopping_and_deleting_print_the_lines_that_scripts_expect(
     assert [request.line for request in fake.asked] == want
 
 
+# ---------------------------------------------------------------- searches
+
+SEARCH = {
+    "hpoName": "ann-hpo-1",
+    "creator": "ann",
+    "state": "FINISHED",
+    "progress": "2/2",
+    "createtime": "2026-01-01 00:00:00",
+    "duration": "00:01:00",
+    "algoDef": {"algorithm": "Random"},
+    "best": {"id": 1, "metricVal": 0.25},
+    "experiments": [],
+    "notice": "Bayesian is searched by TPE here.",
+}
+
+
+@pytest.mark.parametrize("answer", ["ann-hpo-1", {"uid": "ann-hpo-1", "href": f"{API}/hypersearch/ann-hpo-1"}])
+def test_a_search_is_sent_with_its_program(
+    answer: Any, fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    model = tmp_path / "tiny"
+    model.mkdir()
+    (model / "main.py").write_text("pass\n")
+    Path("search.json").write_text('{"modelSpec": {"args": "\u00e4"}}')
+    fake.answer("POST", "/hypersearch", Answer(json.dumps(answer)))
+    fake.answer("GET", "/hypersearch/ann-hpo-1", Answer(SEARCH))
+    code, out, err = do("--hpo-start", "search.json", "--model-dir", str(model))
+    assert (code, err) == (0, "Notice: Bayesian is searched by TPE here.\n")
+    assert out.startswith("Copying files and directories ...\nContent size: ")
+    assert json.loads(out[out.index("{") :]) == {"hpoName": "ann-hpo-1"}
+    head = f"Content-Type: {fake.asked[0].headers['Content-Type']}\r\n\r\n".encode()
+    data, file = BytesParser().parsebytes(head + fake.asked[0].body).get_payload()
+    assert json.loads(data.get_payload()) == {"modelSpec": {"args": "\u00e4"}}
+    assert (file.get_param("name", header="content-disposition"), file.get_filename()) == ("file", "tiny.modelDir.tar")
+
+
+def test_a_search_that_cannot_be_sent_is_refused(do: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    assert do("--hpo-start", "search.json")[0] == dlicmd.MISUSED
+    assert do("--hpo-start", "none.json", "--model-dir", ".")[2].startswith("Error: Cannot read 'none.json'")
+    Path("search.json").write_text("{")
+    code, _, err = do("--hpo-start", "search.json", "--model-dir", ".")
+    assert (code, "'search.json' is not JSON" in err) == (dlicmd.REFUSED, True)
+    Path("search.json").write_bytes(b" " * (2**20 + 1))
+    assert "more than 1048576 bytes" in do("--hpo-start", "search.json", "--model-dir", ".")[2]
+
+
+def test_searches_are_shown_changed_and_deleted(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("GET", "/hypersearch", Answer([SEARCH]))
+    fake.answer("GET", "/hypersearch/ann-hpo-1", Answer(SEARCH))
+    for method, path in (("PUT", ""), ("PUT", "/restart"), ("DELETE", "")):
+        fake.answer(method, f"/hypersearch/ann-hpo-1{path}", Answer("", 204))
+    fake.answer("DELETE", "/hypersearch", Answer("", 204))
+    header, row = do("--hpo-get-all")[1].splitlines()
+    assert header.split() == ["name", "creator", "algorithm", "state", "progress", "best", "createtime", "duration"]
+    assert row.split() == [
+        "ann-hpo-1",
+        "ann",
+        "Random",
+        "FINISHED",
+        "2/2",
+        "0.25",
+        "2026-01-01",
+        "00:00:00",
+        "00:01:00",
+    ]
+    assert json.loads(do("--hpo-get", "ann-hpo-1")[1]) == SEARCH
+    assert do("--hpo-get", "ann-hpo-1", "-o", "custom-columns=state")[1] == "state\nFINISHED\n"
+    assert do("--hpo-stop", "ann-hpo-1")[1] == "Stop hpo ann-hpo-1 succeed. HTTP:204 \n"
+    assert do("--hpo-restart", "ann-hpo-1")[1] == "Restart hpo ann-hpo-1 succeed. HTTP:204 \n"
+    assert do("--hpo-delete", "ann-hpo-1")[1] == "Delete hpo ann-hpo-1 succeed. HTTP:204 \n"
+    assert do("--hpo-delete-all")[1] == "Hpos are deleted\n"
+    fake.answer("GET", "/hypersearch/algorithm", Answer([{"name": "TPE", "type": "BUILD_IN"}]))
+    fake.answer("GET", "/hypersearch/algorithm/TPE", Answer({"name": "TPE", "type": "BUILD_IN"}))
+    fake.answer("DELETE", "/hypersearch/algorithm/TPE", Answer("Error 409: TPE is built in", 409))
+    assert do("--hpo-algorithm-get-all")[1] == "name  type\nTPE   BUILD_IN\n"
+    assert json.loads(do("--hpo-algorithm-get", "TPE")[1])["type"] == "BUILD_IN"
+    assert do("--hpo-algorithm-delete", "TPE") == (dlicmd.REFUSED, "", "Error 409: TPE is built in\n")
+
+
 @pytest.mark.parametrize("status", [400, 404, 409, 500, 501])
 def test_refusals_have_exit_codes(status: int, fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/j-1/stop", Answer({"detail": "There is no such job."}, status))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.control.loop.test_several_gpus import RULES, make_job, make_report
 
@@ -16,7 +17,7 @@ from legato.control.stages import Stage
 from legato.control.work import Work
 from legato.core.frameworks import Launcher
 from legato.policy.policies import decide
-from legato.policy.snapshot import Decision
+from legato.policy.snapshot import TEST_LABEL, Decision
 
 LAUNCHER = Launcher(module="legato.compat.wmla.site.launch", script="train.py", most_workers=4, environment={})
 
@@ -76,3 +77,16 @@ def test_a_job_that_began_before_the_first_agent_stays_where_it_is(is_local: boo
     assert (told in decision.reason) is is_local
     alone = decide_on(make_pool(job, "a/0", "a/1", engines={"a": LOCAL}), work, report)
     assert "own machine" not in alone.reason, "a pool of one machine has no other"
+
+
+@pytest.mark.parametrize(("asked", "want"), [({}, {"a/0", "a/1"}), ({TEST_LABEL: "slurm"}, {"b/0", "b/1"})])
+def test_the_machine_of_a_test_is_used_by_the_test_alone(asked: dict[str, str], want: set[str]) -> None:
+    job = make_job(Stage.QUEUED, 0, max_workers=4, gpus_per_worker=1)
+    pool = make_pool(job, engines={"a": AGENT, "b": AGENT})
+    nodes = tuple(
+        msgspec.structs.replace(node, labels={TEST_LABEL: "slurm"} if node.name == "b" else {})
+        for node in pool.facts.nodes
+    )
+    pool = RoundFacts(msgspec.structs.replace(pool.facts, nodes=nodes))
+    decision = decide_on(pool, Work(program=("train.py",), directory="/d", node_labels=asked), None)
+    assert set(decision.slots) == want

@@ -105,6 +105,12 @@ def test_a_job_whose_workers_all_train_is_settled() -> None:
     assert msgspec.structs.asdict(snapshot.nodes[0])["labels"] == {"site": "x"}
 
 
+def test_the_policy_knows_on_which_lost_nodes_workers_may_still_run() -> None:
+    report = msgspec.structs.replace(make_report("n/0", "n/1", num_workers=1), lost_nodes=("n",))
+    facts = make_facts(make_job(Stage.RUNNING, 1), "n/1+2", "n/0+4")
+    assert make_snapshot(facts, {"j-1": report}, {}, {"j-1": WORK}, 10.0, LeftOut()).jobs[0].lost_nodes == ("n",)
+
+
 def test_the_kind_of_a_running_job_of_an_earlier_release_is_recorded() -> None:
     job = make_job(Stage.RUNNING, 1, decided_slots=4, decided_reason="4 of up to 4 slots: its maximum")
     (change,) = decide_on(

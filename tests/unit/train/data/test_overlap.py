@@ -502,7 +502,7 @@ def test_a_machine_without_room_is_asked_again_later() -> None:
 def test_each_lack_of_the_machine_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {"RssAnon": 1000, "MemAvailable": 2001}
     free = SimpleNamespace(f_bavail=100, f_frsize=80)
-    monkeypatch.setattr(overlap_module, "_read_kib", lambda _, name: figures[name])
+    monkeypatch.setattr(overlap_module, "read_kib", lambda _, name: figures[name])
     monkeypatch.setattr(os, "statvfs", lambda _: free)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
@@ -527,5 +527,5 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux only")
 def test_the_memory_of_this_process_is_read() -> None:
-    resident = overlap_module._read_kib("/proc/self/status", "RssAnon")
-    assert 1000 < resident < overlap_module._read_kib("/proc/meminfo", "MemTotal")
+    resident = overlap_module.read_kib("/proc/self/status", "RssAnon")
+    assert 1000 < resident < overlap_module.read_kib("/proc/meminfo", "MemTotal")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -45,6 +47,44 @@ def test_a_closure_is_refused(turn: FakeTurn, model: nn.Module) -> None:
     OptimizerGuard(optimizer, turn)
     with pytest.raises(ProgramError, match="closure"):
         optimizer.step(lambda: 0.0)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_clearing_gradients_costs_nothing_where_there_is_none(
+    turn: FakeTurn, model: nn.Module, monkeypatch: pytest.MonkeyPatch, set_to_none: bool
+) -> None:
+    calls: list[bool] = []
+    original = torch.optim.Optimizer.zero_grad
+
+    def count(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        calls.append(set_to_none)
+        original(optimizer, set_to_none)
+
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", count)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    OptimizerGuard(optimizer, turn)
+    optimizer.zero_grad(set_to_none)
+    assert calls == []
+    assert "set_to_none" in inspect.signature(optimizer.zero_grad).parameters, "as Accelerate looks for it"
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.zero_grad(set_to_none=set_to_none)
+    assert calls == [set_to_none]
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is None if set_to_none else not gradient.any() for gradient in gradients)
+
+
+def test_an_optimizer_with_its_own_way_to_clear_gradients_keeps_it(turn: FakeTurn, model: nn.Module) -> None:
+    class Counting(torch.optim.SGD):
+        num_cleared = 0
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.num_cleared += 1
+            super().zero_grad(set_to_none)
+
+    optimizer = Counting(model.parameters(), 0.1)
+    OptimizerGuard(optimizer, turn)
+    optimizer.zero_grad()
+    assert optimizer.num_cleared == 1
 
 
 def test_a_scheduler_steps_once_per_round_and_saves_no_gate(turn: FakeTurn, model: nn.Module) -> None:

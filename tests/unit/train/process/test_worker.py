@@ -163,11 +163,31 @@ def test_a_syntax_error_in_a_module_of_the_program_is_reported_without_frames_of
 def test_a_torchvision_that_does_not_fit_is_reported_with_what_to_install(
     tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker, "find_torchvision", lambda: ("0.28.0", ("torch==2.1.0",)))
     program = "raise RuntimeError('operator torchvision::nms does not exist')"
     assert run(tmp_path, link, Place(link, None, "cpu", 1), program, monkeypatch) == 1
     (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
     for told in (failed.error, failed.traceback):
-        assert "torchvision was not built for the installed torch" in told and "pip install" in told
+        assert "torchvision 0.28.0 is built for torch 2.1.0, and torch 2." in told and "pip install" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_blamed"),
+    [
+        ("raise OSError('x.so')", True),
+        ("raise KeyboardInterrupt", False),
+        ("try:\n    raise OSError('x.so')\nexcept OSError as error:\n    raise ImportError('mine') from error", True),
+    ],
+)
+def test_only_an_import_of_torchvision_that_fails_is_explained(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, line: str, is_blamed: bool
+) -> None:
+    monkeypatch.setattr(worker, "find_torchvision", lambda: ("0.28.0", ("torch==2.1.0",)))
+    (tmp_path / "torchvision.py").write_text(line)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), "import torchvision", monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    assert ("is built for torch 2.1.0" in failed.error) is is_blamed
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from legato.train.reduction.device_exchange import (
     after_present_work,
 )
 from legato.train.reduction.exchange import Exchange, assign
+from legato.train.reduction.node_exchange import NodeExchange
 
 _MICRO_BATCHES = 7
 
@@ -173,6 +174,38 @@ def test_no_peer_reads_sums_on_the_host_before_they_are_there():
 
     for found in run_ranks(2, play):
         assert torch.equal(found, torch.full((bucket.numel,), 3.0))
+
+
+def test_gpus_of_several_nodes_without_nccl_give_the_bits_of_one_worker():
+    """Each bucket is copied to the host when it is summed, so none of its blocks can travel earlier."""
+    model = nn.Sequential(*(nn.Linear(30, 20) for _ in range(3)))
+    buckets = make_buckets(list(model.parameters()), 30 * 20 * 4, 30 * 20 * 4)
+    assert len(buckets) > 2
+
+    def play(group: Group) -> list[list[torch.Tensor]]:
+        inner = make_exchange(group, [bucket.on_host() for bucket in buckets], _MICRO_BATCHES)
+        assert isinstance(inner, NodeExchange)
+        exchange = HostExchange(buckets, inner.division.max_pending(group.rank), inner)
+        found = []
+        for step in range(2):
+            exchange.begin_step()
+            assignment = exchange.division.assign(_MICRO_BATCHES)
+            assert not exchange.has_early_blocks(assignment)
+            span = assignment.spans[group.rank]
+            for bucket in buckets:
+                local = LocalSum(bucket, exchange.memory(bucket))
+                for micro_batch in range(span.start, span.stop):
+                    gradients = _gradients(step, micro_batch, bucket, torch.float32)
+                    local.add(num_merges(span.start, micro_batch), gradients, 1.0)
+                exchange.reduce(bucket, local.blocks, assignment, announced=False)
+            exchange.settle(lambda _bucket: None)
+            found.append([torch.cat(list(exchange.result(bucket))).clone() for bucket in buckets])
+        return found
+
+    for found in run_ranks(3, play, ["a", "b", "c"]):
+        for place, bucket in enumerate(buckets):
+            for one, step in zip(_sum_alone(bucket, torch.float32), found, strict=True):
+                assert torch.equal(one, step[place])
 
 
 def test_gpus_without_nccl_sum_through_the_host():

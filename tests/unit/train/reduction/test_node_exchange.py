@@ -23,8 +23,9 @@ from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group, Work
 from legato.train.reduction import node_exchange
 from legato.train.reduction.buckets import Bucket, make_buckets
-from legato.train.reduction.exchange import Division
+from legato.train.reduction.exchange import Division, put_together
 from legato.train.reduction.node_exchange import NodeExchange
+from legato.train.reduction.node_sums import plan_sums
 from legato.train.reduction.segments import Segment
 
 NUMEL = 240
@@ -250,31 +251,45 @@ def test_there_is_room_for_the_blocks_of_every_step(num_leaves: int, nodes: tupl
         assert max(pending) <= division.max_pending(rank)
 
 
+class TornGroup:
+    """Its second start of transfers fails."""
+
+    rank, has_left_works = 0, False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.given_up: list[str] = []
+        self.num_starts = 0
+
+    def start_swap(self, *_: object) -> list[str]:
+        self.num_starts += 1
+        if self.num_starts == 2:
+            raise BrokenView("a peer is gone")
+        return ["the sums"]
+
+    def give_up(self, works: Sequence[str]) -> None:
+        self.given_up += works
+
+
 def test_transfers_that_were_started_before_a_failed_start_are_given_up() -> None:
     """Gloo may write into the memory of the exchange until they are."""
-
-    class TornGroup:
-        rank, size = 0, 2
-
-        def __init__(self) -> None:
-            self.given_up: list[str] = []
-            self.num_starts = 0
-
-        def start_swap(self, *_: object) -> list[str]:
-            self.num_starts += 1
-            if self.num_starts == 2:
-                raise BrokenView("a peer is gone")
-            return ["the sums"]
-
-        def give_up(self, works: Sequence[str]) -> None:
-            self.given_up += works
-
-    bucket, torn = bucket_of(), TornGroup()
+    bucket, torn = bucket_of(), TornGroup(2)
     group: Any = torn
     exchange = NodeExchange(group, [bucket], NUM_MICRO_BATCHES, (0, 1))
     assignment = exchange.division.assign(NUM_MICRO_BATCHES)
     with pytest.raises(BrokenView):
         exchange.reduce(bucket, exchange.memory(bucket), assignment, announced=True)
+    assert torn.given_up == ["the sums"]
+
+
+def test_early_blocks_that_are_expected_are_given_up_if_none_can_be_sent() -> None:
+    bucket, torn = bucket_of(), TornGroup(3)
+    group: Any = torn
+    exchange = NodeExchange(group, [bucket], NUM_MICRO_BATCHES, (0, 1, 2))
+    assignment = exchange.division.assign(NUM_MICRO_BATCHES)
+    exchange.send_early(assignment, 0)
+    with pytest.raises(BrokenView):
+        exchange.send_early(assignment, 1)
     assert torn.given_up == ["the sums"]
 
 
@@ -374,6 +389,118 @@ def test_results_are_passed_on_while_sums_of_the_last_bucket_are_on_the_way() ->
     assert run_ranks(2, play, ["a", "b"]) == [[0.0, 3.0, 1.0, 5.0, 2.0, 7.0, 3.0, 9.0]] * 2
 
 
+def spread_over_three(group: Group, buckets: Sequence[Bucket]) -> NodeExchange:
+    found = make_exchange(group, buckets, NUM_MICRO_BATCHES)
+    assert isinstance(found, NodeExchange)
+    assert [span.num_items for span in found.division.assign(NUM_MICRO_BATCHES).spans] == [3, 3, 2]
+    return found
+
+
+def fill(exchange: NodeExchange, group: Group, bucket: Bucket, factor: float) -> list[torch.Tensor]:
+    owned = exchange.division.assign(NUM_MICRO_BATCHES).owned[group.rank]
+    blocks = exchange.memory(bucket)[: len(owned)]
+    return [block.fill_(factor * (1 << each.level)) for block, each in zip(blocks, owned, strict=True)]
+
+
+def test_a_complete_block_travels_while_its_rank_computes_later_ones() -> None:
+    """Rank 0 computes its last micro-batch until rank 2 has received the block before it."""
+    buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(3)], NUMEL * 4, NUMEL * 4)
+    has_arrived = threading.Event()
+
+    def play(group: Group) -> tuple[int, list[float]]:
+        exchange = spread_over_three(group, buckets)
+        assignment = exchange.division.assign(NUM_MICRO_BATCHES)
+        exchange.begin_step()
+        exchange.send_early(assignment, 0)
+        local = [fill(exchange, group, bucket, 1.0) for bucket in buckets]
+        exchange.send_early(assignment, 1)
+        early_bytes = exchange.sent_bytes
+        if group.rank == 0:
+            assert has_arrived.wait(LIMIT_S)
+        if group.rank == 2:
+            early = exchange._early.values()
+            group.finish([work for each in early for work in each.works])
+            assert all(float(each.incoming[0][0][0]) == 2.0 for each in early)
+            for each in early:
+                each.works.clear()
+            has_arrived.set()
+        for bucket, mine in zip(buckets, local, strict=True):
+            exchange.reduce(bucket, mine, assignment, announced=False)
+        exchange.settle(lambda _bucket: None)
+        assert exchange.sent_bytes <= len(buckets) * NUMEL * 4 * volume(assignment.spans, (0, 1, 2))
+        return early_bytes, [float(total) for bucket in buckets for total in exchange.result(bucket)[0].unique()]
+
+    part = len(buckets) * NUMEL * 4 * 2 // 3
+    assert run_ranks(3, play, ["a", "b", "c"]) == [(sent, [8.0] * 3) for sent in (part, part, 0)]
+
+
+@pytest.mark.parametrize(("num_leaves", "nodes"), [(8, "abc"), (7, "ab"), (8, "abb")])
+def test_a_step_that_the_program_left_takes_no_part_in_the_next_sum(num_leaves: int, nodes: str) -> None:
+    """Some ranks have sent a block of the step that all leave in its middle; some have nothing to send or receive."""
+    bucket = bucket_of()
+
+    def play(group: Group) -> tuple[list[float], bool]:
+        exchange = make_exchange(group, [bucket], num_leaves)
+        assert isinstance(exchange, NodeExchange)
+        totals: list[float] = []
+
+        def step(factor: float, *, is_left: bool = False) -> bool:
+            assert isinstance(exchange, NodeExchange)
+            assignment = exchange.division.assign(num_leaves)
+            exchange.begin_step()
+            early, owned = exchange.has_early_blocks(assignment), assignment.owned[group.rank]
+            local = exchange.memory(bucket)[: len(owned)]
+            for block, each in zip(local, owned, strict=True):
+                block.fill_(factor * (1 << each.level))
+            if early:
+                exchange.send_early(assignment, 0 if is_left and group.rank else len(owned))
+            if not is_left:
+                exchange.reduce(bucket, local, assignment, announced=False)
+                exchange.settle(lambda _bucket: None)
+                totals.extend(exchange.result(bucket)[0].unique().tolist())
+            return early
+
+        assert step(1.0) and step(100.0, is_left=True)
+        assert not step(3.0) and not step(5.0)
+        exchange.close()
+        # Another exchange of the same group, as after a change of the layout.
+        exchange = make_exchange(group, [bucket], num_leaves)
+        assert not step(7.0)
+        was_broken = group.is_broken
+        group.barrier()
+        exchange.close()
+        return totals, was_broken
+
+    total = float(sum(1 << block.level for block in blocks(Span(0, num_leaves))))
+    for totals, was_broken in run_ranks(len(nodes), play, list(nodes)):
+        assert totals == [total, 3 * total, 5 * total, 7 * total] and not was_broken
+
+
+def test_a_group_that_is_dropped_gives_up_what_no_rank_waits_for() -> None:
+    bucket = bucket_of()
+
+    def play(group: Group) -> bool:
+        exchange = spread_over_three(group, [bucket])
+        exchange.begin_step()
+        exchange.send_early(exchange.division.assign(NUM_MICRO_BATCHES), 0)
+        exchange.close()
+        group.barrier()
+        was_broken = group.is_broken
+        group.drop()
+        return not was_broken and group.is_broken
+
+    assert run_ranks(3, play, ["a", "b", "c"]) == [True] * 3
+
+
+def test_no_block_travels_early_where_a_rank_has_none() -> None:
+    """It may have missed the last result, which stays until all have met."""
+    assignment = put_together((Span(0, 3), Span(3, 6), Span(6, 6)))
+    assert plan_sums(assignment, (0, 1, 2)).num_early == (0, 0, 0)
+    assert plan_sums(put_together((Span(0, 3), Span(3, 6))), (0, 1)).num_early == (1, 1)
+    assert plan_sums(put_together((Span(0, 2), Span(2, 3), Span(3, 6))), (0, 0, 1)).num_early == (0, 1)
+    assert plan_sums(put_together((Span(0, 3), Span(3, 6))), (0, 1), exact=False).num_early == (0, 0)
+
+
 def test_transfers_are_given_up_if_the_caller_fails_in_the_middle_of_them() -> None:
     """Rank 0 has no memory for the first gradients, while results of others are on the way."""
     buckets = make_buckets([nn.Parameter(torch.zeros(NUMEL)) for _ in range(4)], NUMEL * 4, NUMEL * 4)
@@ -384,11 +511,15 @@ def test_transfers_are_given_up_if_the_caller_fails_in_the_middle_of_them() -> N
     def play(group: Group) -> bool:
         exchange = make_exchange(group, buckets, 2)
         assert isinstance(exchange, NodeExchange)
-        exchange.begin_step()
-        for bucket in buckets:
-            exchange.reduce(bucket, exchange.memory(bucket)[:1], exchange.division.assign(2), announced=False)
-        with pytest.raises(MemoryError if group.rank == 0 else BrokenView):
+
+        def end_step() -> None:
+            for bucket in buckets:
+                exchange.reduce(bucket, exchange.memory(bucket)[:1], exchange.division.assign(2), announced=False)
             exchange.settle(take if group.rank == 0 else lambda _bucket: None)
+
+        exchange.begin_step()
+        with pytest.raises(MemoryError if group.rank == 0 else BrokenView):
+            end_step()
         is_broken = group.is_broken
         exchange.close()
         return is_broken
@@ -411,6 +542,44 @@ def test_ranks_of_one_node_are_passed_complete_results() -> None:
         return taken
 
     assert run_ranks(4, play, ["a", "a", "b", "b"]) == [[4.0, 8.0, 12.0, 16.0]] * 4
+
+
+def test_early_blocks_are_given_up_with_a_broken_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 ends while rank 0 computes its last micro-batch."""
+    bucket = bucket_of()
+    given_up: list[Any] = []
+    give_up = Group.give_up
+
+    def count(group: Group, works: Sequence[Any]) -> None:
+        given_up.extend(works)
+        give_up(group, works)
+
+    monkeypatch.setattr(Group, "give_up", count)
+
+    def play(group: Group) -> str:
+        exchange = spread_over_three(group, [bucket])
+        assignment = exchange.division.assign(NUM_MICRO_BATCHES)
+        exchange.begin_step()
+        exchange.send_early(assignment, 0)
+        early = [work for each in exchange._early.values() for work in each.works]
+        group.barrier()
+        if group.rank == 1:
+            group.break_connections()
+            exchange.close()
+            return "left"
+
+        def end_step() -> None:
+            exchange.send_early(assignment, 1)
+            exchange.reduce(bucket, fill(exchange, group, bucket, 1.0), assignment, announced=True)
+            exchange.settle(lambda _bucket: None)
+
+        with pytest.raises(BrokenView):
+            end_step()
+        assert early and all(any(work is each for each in given_up) for work in early)
+        exchange.close()
+        return "broken"
+
+    assert run_ranks(3, play, ["a", "b", "c"]) == ["broken", "left", "broken"]
 
 
 def test_memory_of_transfers_on_the_way_is_given_up_with_a_broken_view() -> None:

@@ -365,6 +365,60 @@ def test_a_result_stays_until_the_ranks_without_micro_batches_have_it(monkeypatc
     run_ranks(3, play)
 
 
+class EarlyExchange(PrivateExchange):
+    """Notes how many blocks are complete whenever it may send them, and fails if it has to."""
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, fails: bool = False) -> None:
+        super().__init__(group, buckets, num_micro_batches)
+        self.noted: list[int] = []
+        self._fails = fails
+
+    def has_early_blocks(self, assignment: Assignment) -> bool:
+        return True
+
+    def send_early(self, assignment: Assignment, num_complete: int) -> None:
+        self.noted.append(num_complete)
+        if self._fails:
+            raise BrokenView("a peer is gone")
+
+
+def test_blocks_are_handed_over_when_they_are_complete() -> None:
+    """Of 8 micro-batches on 3 ranks, the first rank has a block of two and one of one, the last rank one of two."""
+
+    def play(group: Group) -> list[list[int]]:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        exchange = EarlyExchange(group, reducer.buckets, 8)
+        span = reducer.begin_step(exchange, group, 8, MICRO, MICRO, lambda: None)
+        noted = []
+        for leaf in range(span.start, span.stop):
+            reducer.begin_micro_batch(leaf, ghost=False)
+            if leaf < span.stop - 1:
+                model(inputs_of(Step(8, MICRO), leaf), leaf).backward()
+                reducer._exchange_thread.rest()
+            noted.append(list(exchange.noted))
+        group.barrier()
+        reducer.close()
+        return noted
+
+    assert run_ranks(3, play) == [[[0], [0, 1], [0, 1]], [[0, 1]] * 3, [[0], [0]]]
+
+
+def test_an_early_block_that_failed_in_a_step_that_the_program_left_breaks_no_later_view() -> None:
+    def play(group: Group) -> tuple[list[int], float | None]:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+        reducer.begin_step(EarlyExchange(group, reducer.buckets, 8, fails=True), group, 8, MICRO, MICRO, lambda: None)
+        reducer.abandon()
+        exchange = EarlyExchange(group, reducer.buckets, 8)
+        compute(model, reducer, exchange, group, Step(8, MICRO))
+        reducer.close()
+        return exchange.noted, reducer.loss
+
+    (first, loss), (second, other) = run_ranks(2, play)
+    assert first == second == [0] and loss == other is not None
+
+
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "")])
 def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple[str, str]) -> None:
     def play(group: Group) -> str:

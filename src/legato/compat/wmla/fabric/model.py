@@ -42,11 +42,17 @@ _TWICE: Final = (
     "second job that begins with RESULT_DIR/model/train/model_epoch_final.pth of this one."
 )
 _has_trained = False
+_last_run: Run | None = None
 
 
 def has_trained() -> bool:
     """Return whether ``train()`` was called in this process."""
     return _has_trained
+
+
+def last_run() -> Run | None:
+    """Return the run of ``train()``. None: it was not called in this process."""
+    return _last_run
 
 
 class FabricModel:
@@ -221,7 +227,8 @@ class FabricModel:
             micro_batch_size=plan.batch_size,
             num_backwards=self._parts.num_backwards,
         )
-        self._run = run
+        global _last_run  # noqa: PLW0603 - a process trains once
+        self._run = _last_run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
         log = TrainingLog(num_samples, plan.batch_size, num_engines)
         functions = [Memory(name, find_owner(one), engine.kept) for name, one in self._parts.functions.items()]

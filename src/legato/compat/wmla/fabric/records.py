@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Mapping
@@ -123,8 +124,11 @@ class EMetrics:
         """Close the file; in a hyperparameter search, also write ``val_dict_list.json``."""
         self.f.close()
         if self.subId:
+            # Each worker may write it; a reader sees the whole text of one of them.
             directory = os.environ.get("RESULT_DIR") or tempfile.gettempdir()
-            Path(directory, "val_dict_list.json").write_text(json.dumps(self.test_history))
+            draft = Path(directory, f".val_dict_list.json.{secrets.token_hex(8)}")
+            draft.write_text(json.dumps(self.test_history))
+            draft.replace(Path(directory, "val_dict_list.json"))
 
 
 def _open(sub_id: str | None, name: str) -> TextIO:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import legato
-from legato.compat.wmla.rest import applications, executions, scheduler_pages
+from legato.compat.wmla.rest import applications, executions, scheduler_pages, searches
 from legato.compat.wmla.rest.bundles import Limits
 from legato.compat.wmla.rest.keys import Authenticator
 from legato.compat.wmla.rest.members import MembershipReader
@@ -38,8 +38,6 @@ _COMMAND_FILE: Final = Path(__file__).parents[1] / "tools" / "dlicmd.py"
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
-    f"{DEEP_LEARNING}/hypersearch": "Hyperparameter search is not supported. Submit one execution for each set of "
-    "parameters, with the parameters after ' -- '; they share the slots.",
     f"{DEEP_LEARNING}/datasets": "Legato does not manage data sets. Put the data into the data directory, and name it "
     "with --cs-datastore-meta type=fs,data_path=PATH.",
     f"{DEEP_LEARNING}/modeltemplates": "Model templates are not supported. Send the program with POST /execs.",
@@ -106,6 +104,7 @@ def make_plugin(inside: Inside, settings: PluginSettings) -> ASGIApp:
     routes += [_route(*route, without_user) for route in make_session_routes(authenticator, inside)]
     for base, found in (
         (DEEP_LEARNING, executions.make_routes(submitter, version)),
+        (DEEP_LEARNING, searches.make_routes(submitter)),
         (DEEP_LEARNING, applications.make_scheduler_routes(reader)),
         (DEEP_LEARNING, scheduler_pages.make_routes(version, settings.data_root)),
         (CONDUCTOR, applications.make_conductor_routes(reader)),

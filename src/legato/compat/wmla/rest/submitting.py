@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from pathlib import PurePosixPath
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NamedTuple, cast
 
 import httpx
 import msgspec
@@ -39,6 +39,30 @@ _MAX_NAME_LENGTH: Final = 63
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
+Found = tuple[str, Mapping[str, Any], str | None]
+"""The argument string of a request, the JSON object of its form, and the instance group; None: it names none."""
+
+
+class Prepared(NamedTuple):
+    """A submission whose code is uploaded.
+
+    Args:
+        submission: what the argument string asks for.
+        extra: the JSON object in the field ``data`` of the form.
+        user: who sent the request.
+        code: SHA-256 of the uploaded code.
+        main: first argument of the launcher.
+        arguments: the argument string without secrets.
+    """
+
+    submission: Submission
+    extra: Mapping[str, Any]
+    user: str
+    code: str
+    main: str
+    arguments: str
+
+
 class Submitter:
     """Takes submissions.
 
@@ -63,39 +87,72 @@ class Submitter:
         Raises:
             Refusal, UsageError, HTTPException: the request cannot be executed; no job was submitted.
         """
+        prepared = await self.prepare(request, platform, _find_arguments)
+        answer, notice = await self.post(platform, prepared, "jobs", lambda job: job)
+        return await _add_warning(platform, answer, notice)
+
+    async def prepare(
+        self, request: Request, platform: Platform, find: Callable[[Request, FormData], Found]
+    ) -> Prepared:
+        """Read a request, and upload its code.
+
+        Args:
+            request: with a form that has the files.
+            platform: with the client's token.
+            find: returns the arguments of the submission, and what else the request has.
+
+        Raises:
+            Refusal, UsageError, HTTPException: as in `submit`.
+        """
         user = (await platform.get("me"))["name"]
         with self._arrivals.counted(user):
             form = await _read_form(request, self._limits)
             try:
-                text, extra = _find_arguments(request, form)
+                text, extra, group = find(request, form)
                 _check_sources(extra)
                 submission = self._find_interpreter(_with_hardware(read_arguments(text), extra))
-                group = request.query_params.get("sigName") or None
                 if group is not None:
                     submission = msgspec.structs.replace(submission, group=group, group_kind="Instance group name")
                 if submission.group is not None:
                     await check_group(platform, submission.group, submission.group_kind, 400)
                 sent = [
                     Sent(one.filename or "main.py", cast("IO[bytes]", one.file))
-                    for one in form.getlist("file")
+                    for _, one in form.multi_items()
                     if isinstance(one, UploadFile)
                 ]
                 code, main = await self._send_code(platform, sent, submission)
             finally:
                 await form.close()
+        return Prepared(submission, extra, user, code, main, hide_secrets(text))
+
+    async def post(
+        self, platform: Platform, prepared: Prepared, path: str, wrap: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> tuple[httpx.Response, str]:
+        """Send what was prepared to the platform; return its answer, and the notice.
+
+        Args:
+            platform: with the client's token.
+            prepared: from `prepare`.
+            path: of the request, below ``/api/v1/``.
+            wrap: makes the body of the request from the fields of a job.
+
+        Raises:
+            Refusal: the platform refuses it.
+        """
+        submission, extra, user, code, main, arguments = prepared
         notice = write_notice(submission, extra, main)
-        wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
+        wanted = self._describe(submission, user, code, main, arguments, notice)
         if submission.data_path and names.DATA_DIRECTORY not in submission.environment:
             # The platform refuses a job with missing data, but a program for WMLA may create its data itself.
             data = str(self._find_data(submission))
-            answer = await platform.ask("POST", "jobs", json={**wanted, "data": data}, allowed=(422,))
+            answer = await platform.ask("POST", path, json=wrap({**wanted, "data": data}), allowed=(422,))
             if answer.is_success:
-                return await _add_warning(platform, answer, notice)
+                return answer, notice
             if not _misses_data(answer):
                 raise refuse_as(answer)
             notice = write_notice(submission, extra, main, missing_data=data)
-            wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
-        return await _add_warning(platform, await platform.ask("POST", "jobs", json=wanted), notice)
+            wanted = self._describe(submission, user, code, main, arguments, notice)
+        return await platform.ask("POST", path, json=wrap(wanted)), notice
 
     def _find_interpreter(self, submission: Submission) -> Submission:
         """Return the submission with the first environment that the operator has named; the others are ignored."""
@@ -201,7 +258,7 @@ async def _add_warning(platform: Platform, answer: httpx.Response, notice: str) 
 
 def _misses_data(answer: httpx.Response) -> bool:
     """Return whether the platform refused a submission only because its data do not exist."""
-    return [error["field"] for error in answer.json().get("errors", ())] == ["body.data"]
+    return [error["field"] for error in answer.json().get("errors", ())] in (["body.data"], ["body.job.data"])
 
 
 # ---------------------------------------------------------------- reading a request
@@ -249,8 +306,12 @@ def _too_large(max_bytes: int) -> Refusal:
     return Refusal(413, f"The upload has more than {max_bytes} bytes. Put data into the data directory instead.")
 
 
-def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str, Any]]:
-    """Return the argument string, and the JSON object in the field ``data``."""
+def read_data(form: FormData) -> Mapping[str, Any]:
+    """Return the JSON object in the field ``data``; an empty one if there is none.
+
+    Raises:
+        UsageError: it is not a JSON object.
+    """
     data = form.get("data")
     extra: Any = {}
     if isinstance(data, str) and data.strip():
@@ -260,11 +321,17 @@ def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str,
             raise UsageError(f"The field 'data' is not JSON: {error}. Send one JSON object.") from error
         if not isinstance(extra, dict):
             raise UsageError("The field 'data' is not a JSON object. Send one, for example {\"dataSource\": []}.")
+    found: Mapping[str, Any] = extra
+    return found
+
+
+def _find_arguments(request: Request, form: FormData) -> Found:
+    extra = read_data(form)
     texts = (request.query_params.get("args"), form.get("args"), extra.get("args"))
     text = next((one for one in texts if isinstance(one, str) and one.strip()), None)
     if text is None:
         raise UsageError("There are no arguments. Send them in the query: ?args=--exec-start edtPyTorch …")
-    return text, extra
+    return text, extra, request.query_params.get("sigName") or None
 
 
 def _with_hardware(submission: Submission, extra: Mapping[str, Any]) -> Submission:

@@ -25,6 +25,7 @@ from legato.compat.wmla.fabric.copies import copy_failure_to_driver, copy_stream
 from legato.compat.wmla.fabric.job_environment import DRIVER_LOG
 from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
 from legato.compat.wmla.fabric.worker_option import find_worker_arguments
+from legato.compat.wmla.trials import Trial, name_metric, read_objective, split_arguments, write_config
 from legato.core.errors import UsageError
 
 _SITE: Final = Path(__file__).parent
@@ -78,17 +79,23 @@ def main(arguments: Sequence[str]) -> None:
     paths = find_paths(os.environ, result_dir, program, arguments[0])
     is_elastic = os.environ.get(names.IS_ELASTIC, "true").lower() != "false"
     make_directories(paths, is_elastic=is_elastic)
+    own, trial = split_arguments(arguments[1:])
+    if trial is not None:
+        write_config(paths.model_dir, trial)
+        os.environ.setdefault("SUBID", paths.job)  # with an id, EMetrics also writes val_dict_list.json
     os.environ.update(variables_of(paths, os.environ))
     copy_streams(paths.log_dir)
     _warn_of_missing_data(os.environ)
     _set_path(program, paths.model_dir, with_site=is_elastic)
     os.chdir(paths.model_dir)
-    sys.argv[:] = [str(program), *arguments[1:], *_more_arguments(paths, program, arguments[1:])]
+    sys.argv[:] = [str(program), *own, *_more_arguments(paths, program, own)]
     with _reporting_failures(paths):
         if is_elastic:
             _run_elastic(paths, program)
         else:
             _run_static(paths, program)
+        if trial is not None:
+            _report_objective(paths, trial)
 
 
 def find_result_dir(environment: Mapping[str, str]) -> Path:
@@ -172,7 +179,7 @@ def variables_of(paths: Paths, given: Mapping[str, str]) -> dict[str, str]:
         "DLI_LOGGER_LEVEL": "INFO",
         "RESUME_WEIGHT_PATH": "null",
         names.SPACE: names.DEFAULT_SPACE,
-        # Empty, because the job is not part of a hyperparameter search; programs append it to LOG_DIR.
+        # Empty, unless the job is a trial of a hyperparameter search; programs append it to LOG_DIR.
         "SUBID": "",
         "EMETRICS_STREAMING": "false",
         "WMLA_USER_DATA_FILES": "",
@@ -293,6 +300,21 @@ def _run_static(paths: Paths, program: Path) -> None:
 def _ensure_result(paths: Paths) -> None:
     """Create ``RESULT_DIR/model`` if the program did not, so that its result is empty rather than missing."""
     (paths.result_dir / names.MODEL).mkdir(exist_ok=True)
+
+
+def _report_objective(paths: Paths, trial: Trial) -> None:
+    """Record the value of a trial's objective as a metric of the job. One worker does it, the one that wrote it."""
+    model = sys.modules.get("legato.compat.wmla.fabric.model")
+    run = None if model is None else model.last_run()
+    is_static = os.environ.get(names.IS_ELASTIC, "true").lower() == "false"
+    if (run is not None and not run.is_main) or (is_static and os.environ["IS_TASK0"] != "true"):
+        return
+    value = read_objective(paths.result_dir, (paths.driver_dir, paths.log_dir), trial.search)
+    values = {name_metric(trial.search.metric): value}
+    if run is not None:
+        run.log(**values)
+    elif (worker := sys.modules.get("legato.train.process.job")) is not None:
+        worker.log_without_run(values)
 
 
 def _set_rank(paths: Paths, rank: int) -> None:

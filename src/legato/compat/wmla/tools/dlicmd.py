@@ -296,6 +296,8 @@ def _read_others(command: str, words: list[str]) -> CommandLine:
         name = _name_option(word)
         if name in CONNECTION or name in OUTPUT:
             line.options["--output" if name == "-o" else name] = _take_value(word, waiting)
+        elif name == "--model-dir" and COMMANDS[command].run is start_search:
+            line = line._replace(model_dir=_take_value(word, waiting))
         elif name in SUBMIT:
             _take_value(word, waiting)
             report(f"Notice: {name} is ignored: {command} does not use it.")
@@ -419,11 +421,12 @@ def list_places(host: str, port: int) -> list[Place]:
 
 
 class Upload(NamedTuple):
-    """The body of a submission: a file that is sent as a part of a form."""
+    """The body of a submission: a file that is sent as a part of a form, and the field ``data`` of the form."""
 
     name: str
     content: IO[bytes]
     num_bytes: int
+    data: str = ""
 
 
 _PROBE_LIMIT_S = 10.0
@@ -593,8 +596,11 @@ def _send(
 
 def _make_form(upload: Upload, boundary: str) -> tuple[Iterator[bytes], int]:
     name = upload.name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    data = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="data"\r\n\r\n{upload.data}\r\n' if upload.data else ""
+    )
     head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        f'{data}--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
         "Content-Type: application/octet-stream\r\n\r\n"
     ).encode("utf-8", "surrogateescape")
     tail = f"\r\n--{boundary}--\r\n".encode()
@@ -1050,7 +1056,7 @@ def start(line: CommandLine) -> int:
             say("Copying files and directories ...")
             upload = pack(directory, stack) if directory else open_file(file or Path(), stack)
             say(f"Content size: {write_size(upload.num_bytes)}")
-        record = submit(server, [("args", join_arguments(words)), *read_query(line)], upload)
+        record = submit(server, "/execs/", [("args", join_arguments(words)), *read_query(line)], upload)
     if not isinstance(record, dict) or not isinstance(record.get("id"), str):
         raise Failure(f"The server accepted the submission, but its answer has no id: {shorten(json.dumps(record))}")
     report_notice(str(record.get("notice") or ""), line.submission)
@@ -1058,16 +1064,17 @@ def start(line: CommandLine) -> int:
     return DONE
 
 
-def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | None) -> Any:
-    """Send a submission and return the record of the execution.
+def submit(server: Server, path: str, query: Sequence[tuple[str, str]], upload: Upload | None) -> Any:
+    """Send a submission and return the record of the execution, or of the search.
 
     Raises:
         Failure: the server refused the submission; or the connection broke, and the command cannot know whether the
             server accepted it.
     """
-    hint = "Check with --exec-get-all whether the server accepted the submission before you submit again."
+    command = "--exec-get-all" if path == "/execs/" else "--hpo-get-all"
+    hint = f"Check with {command} whether the server accepted the submission before you submit again."
     try:
-        with server.ask("POST", f"{API}/execs/", query, upload=upload, limit_s=_UPLOAD_LIMIT_S) as answer:
+        with server.ask("POST", f"{API}{path}", query, upload=upload, limit_s=_UPLOAD_LIMIT_S) as answer:
             check(answer)
             text = read_text(answer)
     except Unreachable as error:
@@ -1522,6 +1529,106 @@ def _write_spans(seconds: Sequence[float | None]) -> list[str]:
     return [write_span(1, 1 + sum(known) / len(known)), write_span(1, 1 + max(known))] if known else ["-", "-"]
 
 
+# ---------------------------------------------------------------- hyperparameter searches
+
+SEARCHES = f"{API}/hypersearch"
+SEARCH_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda record: record.get("hpoName"),
+    "creator": lambda record: record.get("creator"),
+    "algorithm": lambda record: (record.get("algoDef") or {}).get("algorithm"),
+    "state": lambda record: record.get("state"),
+    "progress": lambda record: record.get("progress"),
+    "best": lambda record: (record.get("best") or {}).get("metricVal"),
+    "createtime": lambda record: record.get("createtime"),
+    "duration": lambda record: record.get("duration"),
+}
+ALGORITHM_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda record: record.get("name"),
+    "type": lambda record: record.get("type"),
+}
+_MAX_SEARCH_BYTES = 2**20
+
+
+def start_search(line: CommandLine) -> int:
+    """Run ``--hpo-start``: pack and upload the program with the request in a file, and print the search's name."""
+    if line.model_dir is None:
+        raise Failure("--hpo-start needs --model-dir DIR, the directory of the program.", MISUSED)
+    file = Path(line.operands[0]).expanduser()
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_SEARCH_BYTES + 1)
+    except OSError as error:
+        raise Failure(f"Cannot read '{file}': {describe(error)}.") from None
+    if len(content) > _MAX_SEARCH_BYTES:
+        raise Failure(f"'{file}' has more than {_MAX_SEARCH_BYTES} bytes. It must be the request, as JSON.")
+    try:
+        data = json.dumps(json.loads(content.decode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise Failure(
+            f"'{file}' is not JSON: {error}. Write the object with modelSpec, algoDef and hyperParams."
+        ) from None
+    directory = find_directory(line.model_dir, None)
+    server = open_server(line)
+    with contextlib.ExitStack() as stack:
+        say("Copying files and directories ...")
+        upload = pack(directory, stack)._replace(data=data)
+        say(f"Content size: {write_size(upload.num_bytes)}")
+        record = submit(server, "/hypersearch", read_query(line), upload)
+    name = record.get("uid") if isinstance(record, dict) else record
+    if not isinstance(name, str):
+        raise Failure(f"The server accepted the search, but its answer has no name: {shorten(json.dumps(record))}")
+    notice = server.get_json(f"{SEARCHES}/{name}").get("notice")
+    if notice:
+        report(f"Notice: {notice}")
+    say_json({"hpoName": name})
+    return DONE
+
+
+def show_searches(line: CommandLine) -> int:
+    """Run ``--hpo-get-all``."""
+    say_rows(line, open_server(line).get_json(SEARCHES, read_query(line)), SEARCH_COLUMNS)
+    return DONE
+
+
+def show_search(line: CommandLine) -> int:
+    """Run ``--hpo-get``."""
+    record = open_server(line).get_json(f"{SEARCHES}/{read_id(line)}", read_query(line))
+    if line.options.get("--output", "json") == "json":
+        say_json(record)
+    else:
+        say_rows(line, [record], SEARCH_COLUMNS)
+    return DONE
+
+
+def change_search(line: CommandLine) -> int:
+    """Run ``--hpo-stop``, ``--hpo-restart`` or ``--hpo-delete``."""
+    what = line.command.rpartition("-")[2]
+    method, end = {"stop": ("PUT", ""), "restart": ("PUT", "/restart"), "delete": ("DELETE", "")}[what]
+    status, _ = open_server(line).get(method, f"{SEARCHES}/{read_id(line)}{end}", read_query(line))
+    say(f"{what.capitalize()} hpo {read_id(line)} succeed. HTTP:{status} ")
+    return DONE
+
+
+def delete_searches(line: CommandLine) -> int:
+    """Run ``--hpo-delete-all``."""
+    open_server(line).get("DELETE", SEARCHES, read_query(line))
+    say("Hpos are deleted")
+    return DONE
+
+
+def show_algorithms(line: CommandLine) -> int:
+    """Run ``--hpo-algorithm-get-all``."""
+    say_rows(line, open_server(line).get_json(f"{SEARCHES}/algorithm", read_query(line)), ALGORITHM_COLUMNS)
+    return DONE
+
+
+def delete_algorithm(line: CommandLine) -> int:
+    """Run ``--hpo-algorithm-delete``. The server refuses it, because all algorithms are built in."""
+    status, _ = open_server(line).get("DELETE", f"{SEARCHES}/algorithm/{read_id(line)}", read_query(line))
+    say(f"Delete hpo algorithm {read_id(line)} succeed. HTTP:{status} ")
+    return DONE
+
+
 # ---------------------------------------------------------------- other commands
 
 
@@ -1543,6 +1650,7 @@ PATHS = {
     "--dl-frameworks": "/execs/frameworks",
     "--rp-get-all": "/resplans/resplantree",
     "--rp-get": "/resplans/resplan",
+    "--hpo-algorithm-get": "/hypersearch/algorithm",
     "--pj-get-all": "/scheduler/kubernetesobjects",
     "--k8s-obj-get-all": "/scheduler/kubernetesobjects",
     "--k8s-obj-get": "/scheduler/kubernetesobjects",
@@ -1557,7 +1665,6 @@ def delete_plan(line: CommandLine) -> int:
 
 
 UNSUPPORTED = {
-    "--hpo": "submit one exec for each set of parameters: --exec-start ... -- --lr 0.1; they share the slots",
     "--exec-deploy": "download the model with --exec-trainresult and serve it with a server of your choice",
 }
 
@@ -1638,21 +1745,28 @@ COMMANDS: dict[str, Command] = {
     "--pj-get-all": Command(show_path, "parallel jobs"),
     "--k8s-obj-get-all": _of_one(show_path, "objects of a type: pod, paralleljob", "TYPE"),
     "--k8s-obj-get": Command(show_path, "an object of a type", "TYPE NAME", 2, 2),
-    "--hpo-start": Command(refuse, "not supported", "FILE", 0, _MANY),
-    "--hpo-get-all": Command(refuse, "not supported", "", 0, _MANY),
-    "--hpo-get": Command(refuse, "not supported", "NAME", 0, _MANY),
-    "--hpo-stop": Command(refuse, "not supported", "NAME", 0, _MANY),
-    "--hpo-restart": Command(refuse, "not supported", "NAME", 0, _MANY),
-    "--hpo-delete": Command(refuse, "not supported", "NAME", 0, _MANY),
-    "--hpo-delete-all": Command(refuse, "not supported", "", 0, _MANY),
-    "--hpo-algorithm-get-all": Command(refuse, "not supported", "", 0, _MANY),
-    "--hpo-algorithm-get": Command(refuse, "not supported", "NAME", 0, _MANY),
-    "--hpo-algorithm-delete": Command(refuse, "not supported", "NAME", 0, _MANY),
+    "--hpo-start": _of_one(
+        start_search,
+        "start a search for hyperparameters: FILE has the request as JSON, --model-dir the program",
+        "FILE",
+    ),
+    "--hpo-get-all": Command(show_searches, "searches that you may see, as a table"),
+    "--hpo-get": _of_one(show_search, "a search with its trials", "NAME"),
+    "--hpo-stop": _of_one(change_search, "stop a search and its trials", "NAME"),
+    "--hpo-restart": _of_one(change_search, "run a search that has ended again, from its first trial", "NAME"),
+    "--hpo-delete": _of_one(change_search, "delete a search that has ended; its executions stay", "NAME"),
+    "--hpo-delete-all": Command(delete_searches, "delete all of your searches that have ended"),
+    "--hpo-algorithm-get-all": Command(show_algorithms, "algorithms of searches, as a table"),
+    "--hpo-algorithm-get": _of_one(show_path, "an algorithm", "NAME"),
+    "--hpo-algorithm-delete": _of_one(delete_algorithm, "refused by the server: all algorithms are built in", "NAME"),
 }
 
 
 COMMANDS_OF_OPTIONS = {
-    "--output": (show_execs, show_exec, show_applications, show_application),
+    "--output": (
+        *(show_execs, show_exec, show_applications, show_application),
+        *(show_searches, show_search, show_algorithms),
+    ),
     "--app-search-start": (show_applications, stop_applications, analyze),
     "--app-search-length": (show_applications, stop_applications, analyze),
 }

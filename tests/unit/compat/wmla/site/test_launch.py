@@ -54,6 +54,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     if "legato.compat.wmla.fabric.model" in sys.modules:
         # Another test of this process may have trained.
         monkeypatch.setattr("legato.compat.wmla.fabric.model._has_trained", False)
+        monkeypatch.setattr("legato.compat.wmla.fabric.model._last_run", None)
     for name, value in (
         ("LEGATO_DRIVER_FILE", str(tmp_path / JOB / "driver.json")),
         ("LEGATO_WORKER", "2"),
@@ -470,6 +471,48 @@ def test_a_program_that_trains_nothing_ends_well_and_says_so(job: Path, ending: 
     code, last, told = end_of(job, f"print('prepared')\n{ending}\n")
     assert code == 0 and isinstance(last, wire.Finished)
     assert told == "legato: main.py ended without a call of FabricModel.train(): it trained nothing.\n"
+
+
+SEARCH = '{"algorithm":"Random","metric":"loss","objective":"minimize","kinds":{"lr":"double"}}'
+TRIAL = ("--epochs", "2", "--wmla-hpo", SEARCH, "--lr", "0.1")
+WRITES = """
+import json, os, sys
+from pathlib import Path
+rate = json.loads(Path("config.json").read_text())["lr"]
+values = [{"loss": rate}, {"loss": 3, "subid": os.environ["SUBID"], "argv": sys.argv[1:]}]
+Path(os.environ["RESULT_DIR"], "val_dict_list.json").write_text(json.dumps(values))
+"""
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_a_trial_reads_its_parameters_and_reports_its_objective(
+    job: Path, monkeypatch: pytest.MonkeyPatch, is_elastic: bool
+) -> None:
+    link = Tape()
+    monkeypatch.setattr("legato.train.process.job._place", Place(link, None, "cpu", 1))
+    monkeypatch.setenv(names.IS_ELASTIC, str(is_elastic).lower())
+    main = "_submitted_code/mnist/main.py"
+    (job / main).write_text(WRITES)
+    launch.main([main, *TRIAL])
+    assert link.said == [wire.Metrics(index=0, step=0, epoch=0, values={"hpo_loss": 0.1})]
+    written = json.loads((job / "val_dict_list.json").read_text())[1]
+    assert (written["argv"], written["subid"]) == (["--epochs", "2"], JOB)
+
+
+def test_a_trial_without_a_value_fails_with_what_to_write(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    (job / "_submitted_code/mnist/main.py").write_text("print('done')\n")
+    with pytest.raises(UsageError, match="has written no RESULT_DIR/val_dict_list"):
+        launch.main(["_submitted_code/mnist/main.py", *TRIAL])
+
+
+def test_only_rank_0_of_a_gang_reports(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Tape()
+    monkeypatch.setattr("legato.train.process.job._place", Place(link, None, "cpu", 1))
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    (job / "_submitted_code/mnist/main.py").write_text("import os\nos.environ['IS_TASK0'] = 'false'\n")
+    launch.main(["_submitted_code/mnist/main.py", *TRIAL])
+    assert link.said == []
 
 
 def test_an_exit_code_of_a_program_is_kept(job: Path) -> None:
