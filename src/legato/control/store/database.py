@@ -35,6 +35,17 @@ _POSTGRES_LIMITS: Final = {
     "keepalives_count": 3,
 }
 
+# PostgreSQL: if a server crashes in the middle of a transaction, what it has locked (such as the row of the lease) must
+# become free for other servers. By default PostgreSQL keeps a connection to a lost machine for two hours, and the
+# transaction of a stopped process without end.
+IDLE_LIMIT_S: Final = 15.0  # a transaction may wait for its own program for so long
+_SESSION_LIMITS: Final = {
+    "tcp_user_timeout": 10_000,
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_keepalives_count": 3,
+}
+
 # A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
 # synchronous=FULL would do so with one sync per commit, while it holds the writers' lock. With NORMAL, `WalSync` syncs
 # outside of the lock, once for all waiting commits. The promise is the same, and no writer waits for another's sync.
@@ -114,7 +125,7 @@ class Database:
                 "overloaded. Try again later, and check whether its disk or the database is slow."
             ) from error
         except (DatabaseError, InterfaceError, SyncError) as error:
-            if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):
+            if isinstance(error, DatabaseError) and not _is_failure(error):
                 raise  # the data violates a constraint: the caller knows what that means
             self.num_errors += 1
             why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
@@ -122,6 +133,17 @@ class Database:
                 f"Cannot use the store {self.name}: {why}. Check that the database runs, that the setting database_url "
                 "is right, and that its disk is not full."
             ) from error
+
+
+def let_pause(connection: Connection) -> None:
+    """Let a transaction wait for its own program without a limit, for one that reads or writes a user's stream."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+
+def _is_failure(error: DatabaseError) -> bool:
+    """Return whether the database failed, and not a statement."""
+    return error.connection_invalidated or type(error) in (DatabaseError, OperationalError)
 
 
 class Undecodable(NamedTuple):
@@ -226,6 +248,7 @@ def _make_engine(url: str) -> Engine:
         engine = sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
         limits = {name: value for name, value in _POSTGRES_LIMITS.items() if name not in engine.url.query}
         event.listen(engine, "do_connect", lambda _dialect, _record, _words, given: given.update(limits))
+        event.listen(engine, "connect", _limit_session)
         return engine
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"Cannot open the store: database_url is not the URL of a database: {error}.") from None
@@ -233,6 +256,13 @@ def _make_engine(url: str) -> Engine:
         raise UsageError(
             "Cannot open the store: the driver for PostgreSQL is not installed. Install legato[postgres]."
         ) from None
+
+
+def _limit_session(connection: Any, _record: Any) -> None:
+    limits = {**_SESSION_LIMITS, "idle_in_transaction_session_timeout": int(IDLE_LIMIT_S * 1000)}
+    # Not as options of the connection: poolers such as PgBouncer refuse these.
+    connection.execute("; ".join(f"SET {name} = {value}" for name, value in limits.items()))
+    connection.commit()
 
 
 def _check_sqlite() -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import JSON, Column, Connection, MetaData, Table, Text, bindpara
 from sqlalchemy import text as sql
 
 from legato.control.store import migrate
-from legato.control.store.database import Database
+from legato.control.store.database import Database, let_pause
 from legato.control.store.rows import reading_bytes
 from legato.control.store.schema import metadata
 from legato.core.errors import StoreError
@@ -60,6 +60,7 @@ def export(database: Database) -> Iterator[bytes]:
         StoreError: the database cannot be used.
     """
     with database.reading() as connection, reading_bytes(connection):
+        let_pause(connection)
         for table in metadata.sorted_tables:
             yield (
                 msgspec.json.encode(_Header(str(table.name), tuple(str(column.name) for column in table.columns)))
@@ -100,6 +101,7 @@ def load(
     """
     config = migrate.make_config()
     with database.writing() as connection:
+        let_pause(connection)
         check_empty(database, connection)
         config.attributes["connection"] = connection
         try:
