@@ -43,6 +43,7 @@ _SETTINGS: Final = (
     "loop_interval_s=0.2",
     "stability_s=0.5",
     "cooldown_factor=0",
+    "measured_speed_s=none",
     "allow_jobs_as_server=true",
     "allow_plain_agents=true",
 )

@@ -77,6 +77,7 @@ class Platform:
             "allowed_hosts": ["localhost", "127.0.0.1", bed.head],
             "slots": 0,
             "stability_s": 0.5,
+            "measured_speed_s": "none",
         }
         self._settings, self._section = settings, section
         self.change()

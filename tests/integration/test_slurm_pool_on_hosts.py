@@ -73,7 +73,8 @@ class Pool:
         }  # fmt: skip
         lines = [
             f'host = "{self.hosts.head}"', f"port = {PORT}", "slots = 0", "allow_jobs_as_server = true",
-            "allow_plain_agents = true", "stability_s = 0.5", "cooldown_factor = 0", "loop_interval_s = 0.5", "[slurm]",
+            "allow_plain_agents = true", "stability_s = 0.5", "cooldown_factor = 0", "loop_interval_s = 0.5",
+            'measured_speed_s = "none"', "[slurm]",
         ]  # fmt: skip
         lines += [f"{name} = {json.dumps(value)}" for name, value in section.items()]
         (self.home / "legato.toml").write_text("\n".join(lines))

@@ -3005,6 +3005,7 @@ export interface components {
          *             num_steps: all steps of the job. None: the program does not give the number.
          *             step_s: seconds per step, smoothed.
          *             resize_s: seconds for which the last change of the number of workers paused the training.
+         *             speeds: measured with each number of workers that the job has had, the one measured last at the end.
          *             num_micro_batches: micro-batches per step; more slots than this do not help. None: not known, or no limit.
          *             shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
          *             differed_step: the step after which the workers were first found to hold different states; from there on the
@@ -3029,6 +3030,8 @@ export interface components {
             step_s: number | null;
             /** @default null */
             resize_s: number | null;
+            /** @default [] */
+            speeds: components["schemas"]["Speed"][];
             /** @default null */
             num_steps: number | null;
             /** @default null */
@@ -3041,6 +3044,24 @@ export interface components {
             sent_bytes: number | null;
             /** @default null */
             unconnected: string | null;
+        };
+        /**
+         * Speed
+         * @description The speed of a job with a number of workers.
+         *
+         *         Args:
+         *             num_workers: workers that trained.
+         *             num_nodes: machines on which they ran.
+         *             samples_per_s: median over some seconds of training each.
+         *             measured_s: seconds of training that were measured, at most those of the last few minutes.
+         *             at: end of the measurement, in seconds since 1970.
+         */
+        Speed: {
+            num_workers: number;
+            num_nodes: number;
+            samples_per_s: number;
+            measured_s: number;
+            at: number;
         };
         /**
          * Plan

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.core.speed import Speed
+
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 """The final stages of a job."""
 
@@ -31,6 +33,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         num_steps: all steps of the job. None: the program does not give the number.
         step_s: seconds per step, smoothed.
         resize_s: seconds for which the last change of the number of workers paused the training.
+        speeds: measured with each number of workers that the job has had, the one measured last at the end.
         num_micro_batches: micro-batches per step; more slots than this do not help. None: not known, or no limit.
         shares_freely: each step is divided among all present workers, up to ``num_micro_batches``.
         differed_step: the step after which the workers were first found to hold different states; from there on the
@@ -48,6 +51,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None = None
     step_s: float | None = None
     resize_s: float | None = None
+    speeds: tuple[Speed, ...] = ()
     num_steps: int | None = None
     num_micro_batches: int | None = None
     shares_freely: bool = False

@@ -392,6 +392,13 @@ class Settings(BaseSettings):
         "policy is fair and not all minimums fit, so that jobs take turns. None: the time below the fair"
         " share does not count. For a full pool try 60",
     )
+    measured_speed_s: float | None = Field(
+        default=_RULES.measured_speed_s,
+        gt=0,
+        description="seconds of training with a number of workers after which its measured speed counts: a job gets no "
+        "slots with which it was slower than with fewer. None: measured speeds do not count. 60: long enough to tell a "
+        "slow machine from a slow minute",
+    )
     default_priority: int = Field(
         default=5000,
         ge=1,

@@ -27,7 +27,7 @@ from legato.core.errors import JobNotFound, LegatoError, Superseded, UsageError
 from legato.core.exits import EXIT_UNSTARTED
 from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
-from legato.core.slots import join_by, list_slots, name_slot
+from legato.core.slots import join_by, list_slots, name_slot, node_of
 from legato.core.spec import JobSpec
 from legato.core.terms import is_of_later_lease, next_term
 from legato.driver import events
@@ -405,9 +405,11 @@ class Driver:
         if isinstance(message, wire.Progress):
             num_new, complaint = self._records.note_progress(number, message)
             job = self._membership.job
-            is_planned = job.current is not None and job.current.number == message.view and job.recovering is None
+            is_present = job.current is not None and job.current.number == message.view and job.recovering is None
+            members = job.members() if is_present else []
+            size = (len(members), len({node_of(member.slot) for member in members})) if members else None
             self._meter.note_sent(number, message)
-            self._meter.note(message, num_new, self._clock(), is_planned=is_planned)
+            self._meter.note(message, num_new, self._clock(), size=size, is_planned=is_present)
             if complaint is not None:
                 self._record_event(events.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):

@@ -15,6 +15,7 @@ from legato.driver.delays import Delays
 from legato.driver.job import JobFacts
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
+from legato.driver.speeds import Size, SpeedMeter
 
 NUM_EVENTS: Final = 20  # events shown in a status
 _TRAINS: Final = "train"
@@ -31,6 +32,7 @@ class Meter:
         self.metrics: Metrics | None = None
         self.logged_loss: float | None = None
         self.delays = Delays()
+        self.speeds = SpeedMeter()
         self.sent_bytes: dict[int, int] = {}
         self._measured_at: float | None = None
 
@@ -44,11 +46,19 @@ class Meter:
         if progress.num_samples:
             self.sent_bytes[worker] = progress.sent_bytes // (progress.last_step - progress.first_step + 1)
 
-    def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
+    def note(
+        self,
+        progress: Progress,
+        num_new: int,
+        now: float,
+        *,
+        size: Size | None = None,
+        is_planned: bool = False,
+    ) -> None:
         """Handle a report with ``num_new`` new steps.
 
         A job that went back to a checkpoint reports old steps, which count for its position but not for its speed.
-        ``is_planned``: a planned change made its view.
+        ``size``: of its view; None: not known. ``is_planned``: a planned change made its view.
         """
         evaluates = progress.phase != _TRAINS or (self.last is not None and self.last.phase != _TRAINS)
         if self.from_step is None:
@@ -66,6 +76,8 @@ class Meter:
             self.delays.skip(progress.view)
         elif elapsed_s > 0:
             self.delays.note(progress.view, num_new, elapsed_s, is_planned=is_planned)
+            if size is not None:
+                self.speeds.note(progress.view, size, num_samples, elapsed_s, now)
         if elapsed_s > 0:
             rate = num_samples / elapsed_s
             weight = 1.0 if self.samples_per_s is None else 1 - math.exp(-elapsed_s / _SMOOTHING_S)
@@ -90,6 +102,7 @@ def build_status(
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,
         "resize_s": meter.delays.last_s,
+        "speeds": meter.speeds.list(now),
         "sent_bytes": _sum_by_node(job, meter),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state)

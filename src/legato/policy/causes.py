@@ -11,6 +11,7 @@ from legato.policy.claims import Claim, Needs, SortedSnapshot, User
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
+from legato.policy.speeds import find_slowdown
 from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
@@ -105,6 +106,9 @@ class Causes:
             return Cause(explain_few_micro_batches(job))
         if claim.limit and claim.target == claim.hi:
             return Cause(claim.limit_in_full, claim.limit_because)
+        slowdown = find_slowdown(job) if claim.target == claim.hi else None
+        if slowdown is not None:
+            return Cause(f"it was slower with {slowdown.slower} workers than with {slowdown.best}")
         if claim.target == claim.hi or claim.share >= claim.target + each:
             useless = num_workers + 1
             last = (next_size(job, claim.target) or job.max_slots + each) // each - 1

@@ -2,13 +2,15 @@
 
 With V micro-batches, W workers take ceil(V / W) rounds per step. A size is useful where that number drops: 4
 micro-batches are no faster on 3 workers than on 2. The minimum of a job is always one of its sizes, useful or not, but
-no size is above V: a worker without a micro-batch computes nothing that counts. A worker takes ``gpus_per_worker``
+no size is above V: a worker without a micro-batch computes nothing that counts. Nor is a size above the minimum useful
+with which the job was measured to be slower than with fewer workers (`speeds`). A worker takes ``gpus_per_worker``
 slots, so all sizes are multiples of that number.
 """
 
 from __future__ import annotations
 
 from legato.policy.snapshot import JobDemand
+from legato.policy.speeds import most_workers
 
 
 def smallest_size(job: JobDemand) -> int:
@@ -40,7 +42,7 @@ def fit_size(job: JobDemand, num_slots: int) -> int:
     fewest, num_workers = _fewest_workers(job), num_slots // job.gpus_per_worker
     if num_workers < fewest:
         return 0
-    num_workers = _fit_micro_batches(job, min(num_workers, job.max_workers))
+    num_workers = _fit_micro_batches(job, min(num_workers, most_workers(job)))
     total = job.num_micro_batches
     if total is not None and not job.shares_freely and job.elastic:
         rounds = -(-total // num_workers)
@@ -66,7 +68,7 @@ def next_size(job: JobDemand, size: int) -> int | None:
         if rounds == 1:
             return None
         larger = -(-total // (rounds - 1))
-    return larger * job.gpus_per_worker if larger <= _fit_micro_batches(job, job.max_workers) else None
+    return larger * job.gpus_per_worker if larger <= _fit_micro_batches(job, most_workers(job)) else None
 
 
 def _fewest_workers(job: JobDemand) -> int:

@@ -10,6 +10,8 @@ import enum
 
 import msgspec
 
+from legato.core.speed import Speed
+
 OWN_MACHINE = ("legato.machine", "server")
 """The label of the server's own machine in a pool of several."""
 TEST_LABEL = "legato.test"
@@ -138,6 +140,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         num_micro_batches: per step; slots that would not make the step faster are not assigned, not even below the
             minimum. None: every slot helps.
         shares_freely: each step is divided among any number of workers: every slot up to that number helps.
+        speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order.
         standing: its state.
         lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
             not resized.
@@ -168,6 +171,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     elastic: bool = True
     num_micro_batches: int | None = None
     shares_freely: bool = False
+    speeds: tuple[Speed, ...] = ()
     standing: Standing = Standing.WAITING
     lost_nodes: tuple[str, ...] = ()
     wanted: int | None = None

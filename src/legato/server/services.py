@@ -254,6 +254,7 @@ def make_rules(settings: Settings) -> Rules:
         reserve_after_s=settings.reserve_after_s,
         ageing_s=settings.ageing_s,
         fair_finish_s=settings.fair_finish_s,
+        measured_speed_s=settings.measured_speed_s,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.core.slots import node_of
 from legato.driver.journal import Outcome
 from legato.sim.load import Costs, Load
 
@@ -95,6 +96,7 @@ class SimulatedAttempt:
         self._at = self._loop.time()
         self._paused_until = self._at
         self._num_trained = 0
+        self._measured: dict[tuple[int, int], tuple[float, float]] = {}
         self._ending: Outcome | None = None
         self._outcome: Outcome | None = None
         self._next: asyncio.TimerHandle | None = None
@@ -142,6 +144,16 @@ class SimulatedAttempt:
             "min_workers": self._bounds[0],
             "max_workers": self._bounds[1],
             "num_micro_batches": self.load.num_micro_batches if num_workers else None,
+            "speeds": [
+                {
+                    "num_workers": size[0],
+                    "num_nodes": size[1],
+                    "samples_per_s": 1 / self.load.seconds_per_step(size[0]),
+                    "measured_s": measured_s,
+                    "age_s": self._at - noted_at,
+                }
+                for size, (measured_s, noted_at) in self._measured.items()
+            ],
             "workers": [
                 {"worker": worker.number, "slot": worker.slot, "phase": worker.phase.value} for worker in self._workers
             ],
@@ -232,6 +244,8 @@ class SimulatedAttempt:
             done = spent_s / self.load.seconds_per_step(num_workers)
             self.step = min(self.step + done, float(self.load.num_steps))
             self.saved.useful_s += spent_s * min(self.load.num_useful(num_workers), num_workers)
+            size = (num_workers, len({node_of(worker.slot) for worker in self.members}))
+            self._measured[size] = (self._measured.get(size, (0.0, 0.0))[0] + spent_s, moment)
         every = self.load.checkpoint_every
         if every is not None:
             self.saved.step = max(self.saved.step, self.step // every * every)

@@ -52,6 +52,15 @@ def _boolean(text: str) -> bool:
     return answers[text.lower()]
 
 
+def _speedups(text: str) -> tuple[tuple[int, float], ...]:
+    pairs = [part.split(":") for part in text.split()]
+    read = tuple((int(number), _seconds(speed)) for number, speed in pairs)
+    numbers = [number for number, _ in read]
+    if numbers != sorted(set(numbers)) or min(numbers) < 2 or min(speed for _, speed in read) <= 0:
+        raise ValueError(text)
+    return read
+
+
 _Reader = tuple[Callable[[str], Any], str]
 _WHOLE: Final[_Reader] = (_whole, "a whole number")
 _SECONDS: Final[_Reader] = (_seconds, "seconds, 0 or more")
@@ -72,6 +81,7 @@ COLUMNS: Final[dict[str, _Reader]] = {
     "step_s": _SECONDS,
     "num_micro_batches": _WHOLE,
     "overhead_s": _SECONDS,
+    "speedups": (_speedups, "numbers of workers from 2 on, in rising order, with their speed: 2:1.9 4:3.4 8:2.8"),
 }
 
 
@@ -172,6 +182,7 @@ def _read_load(values: dict[str, Any], where: str) -> Load:
         step_s=step_s,
         num_micro_batches=values.get("num_micro_batches"),
         overhead_s=values.get("overhead_s", 0.0),
+        speedups=values.get("speedups", ()),
     )
 
 
@@ -221,5 +232,6 @@ def write_workload(path: Path, plans: Iterable[PlannedJob]) -> None:
             load = plan.load
             who = (plan.name, plan.owner, plan.queue, plan.submitted_at, plan.min_workers, plan.max_workers)
             static = "no" if plan.is_elastic else "yes"
-            what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s)
+            speedups = " ".join(f"{number}:{speed:g}" for number, speed in load.speedups)
+            what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s, speedups)
             writer.writerow((*who, plan.priority, static, *what))

@@ -78,6 +78,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "samples_per_s": 812.5,
             "step_s": 0.078,
             "resize_s": 0.3,
+            "speeds": [],
             "num_micro_batches": None,
             "shares_freely": False,
             "differed_step": None,

@@ -35,6 +35,20 @@ def test_bytes_between_nodes_are_those_of_a_step_of_each_node() -> None:
     assert build_status(job, meter, deque(), None, 0.0)["sent_bytes"] == {"a": 120, "b": 30}
 
 
+def test_the_speed_with_each_number_of_workers_is_measured_without_evaluations() -> None:
+    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set()), Meter()
+    for step in range(1, 60):
+        evaluates = step % 10 == 0
+        told = msgspec.structs.replace(progress(1, step), phase="evaluate" if evaluates else "train")
+        meter.note(told, 1, 2.0 * step, size=(3, 2))
+    (speed,) = build_status(job, meter, deque(), None, 120.0)["speeds"]
+    assert (speed["num_workers"], speed["num_nodes"], speed["samples_per_s"]) == (3, 2, 4.0)
+    assert speed["measured_s"] == 2 * 44, "59 stretches, without the first one, 3 to warm up, and 11 with evaluations"
+    assert speed["age_s"] == 2.0
+    meter.note(progress(1, 60), 1, 300.0)
+    assert build_status(job, meter, deque(), None, 300.0)["speeds"][0]["measured_s"] == speed["measured_s"], "no size"
+
+
 def test_a_laggard_does_not_set_the_job_back() -> None:
     meter = Meter()
     meter.note(progress(1, 5), 1, 0.0)

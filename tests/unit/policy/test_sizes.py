@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from tests.unit.policy.world import make_job
-from tests.unit.policy.worlds import for_any
+from tests.unit.policy.world import make_job, make_speed
+from tests.unit.policy.worlds import any_speeds, for_any
 
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import JobDemand
@@ -20,6 +20,7 @@ def jobs(draw: st.DrawFn) -> JobDemand:
         elastic=draw(st.booleans()),
         num_micro_batches=draw(st.none() | st.integers(1, 40)),
         shares_freely=draw(st.booleans()),
+        speeds=draw(any_speeds()),
     )
 
 
@@ -36,7 +37,21 @@ def sizes(job: JobDemand) -> list[int]:
             return True
         return -(-total // number) < -(-total // (number - 1))
 
-    return [n for n in range(least, most + 1) if n == least or helps(n)]
+    def slows(number: int) -> bool:
+        return any(
+            slow.num_workers <= number
+            and all(
+                slow.samples_per_s >= one.samples_per_s for one in job.speeds if one.num_workers == slow.num_workers
+            )
+            and any(
+                fast.samples_per_s * 0.95 > slow.samples_per_s
+                for fast in job.speeds
+                if fast.num_workers < slow.num_workers
+            )
+            for slow in job.speeds
+        )
+
+    return [n for n in range(least, most + 1) if n == least or (helps(n) and not slows(n))]
 
 
 @for_any(jobs(), st.integers(0, 40))
@@ -56,3 +71,22 @@ def test_the_next_size_is_the_one_after(job: JobDemand) -> None:
 
 def test_four_micro_batches_are_no_faster_on_three_workers() -> None:
     assert fit_size(make_job("a/j", 4, num_micro_batches=4), 3) == 2
+
+
+def test_a_size_that_was_slower_is_not_used_and_one_that_was_as_fast_is() -> None:
+    job = make_job("a/j", 8, speeds=(make_speed(2, 10.0), make_speed(4, 12.0), make_speed(6, 11.0)))
+    assert largest_size(job) == 5
+    assert next_size(job, 5) is None
+    assert fit_size(job, 8) == 5
+    almost = make_job("a/j", 8, speeds=(make_speed(4, 12.0), make_speed(6, 11.5)))
+    assert largest_size(almost) == 8
+
+
+def test_the_minimum_stays_a_size_however_slow_it_was() -> None:
+    job = make_job("a/j", 8, min_workers=4, speeds=(make_speed(2, 12.0), make_speed(4, 6.0)))
+    assert (smallest_size(job), largest_size(job)) == (4, 4)
+
+
+def test_the_faster_placement_of_a_number_of_workers_counts() -> None:
+    job = make_job("a/j", 8, speeds=(make_speed(2, 10.0), make_speed(4, 5.0, num_nodes=2), make_speed(4, 15.0)))
+    assert largest_size(job) == 8

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from legato.core.speed import Speed
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Queue, Slot, Snapshot, Standing
@@ -23,6 +24,10 @@ def make_job(title: str, max_workers: int = 4, at: float = 0.0, queue: str = "al
     owner, _, name = title.partition("/")
     described = {"id": name or owner, "name": name or owner, "owner": owner, "queue": queue, "submitted_at": at}
     return msgspec.convert({**described, "max_workers": max_workers, **fields}, JobDemand)
+
+
+def make_speed(num_workers: int, samples_per_s: float, num_nodes: int = 1) -> Speed:
+    return Speed(num_workers=num_workers, num_nodes=num_nodes, samples_per_s=samples_per_s, measured_s=60.0, at=100.0)
 
 
 def make_snapshot(

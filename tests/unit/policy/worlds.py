@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.policy.world import make_job, make_slots
+from tests.unit.policy.world import make_job, make_slots, make_speed
 
+from legato.core.speed import Speed
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import JobDemand, Node, Queue, Slot, Snapshot, Standing
@@ -25,6 +26,15 @@ def for_any(*drawn: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> 
         return settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])(given(*drawn, **named)(test))
 
     return decorate
+
+
+@st.composite
+def any_speeds(draw: st.DrawFn) -> tuple[Speed, ...]:
+    """Draw measured speeds, of most jobs none."""
+    if draw(st.integers(0, 3)):
+        return ()
+    sizes = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 2)), unique=True, max_size=5))
+    return tuple(make_speed(number, draw(st.sampled_from([1.0, 1.9, 2.0, 2.1, 4.0])), nodes) for number, nodes in sizes)
 
 
 @st.composite
@@ -50,6 +60,7 @@ def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list
                 elastic=plain or draw(st.integers(0, 3)) > 0,
                 num_micro_batches=None if plain else draw(st.sampled_from([None, None, None, 1, 2, 4, 6, 8])),
                 shares_freely=draw(st.integers(0, 3)) == 0,
+                speeds=() if plain else draw(any_speeds()),
             )
         )
     return jobs

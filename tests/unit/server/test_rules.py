@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
 def test_every_rule_can_be_set() -> None:
     said = {"policy": "priority", "stability_s": 1.5, "cooldown_factor": 2.5, "gather_s": 3.5}
     said |= {"fair_by": "job", "usage_half_life_s": 7200.0}
-    said |= {"reserve_after_s": 4.5, "ageing_s": 5.5, "fair_finish_s": 6.5}
+    said |= {"reserve_after_s": 4.5, "ageing_s": 5.5, "fair_finish_s": 6.5, "measured_speed_s": 7.5}
     rules = make_rules(Settings.model_validate(said))
     assert rules.policy is Policy.PRIORITY
     for field in msgspec.structs.fields(Rules):

@@ -20,10 +20,10 @@ def read(tmp_path: Path, text: str) -> list[PlannedJob]:
 
 
 def test_all_columns(tmp_path: Path) -> None:
-    text = """name,owner,queue,submitted_at,min,max,priority,static,steps,step_s,num_micro_batches,overhead_s
-    a,ann,night,1.5,2,4,9000,no,100,0.25,8,0.01
+    text = """name,owner,queue,submitted_at,min,max,priority,static,steps,step_s,num_micro_batches,overhead_s,speedups
+    a,ann,night,1.5,2,4,9000,no,100,0.25,8,0.01,2:1.9 4:0.5
 
-    b,ben,default,2,1,4,,yes,10,,,
+    b,ben,default,2,1,4,,yes,10,,,,
     """
     first, second = read(tmp_path, text)
     assert first == PlannedJob(
@@ -34,7 +34,7 @@ def test_all_columns(tmp_path: Path) -> None:
         min_workers=2,
         max_workers=4,
         priority=9000,
-        load=Load(num_steps=100, step_s=0.25, num_micro_batches=8, overhead_s=0.01),
+        load=Load(num_steps=100, step_s=0.25, num_micro_batches=8, overhead_s=0.01, speedups=((2, 1.9), (4, 0.5))),
         line=2,
     )
     assert (second.line, second.is_elastic, second.priority, second.load) == (
@@ -75,6 +75,10 @@ def test_few_columns(tmp_path: Path) -> None:
         ("max,steps,submitted_at\n4,10,5\n4,10,9\n\n4,10,7\n", "line 5: submitted_at is 7, before the 9 of line 3"),
         ("max,steps,num_micro_batches\n4,10,0\n", "line 2: num_micro_batches is below 1"),
         ("max,steps,overhead_s\n4,10,-1\n", "line 2: overhead_s is '-1'"),
+        ("max,steps,speedups\n4,10,4:1 2:2\n", "line 2: speedups is '4:1 2:2'. Write numbers of workers from 2 on"),
+        ("max,steps,speedups\n4,10,1:1\n", "line 2: speedups is '1:1'"),
+        ("max,steps,speedups\n4,10,2:0\n", "line 2: speedups is '2:0'"),
+        ("max,steps,speedups\n4,10,fast\n", "line 2: speedups is 'fast'"),
         ("max,steps,duration_s\n4,10,10\n", "line 2: give either steps or duration_s"),
         ('max,steps,name\n4,10,"open\n', "it is not CSV"),
     ],

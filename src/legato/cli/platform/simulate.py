@@ -107,6 +107,10 @@ def simulate(
         float | None,
         _seconds("the time below its fair share after which a job goes before others", 60, _OFF),
     ] = None,
+    measured_speed: Annotated[
+        float,
+        _seconds("the training time with a number of workers after which its measured speed counts; 0: never", 60),
+    ] = 60.0,
     worker_start: Annotated[float, _seconds("the time from the start of a worker until it takes part", 3)] = 3.0,
     resize_pause: Annotated[
         float, _seconds("the time that all workers of a job pause when their number changes", 0.1)
@@ -154,6 +158,7 @@ def simulate(
             reserve_after_s=reserve_after,
             ageing_s=ageing,
             fair_finish_s=fair_finish,
+            measured_speed_s=measured_speed or None,
         ),
         costs=Costs(start_s=worker_start, resize_s=resize_pause, drain_s=drain),
         queues=tuple(_read_queue(text) for text in queue or ()),

@@ -16,6 +16,7 @@ from legato.cli.terminal.formatting import clean, count_slots, render_age, rende
 from legato.cli.terminal.job_view import render_duration, render_number
 from legato.core.balance import describe_cheap_numbers
 from legato.core.limits import render_size
+from legato.core.speed import Speed
 
 if TYPE_CHECKING:
     import msgspec
@@ -157,6 +158,17 @@ def _wants_more(job: JobRecord, explanation: Explanation) -> bool:
     return job.stage == "queued" or job.num_slots < min(most, job.max_workers * job.gpus_per_worker)
 
 
+def _describe_speed(speed: Speed) -> str:
+    """Write a measured speed.
+
+    >>> _describe_speed(Speed(num_workers=4, num_nodes=2, samples_per_s=812.36, measured_s=60.0, at=0.0))
+    '812.4 samples/s with 4 workers on 2 nodes'
+    """
+    workers = f"{speed.num_workers} worker{'' if speed.num_workers == 1 else 's'}"
+    nodes = f" on {speed.num_nodes} nodes" if speed.num_nodes > 1 else ""
+    return f"{render_number(speed.samples_per_s)} samples/s with {workers}{nodes}"
+
+
 def _describe_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
     since = f"for {render_age(now - job.staged_at)}"
     yield "stage", f"{job.stage} {since}: {job.reason}"
@@ -173,6 +185,8 @@ def _describe_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | Non
             f"not exact since step {progress.differed_step}" if progress.differed_step is not None else "",
         ]
         yield "progress", " · ".join(filter(None, parts)) or None
+        if len(progress.speeds) > 1:
+            yield "measured", " · ".join(map(_describe_speed, sorted(progress.speeds, key=lambda one: one.num_workers)))
         yield "cannot connect", progress.unconnected if job.ended_at is None else None
     yield "exit code", None if job.exit_code is None else str(job.exit_code)
 

@@ -249,6 +249,7 @@ class ControlLoop:
                 self._now(),
                 left_out,
                 expects_agents=self._expects_agents,
+                measured_speed_s=self._rules.measured_speed_s,
             )
             snapshot = msgspec.structs.replace(snapshot, recent_use=self._recent_use)
             self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)

@@ -18,11 +18,13 @@ from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
 from legato.core.slots import node_of
+from legato.core.speed import Speed
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
 _PROGRESS_EVERY_S: Final = 1.0
 _MAX_REASON: Final = 1000
+_MAX_SPEEDS: Final = 16
 _EXIT_REFUSED: Final = 2  # the exit code of a program that could not be started
 _NOT_STARTED: Final = "the scheduler took its slots back before it started; it resumes by itself when slots are free"
 _ELSEWHERE: Final = (
@@ -265,6 +267,7 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             samples_per_s=status["samples_per_s"],
             step_s=memory.pace.step_s,
             resize_s=_resize_s(job, status, memory),
+            speeds=_merge_speeds(before, status, now),
             num_micro_batches=division[0],
             shares_freely=division[1],
             differed_step=status.get("differed_step"),
@@ -308,6 +311,23 @@ def _why_released(released: Sequence[str], report: DriverReport, num_micro_batch
         return "; ".join(told) or "no worker can train in this slot"
     many = "micro-batch" if num_micro_batches == 1 else "micro-batches"
     return f"its step has only {num_micro_batches} {many}, so another worker cannot help"
+
+
+def _merge_speeds(before: Progress | None, status: Mapping[str, Any], now: float) -> tuple[Speed, ...]:
+    """Return the speeds that the driver has measured, and those of earlier drivers and attempts for other sizes."""
+    speeds = {(speed.num_workers, speed.num_nodes): speed for speed in before.speeds} if before is not None else {}
+    for told in status.get("speeds") or ():
+        speed = Speed(
+            num_workers=told["num_workers"],
+            num_nodes=told["num_nodes"],
+            samples_per_s=told["samples_per_s"],
+            measured_s=told["measured_s"],
+            at=now - told["age_s"],
+        )
+        size = (speed.num_workers, speed.num_nodes)
+        speeds.pop(size, None)
+        speeds[size] = speed
+    return tuple(sorted(speeds.values(), key=lambda speed: speed.at)[-_MAX_SPEEDS:])
 
 
 def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | None:

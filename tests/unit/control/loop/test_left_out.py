@@ -199,7 +199,14 @@ def test_a_policy_that_fails_on_everything_keeps_no_job_from_being_stopped(monke
 
 @pytest.mark.parametrize(
     "values",
-    [{"step": "many"}, {"num_workers": None}, {"resize_s": float("nan")}, {"resize_s": "long"}],
+    [
+        {"step": "many"},
+        {"num_workers": None},
+        {"resize_s": float("nan")},
+        {"resize_s": "long"},
+        {"speeds": "many"},
+        {"speeds": [{"num_workers": 2}]},
+    ],
 )
 def test_no_other_job_waits_for_a_driver_that_reports_nonsense(values: dict[str, Any]) -> None:
     async def story(world: World) -> None:

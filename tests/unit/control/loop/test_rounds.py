@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -185,6 +186,36 @@ def test_what_a_resize_cost_is_kept_as_the_driver_measures_it(
         LeftOut(),
     )
     assert seen.jobs[0].resize_cost_s == want, "the policy waits for a multiple of it"
+
+
+def told_speed(num_workers: int, rate: float, *, measured_s: float = 60.0, age_s: float = 0.0) -> dict[str, Any]:
+    size = {"num_workers": num_workers, "num_nodes": 1}
+    return {**size, "samples_per_s": rate, "measured_s": measured_s, "age_s": age_s}
+
+
+def test_speeds_of_earlier_drivers_are_kept_until_they_are_measured_again_or_are_old() -> None:
+    job, now = make_running(2, "said"), 1000.0
+
+    def hear(*told: dict[str, Any]) -> dict[int, float]:
+        """Return the speeds that the policy sees."""
+        nonlocal job
+        (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: make_report(2, speeds=list(told))}, {}, now)
+        job = msgspec.structs.replace(job, progress=change.progress)
+        pool = make_pool(job, SLOTS[:2])
+        seen = make_snapshot(pool, NOTHING, {}, {}, now, LeftOut(), measured_speed_s=60.0)
+        without = make_snapshot(pool, NOTHING, {}, {}, now, LeftOut())
+        assert without.jobs[0].speeds == ()
+        return {speed.num_workers: speed.samples_per_s for speed in seen.jobs[0].speeds}
+
+    assert hear(told_speed(1, 5.0), told_speed(2, 9.0, measured_s=59.0)) == {1: 5.0}, "2 workers for too short"
+    now += 100.0
+    assert hear(told_speed(2, 9.5)) == {1: 5.0, 2: 9.5}
+    now += 100.0
+    assert hear() == {1: 5.0, 2: 9.5}, "another driver, which has measured nothing yet"
+    now += 1650.0
+    assert hear(told_speed(3, 14.0, age_s=1.0)) == {2: 9.5, 3: 14.0}, "one worker was too long ago"
+    now += 2.0
+    assert hear(*(told_speed(number, 1.0) for number in range(10, 30))).keys() == set(range(14, 30))
 
 
 def test_a_job_whose_workers_differed_is_marked() -> None:
