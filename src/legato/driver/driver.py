@@ -405,11 +405,12 @@ class Driver:
         if isinstance(message, wire.Progress):
             num_new, complaint = self._records.note_progress(number, message)
             job = self._membership.job
-            is_present = job.current is not None and job.current.number == message.view and job.recovering is None
-            members = job.members() if is_present else []
+            members = job.members() if job.current is not None and job.current.number == message.view else []
             size = (len(members), len({node_of(member.slot) for member in members})) if members else None
             self._meter.note_sent(number, message)
-            self._meter.note(message, num_new, self._clock(), size=size, is_planned=is_present)
+            self._meter.note(
+                message, num_new, self._clock(), size=size, is_planned=bool(members) and job.recovering is None
+            )
             if complaint is not None:
                 self._record_event(events.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):
