@@ -335,9 +335,10 @@ class Settings(BaseSettings):
         description="ports on which drivers of jobs listen for the agents of other machines, as FIRST-LAST: one for "
         "each running job. A firewall must let the machines of the pool reach them. None: any free port",
     )
-    policy: Literal["fair", "priority", "fifo"] = Field(
+    policy: Literal["fair", "priority", "fifo", "throughput"] = Field(
         default=_RULES.policy.value,
-        description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission",
+        description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission; "
+        "throughput: by weight, and among the jobs of a user by measured speed",
     )
     fair_by: Literal["user", "job"] = Field(
         default=_RULES.fair_by.value,

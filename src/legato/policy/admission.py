@@ -164,7 +164,7 @@ def ranks(claims: Sequence[Claim], policy: Policy) -> list[list[Claim]]:
         claims: in order of precedence.
         policy: fair: one division; priority: one per priority; fifo: each job for itself.
     """
-    if policy == Policy.FAIR:
+    if policy.is_fair:
         return [list(claims)]
     if policy == Policy.PRIORITY:
         return [list(equals) for _, equals in groupby(claims, key=lambda claim: claim.job.priority)]

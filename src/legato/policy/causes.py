@@ -7,15 +7,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from legato.policy.claim_sizes import weigh_step
 from legato.policy.claims import Claim, Needs, SortedSnapshot, User
+from legato.policy.curves import find_gain
 from legato.policy.rules import Policy, Rules
-from legato.policy.sizes import next_size
+from legato.policy.sizes import fit_size, next_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
 from legato.policy.speeds import find_slowdown
 from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
+_MAX_COMPARED: Final = 64
 _WEIGHTS: Final = {1.0: "1", 0.5: "1/2", 0.25: "1/4"}
 
 
@@ -93,7 +96,7 @@ class Causes:
         self._queue_names = sorted(queues)[:2]
 
     def _key_of_peers(self, claim: Claim) -> str | int:
-        return claim.job.queue if self.policy == Policy.FAIR else claim.job.priority
+        return claim.job.queue if self.policy.is_fair else claim.job.priority
 
     def explain_number(self, claim: Claim) -> Cause:
         """Explain why the target of a job that has its minimum is not higher."""
@@ -122,7 +125,7 @@ class Causes:
         ceiling = self.find_ceiling(claim)
         if ceiling is not None:
             return self._explain_ceiling(claim, ceiling)
-        return self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
+        return self._explain_fair(claim) if self.policy.is_fair else self._explain_strict(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
         """Return the ceiling of a job's queue if the job would get more slots with a higher ceiling."""
@@ -135,7 +138,7 @@ class Causes:
             return None
         if self._unused >= larger - claim.target:
             return ceiling
-        return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
+        return ceiling if self.policy.is_fair and self._is_behind(queue) else None
 
     def is_within_floor(self, queue: str) -> bool:
         """Whether the jobs of a queue have no more slots than its floor."""
@@ -168,7 +171,7 @@ class Causes:
         if len(inside) == 1:
             return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
         among = f" of the {count(ceiling)} that queue '{queue}' can have at most"
-        if self.policy == Policy.FAIR:
+        if self.policy.is_fair:
             return self._explain_peers(claim, self._peers[queue], among)
         order = "priority" if self.policy == Policy.PRIORITY else "submission"
         others = _without(inside, claim)
@@ -200,6 +203,8 @@ class Causes:
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
             others = _without(peers.claims, claim)
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
+        if claim.ratio is not None and (rival := _find_last_winner(claim, peers.claims)) is not None:
+            return Cause(_compare_gains(claim, rival), ids([rival]))
         kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
@@ -377,6 +382,38 @@ def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
         return Cause(left + among, ids(full))
     told = f"{kind} with {names(hungry_peers, len(peers.hungry) - 1)}"
     return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*hungry_peers, *full]))
+
+
+def _find_last_winner(claim: Claim, claims: Sequence[Claim]) -> Claim | None:
+    """Return the other claim that gains least from its last step above its minimum; None: no other has taken one."""
+    winners = [other for other in claims[:_MAX_COMPARED] if other is not claim and other.target > other.lo]
+    return min(winners, key=lambda other: (weigh_step(other, _size_before(other)), other.order), default=None)
+
+
+def _size_before(claim: Claim) -> int:
+    return fit_size(claim.job, claim.target - claim.job.gpus_per_worker)
+
+
+def _compare_gains(claim: Claim, rival: Claim) -> str:
+    larger, before = next_size(claim.job, claim.target), _size_before(rival)
+    assert larger is not None and claim.ratio is not None and rival.ratio is not None
+    more, last = (
+        (larger - claim.target) // claim.job.gpus_per_worker,
+        (rival.target - before) // rival.job.gpus_per_worker,
+    )
+    mine = find_gain(claim.job, claim.ratio, claim.target, larger)
+    theirs = find_gain(rival.job, rival.ratio, before, rival.target)
+    workers = "one more worker" if more == 1 else f"{more} more workers"
+    priority = rival.job.priority
+    weight = "" if priority == claim.job.priority else f", with its priority {priority},"
+    return (
+        f"{workers} would make it {_percent(mine)} % faster; {rival.job.title}{weight} gains {_percent(theirs)} % from "
+        f"its last {'one' if last == 1 else last}"
+    )
+
+
+def _percent(gain: float) -> int:
+    return round((gain - 1) * 100)
 
 
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:

@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Sequence
+from typing import Final
 
 from legato.policy.admission import Budget
 from legato.policy.claims import Claim, Order
+from legato.policy.curves import find_gain
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
+
+_STICKY: Final = 1.1
 
 
 def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Budget) -> None:
@@ -22,6 +28,9 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
         whole: the same in whole slots.
         budget: the targets are taken out of it, without the minimums.
     """
+    if claims and claims[0].ratio is not None:
+        _size_by_speed(claims, whole, budget)
+        return
     shares = share_out(share, [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims])
     parts = [
         Part(exact, claim.job.priority, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)
@@ -29,6 +38,27 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
     for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
         claim.share = exact
         claim.target = fit_size(claim.job, size)
+        budget.take(claim.job.queue, claim.target - claim.lo)
+
+
+def _size_by_speed(claims: Sequence[Claim], whole: int, budget: Budget) -> None:
+    """Set the targets so that each slot goes to the claim that it makes faster by most."""
+    left = whole - sum(claim.lo for claim in claims)
+    for claim in claims:
+        claim.target = claim.lo
+    steps = [(rank(claim), place) for place, claim in enumerate(claims) if claim.target < claim.hi]
+    heapq.heapify(steps)
+    while steps:
+        claim = claims[steps[0][1]]
+        larger = next_size(claim.job, claim.target)
+        if larger is None or larger > claim.hi or larger - claim.target > left:
+            heapq.heappop(steps)
+            continue
+        left -= larger - claim.target
+        claim.target = larger
+        heapq.heapreplace(steps, (rank(claim), steps[0][1]))
+    for claim in claims:
+        claim.share = float(claim.target)
         budget.take(claim.job.queue, claim.target - claim.lo)
 
 
@@ -44,8 +74,31 @@ def grow(claim: Claim, budget: Budget) -> int:
 
 
 def rank(claim: Claim) -> tuple[float, bool, Order]:
-    """Return by what claims are sorted that may grow: the one with the fewest slots per priority goes first."""
+    """Return by what claims are sorted that may grow: the one with the fewest slots per priority goes first.
+
+    If measured speeds count, it is the one that each of its next slots makes faster by most.
+    """
+    if claim.ratio is not None:
+        return (-weigh_step(claim, claim.target), claim.held <= claim.target, _tie(claim))
     return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
+
+
+def weigh_step(claim: Claim, size: int) -> float:
+    """Return what a claim gains by each slot of the step to its next size: the logarithm of its speed, by priority.
+
+    A step that it has taken before weighs a little more, so that noise moves no slots.
+
+    Args:
+        claim: whose ``ratio`` is known.
+        size: the size before the step.
+    """
+    larger = next_size(claim.job, size)
+    if larger is None:
+        return 0.0
+    assert claim.ratio is not None
+    gain = math.log(find_gain(claim.job, claim.ratio, size, larger)) / (larger - size)
+    known = larger <= max(claim.held, claim.job.wanted or 0)
+    return claim.job.priority * gain * (_STICKY if known else 1.0)
 
 
 def _tie(claim: Claim) -> Order:

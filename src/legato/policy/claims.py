@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from legato.policy.ageing import find_behind
+from legato.policy.curves import find_ratio
 from legato.policy.rules import FairBy, Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
 from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Node, Queue, Slot, Snapshot, Standing
@@ -108,6 +109,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         lost_on: the nodes of lost slots that are not usable, and why; "": unknown.
         strayed: how many of these are on another kind of machine than its others, or were part of a worker that has
             lost another slot.
+        ratio: part of its step that more workers do not make faster (`legato.policy.curves`). None: that does
+            not count.
         limit: why it cannot have more than ``hi`` slots, if that depends on the places of slots; "": it does not.
         limit_because: ids of jobs that are the cause of the limit.
         unplaced: it does not get some free slots yet, for the reason ``limit``.
@@ -138,6 +141,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lost: int = 0
     lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
+    ratio: float | None = None
     limit: str = ""
     limit_because: tuple[str, ...] = ()
     unplaced: bool = False
@@ -248,7 +252,7 @@ def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
 
 def is_by_user(snapshot: Snapshot, rules: Rules) -> bool:
     """Whether the users of a queue share before their jobs do. With one user there is nothing to share between them."""
-    if rules.policy != Policy.FAIR or rules.fair_by != FairBy.USER:
+    if not rules.policy.is_fair or rules.fair_by != FairBy.USER:
         return False
     return len({job.owner for job in snapshot.jobs}) > 1
 
@@ -337,9 +341,10 @@ def _drop_incomplete(claim: Claim, coming: list[Slot]) -> None:
 
 def _make_claim(job: JobDemand, rules: Rules) -> Claim:
     lo, behind = smallest_size(job), 0
-    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
+    if rules.policy.is_fair and rules.fair_finish_s is not None:
         behind = find_behind(job, lo, rules.fair_finish_s)
-    return Claim(job=job, order=_order(job, rules, behind), lo=lo, hi=largest_size(job), behind=behind)
+    ratio = find_ratio(job) if rules.policy is Policy.THROUGHPUT else None
+    return Claim(job=job, order=_order(job, rules, behind), lo=lo, hi=largest_size(job), behind=behind, ratio=ratio)
 
 
 def _order(job: JobDemand, rules: Rules, behind: int) -> Order:
@@ -347,7 +352,7 @@ def _order(job: JobDemand, rules: Rules, behind: int) -> Order:
     if rules.policy == Policy.FIFO:
         return (job.submitted_at, job.id)
     priority = job.priority * 2**behind
-    if rules.policy == Policy.FAIR and rules.ageing_s is not None:
+    if rules.policy.is_fair and rules.ageing_s is not None:
         # A fixed head start instead of a growing bonus, so that time alone never changes the order of two jobs.
         return (job.submitted_at - priority / 5000 * rules.ageing_s, job.id)
     return (-priority, job.submitted_at, job.id)

@@ -189,14 +189,14 @@ def _assign(claims: Sequence[Claim], kinds: Mapping[str, _Kind], held: Mapping[s
         for claim in claims
         if (name := _find_only(claim, kinds, held.get(claim.job.id, nothing))) is not None
     }
-    if policy == Policy.FAIR:
+    if policy.is_fair:
         for claim in claims:
             if claim.job.id in bound:
                 bound[claim.job.id].add(claim)
     for claim in claims:
         if claim.job.id not in bound:
             _choose(claim, kinds.values(), policy).add(claim)
-        elif policy != Policy.FAIR:
+        elif not policy.is_fair:
             # Later jobs get what earlier ones leave.
             bound[claim.job.id].add(claim)
     for kind in kinds.values():
@@ -227,7 +227,7 @@ def _choose(claim: Claim, kinds: Iterable[_Kind], policy: Policy) -> _Kind:
     def rank(kind: _Kind) -> tuple[bool, int, int, int, str]:
         room = kind.find_room(claim.job)
         left = kind.capacity - kind.wanted
-        if policy == Policy.FAIR:
+        if policy.is_fair:
             left = max(left, int(kind.capacity * claim.job.priority / (kind.weight + claim.job.priority)))
         share = min(room, max(left, 0), claim.hi)
         return (room < claim.lo, -share, -room if room < claim.lo else 0, kind.capacity, kind.name)

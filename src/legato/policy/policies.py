@@ -27,7 +27,7 @@ from legato.policy.kinds import divide
 from legato.policy.moves import Plan
 from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import Rules
 from legato.policy.scarce import share_scarce
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot, UseLevel
@@ -80,7 +80,7 @@ def _list_levels(pool: SortedSnapshot) -> tuple[UseLevel, ...]:
 
 def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     """Decide on the slots of one kind of machine; return when the decision changes without other news."""
-    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
+    if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
     share_scarce(pool, rules)
     decide_targets(pool, rules)

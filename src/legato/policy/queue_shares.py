@@ -6,7 +6,7 @@ import msgspec
 
 from legato.policy.claims import sort_snapshot
 from legato.policy.recent_use import share_by_weight
-from legato.policy.rules import Policy, Rules
+from legato.policy.rules import Rules
 from legato.policy.snapshot import Snapshot
 
 
@@ -38,6 +38,6 @@ def share_queues(snapshot: Snapshot, rules: Rules) -> tuple[QueueShare, ...]:
         wanted[claim.job.queue] += claim.hi
     names = sorted(pool.queues)
     fair: dict[str, float] = {}
-    if rules.policy == Policy.FAIR:
+    if rules.policy.is_fair:
         fair = share_by_weight({name: pool.queues[name] for name in names}, pool.capacity)
     return tuple(QueueShare(queue=name, fair=fair.get(name), wanted=wanted[name]) for name in names)

@@ -144,7 +144,7 @@ class Explainer:
     def _relation(self, claim: Claim, gainer: Claim) -> str:
         """Explain why one job gets the slots of another."""
         mine, theirs, queue = claim.job.priority, gainer.job.priority, gainer.job.queue
-        if queue != claim.job.queue and (self._rules.policy == Policy.FAIR or self._causes.is_within_floor(queue)):
+        if queue != claim.job.queue and (self._rules.policy.is_fair or self._causes.is_within_floor(queue)):
             return f"queue '{queue}' is entitled to them"
         if self._pool.by_user and gainer.job.owner != claim.job.owner:
             total = self._pool.users[queue, gainer.job.owner].total
@@ -156,8 +156,10 @@ class Explainer:
         return self._compare_priorities(mine, theirs, gainer)
 
     def _compare_priorities(self, mine: int, theirs: int, gainer: Claim) -> str:
+        if gainer.ratio is not None and gainer.target > gainer.lo:
+            return "gains more speed from them"
         if theirs == mine:
-            return f"has the same {'weight' if self._rules.policy == Policy.FAIR else 'priority'}"
+            return f"has the same {'weight' if self._rules.policy.is_fair else 'priority'}"
         if theirs > mine:
             return f"has the higher priority {theirs}"
         return f"is entitled to {count(gainer.target)} with its priority {theirs}"

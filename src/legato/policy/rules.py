@@ -13,10 +13,16 @@ class Policy(enum.StrEnum):
     FAIR = "fair"  # by weight: queues first, then the jobs of each
     PRIORITY = "priority"  # the higher priority first, up to its maximum; equals share fairly
     FIFO = "fifo"  # in order of submission, each up to its maximum
+    THROUGHPUT = "throughput"  # as fair, but jobs that share get each slot where it makes training faster by most
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether queues, and their users or jobs, share by weight."""
+        return self in (Policy.FAIR, Policy.THROUGHPUT)
 
 
 class FairBy(enum.StrEnum):
-    """The level on which the policy ``fair`` divides the slots of a queue first."""
+    """The level on which the policies ``fair`` and ``throughput`` divide the slots of a queue first."""
 
     USER = "user"  # the users of the queue by weight, then the jobs of each
     JOB = "job"  # all jobs of the queue
@@ -26,7 +32,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a policy.
 
     Args:
-        policy: which jobs come first. fair: an earlier or larger job cannot exclude others.
+        policy: which jobs come first. fair: an earlier or larger job cannot exclude others. throughput: the same, and
+            no slot goes to a job that it hardly helps while another one that shares with it gains more.
         fair_by: what shares the slots of a queue under a fair share. user: a user with many jobs gets no more slots
             than one with one job; priorities weigh the jobs of one user. job: a user with more jobs gets more slots.
         usage_half_life_s: seconds after which the past use of slots counts half, when the users of a queue share. A

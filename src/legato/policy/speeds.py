@@ -41,9 +41,7 @@ def find_slowdown(job: JobDemand) -> Slowdown | None:
     """
     if len(job.speeds) < 2 or not job.elastic:
         return None
-    fastest: dict[int, float] = {}
-    for speed in job.speeds:
-        fastest[speed.num_workers] = max(speed.samples_per_s, fastest.get(speed.num_workers, 0.0))
+    fastest = find_fastest(job)
     best, record = 0, 0.0
     for number in sorted(fastest):
         if fastest[number] < record * (1 - MARGIN):
@@ -51,6 +49,14 @@ def find_slowdown(job: JobDemand) -> Slowdown | None:
         if fastest[number] > record:
             best, record = number, fastest[number]
     return None
+
+
+def find_fastest(job: JobDemand) -> dict[int, float]:
+    """Return the measured speed with each number of workers, on the machines on which it was fastest."""
+    fastest: dict[int, float] = {}
+    for speed in job.speeds:
+        fastest[speed.num_workers] = max(speed.samples_per_s, fastest.get(speed.num_workers, 0.0))
+    return fastest
 
 
 def most_workers(job: JobDemand) -> int:

@@ -44,6 +44,8 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
 SCHEMES: Final = {
     "fair": Scheme(name="fair", policy=Policy.FAIR),
     "fair-by-job": Scheme(name="fair-by-job", policy=Policy.FAIR, fair_by=FairBy.JOB),
+    "throughput": Scheme(name="throughput", policy=Policy.THROUGHPUT),
+    "throughput-by-job": Scheme(name="throughput-by-job", policy=Policy.THROUGHPUT, fair_by=FairBy.JOB),
     "priority": Scheme(name="priority", policy=Policy.PRIORITY),
     "fifo": Scheme(name="fifo", policy=Policy.FIFO),
     "gang": Scheme(name="gang", policy=Policy.FIFO, all_static=True),

@@ -41,7 +41,8 @@ HostOption = Annotated[
 PortOption = Annotated[str | None, typer.Option(metavar="PORT", help="Port to listen on; 0 for any free port.")]
 SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="Number of GPUs, or CPU slots, in the pool.")]
 PolicyOption = Annotated[
-    str | None, typer.Option(metavar="[fair|priority|fifo]", help="How to divide the GPUs among jobs. [default: fair]")
+    str | None,
+    typer.Option(metavar="[fair|priority|fifo|throughput]", help="How to divide the GPUs among jobs. [default: fair]"),
 ]
 CompatOption = Annotated[
     str | None,

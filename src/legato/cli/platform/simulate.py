@@ -70,7 +70,8 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Policy: fair, fair-by-job, priority, fifo or gang. Several, separated by commas, are compared.",
+            help="Policy: fair, fair-by-job, throughput, throughput-by-job, priority, fifo or gang. Several, separated "
+            "by commas, are compared.",
         ),
     ] = "fair",
     slots: Annotated[int, _number("the number of slots of the pool", 8, _MAX_SLOTS)] = 8,

@@ -975,7 +975,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["up", "--set", "port=1", "--port", "2"], "The setting port is given twice"),
         (["up", "--port", "many"], "--port must be a whole number (got 'many')"),
         (["up", "--config", "nowhere.toml"], "there is no such file"),
-        (["server", "--policy", "best"], "--policy must be 'fair', 'priority' or 'fifo' (got 'best')"),
+        (["server", "--policy", "best"], "--policy must be 'fair', 'priority', 'fifo' or 'throughput' (got 'best')"),
         (["server", "upgrade", "--database-url", "mysql://a"], "Cannot"),
     ],
 )
