@@ -83,7 +83,7 @@ def test_where_things_are(home: Path, tmp_path: Path) -> None:
         ("prot = 1", "there is no setting prot. Did you mean port?"),
         ("xyzzy = 1", "there is no setting xyzzy. 'legato config show' lists all."),
         ("port = 70000", "port must be at most 65535 (got 70000)."),
-        ('policy = "best"', "policy must be 'fair', 'priority' or 'fifo' (got 'best')"),
+        ('policy = "best"', "policy must be 'fair', 'priority', 'fifo' or 'throughput' (got 'best')"),
         ("lease_s = 1", "lease_s=1 is too short"),
         ("token_days = 9\nmax_token_days = 1", "token_days is above max_token_days"),
         ("upload_max_file_bytes = 9999999999", "upload_max_file_bytes is above"),
