@@ -115,7 +115,8 @@ class Explainer:
         resumes = f"it resumes when {_are(claim.lo)} available again"
         if lease := claim.awaits_lease and _describe_lease([claim]):
             resumes = f"{lease}, and {resumes} after that"
-        return Cause(f"pauses with a checkpoint: {told}; {resumes}", ids(gainers))
+        how = "with a checkpoint" if _can_save(claim) else "without a new checkpoint"
+        return Cause(f"pauses {how}: {told}; {resumes}", ids(gainers))
 
     def _explain_excess(self, claim: Claim) -> str:
         """Explain why a job loses slots that no other job gets."""
@@ -312,6 +313,11 @@ def _name_lost(claim: Claim) -> str:
     nodes = [f"{node} ({claim.lost_on[node] or 'down or drained'})" for node in sorted(claim.lost_on)]
     more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
     return f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
+
+
+def _can_save(claim: Claim) -> bool:
+    """Whether a worker may be left that can write a checkpoint: not if all were on lost nodes."""
+    return bool(claim.held or claim.strayed) or not claim.lost_on.keys() <= set(claim.job.lost_nodes)
 
 
 def _describe_lease(claims: Sequence[Claim]) -> str:

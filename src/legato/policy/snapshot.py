@@ -221,7 +221,7 @@ class DecisionKind(enum.StrEnum):
     SHRINK = "shrink"
     KEEP = "keep"
     WAIT = "wait"  # it had no slots and gets none yet
-    PAUSE = "pause"  # it loses all its slots; its state is saved first
+    PAUSE = "pause"  # it loses all its slots; its state is saved first, unless all its nodes are lost
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):

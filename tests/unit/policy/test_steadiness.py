@@ -119,6 +119,20 @@ def test_while_a_lost_node_keeps_a_job_from_being_resized_all_that_wait_for_it_s
     )
 
 
+@pytest.mark.parametrize(
+    ("lost_nodes", "how"),
+    [((), "with a checkpoint"), (("n1",), "with a checkpoint"), (("n0", "n1"), "without a new checkpoint")],
+    ids=["both drained", "one lost, one drained", "both lost"],
+)
+def test_a_pause_promises_a_checkpoint_only_if_a_worker_is_left_to_write_it(
+    lost_nodes: tuple[str, ...], how: str
+) -> None:
+    snapshot = hold(make_snapshot(4, [make_job("anna/a")], per_node=2), a=4)
+    slots = tuple(msgspec.structs.replace(slot, usable=False) for slot in snapshot.slots)
+    snapshot = changed(msgspec.structs.replace(snapshot, slots=slots), "a", lost_nodes=lost_nodes)
+    assert decide(snapshot, EAGER).of("a").reason.startswith(f"pauses {how}: 4 of its slots are on nodes n0 ")
+
+
 def test_no_job_shrinks_for_one_whose_workers_may_still_run_on_a_lost_node() -> None:
     jobs = [make_job("anna/a", 2), make_job("ben/b", 2, at=1.0)]
     snapshot = hold(make_snapshot(4, jobs, per_node=2), a=2, b=2)
@@ -129,7 +143,10 @@ def test_no_job_shrinks_for_one_whose_workers_may_still_run_on_a_lost_node() -> 
     decisions = decide(crashed, EAGER)
     assert counts(decisions) == {"a": 2, "b": 0}
     lease = "a worker may still run on lost node n1 until the lease of its agent is over"
-    assert decisions.of("b").reason.endswith(f"; {lease}, and it resumes when 1 slot is available again after that")
+    assert decisions.of("b").reason == (
+        "pauses without a new checkpoint: 2 of its slots are on node n1 (down or drained); "
+        f"{lease}, and it resumes when 1 slot is available again after that"
+    )
     # Another machine comes, but the job cannot use it yet.
     lost = carry_out(crashed, decisions, slow=True)
     slots = tuple(msgspec.structs.replace(slot, id=f"n2/{n}", node="n2") for n, slot in enumerate(lost.slots[:2]))
