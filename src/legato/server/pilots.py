@@ -254,10 +254,11 @@ class PilotPool:
     def _plan(
         self, demand: Demand, pilots: Sequence[Pilot] | None, agents: Sequence[PilotAgent], now: float
     ) -> PilotPlan:
-        """Plan without the machine of a test, which counts as one of the maximum from the beginning of the test."""
+        """Plan without the machine of a test, which is one of the maximum until it has ended."""
         rules = self._rules
         is_running = self._test is not None and self._test.ended_at is None
-        if is_running or any(pilot.node == self._test_node for pilot in pilots or ()):
+        alive = {pilot.node for pilot in pilots or () if pilot.state is not PilotState.GONE}
+        if is_running or self._test_node in alive:
             least, most = rules.min_pilots, rules.max_pilots - 1
             rules = msgspec.structs.replace(rules, min_pilots=min(least, most), max_pilots=most)
         pilots = None if pilots is None else [pilot for pilot in pilots if pilot.node != self._test_node]

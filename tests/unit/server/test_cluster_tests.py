@@ -115,6 +115,23 @@ def test_no_other_job_uses_the_machine_and_it_counts_for_the_maximum(world: Test
     assert set(world.alive()) == {NODE, "fake-1"}
 
 
+def test_the_machine_of_a_test_does_not_count_once_it_has_ended_although_the_cluster_still_shows_it(
+    world: TestedWorld,
+) -> None:
+    """Kubernetes shows pods that have ended for 10 minutes, and Slurm jobs for 5."""
+    world.rules = msgspec.structs.replace(world.rules, max_pilots=2)
+    world.restart()
+    job = world.begin()
+    world.let_train(job)
+    world.end_job(job)
+    world.round()
+    world.give_back()
+    assert NODE in {pilot.node for pilot in world.engine.pilots.values()}
+    world.want = 8
+    world.round()
+    assert set(world.alive()) == {"fake-1", "fake-2"}
+
+
 def test_a_test_keeps_its_place_and_no_machine_of_a_user_is_ended_for_it(world: TestedWorld) -> None:
     """The demand grows to the maximum in the round in which the test begins."""
     world.rules = msgspec.structs.replace(world.rules, max_pilots=2)
