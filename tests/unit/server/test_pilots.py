@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.contract.clusters.test_slurm import SlurmBed
 from tests.unit.server.platform import Platform
 from tests.unit.server.test_agents import REPORT, find_node, join, report
 
 from legato.clusters.demand import PilotShape
 from legato.clusters.fake import FakeCluster, FakeEngine
-from legato.clusters.pilots import CLUSTER_LABEL, PilotRules, PilotState, Submitted
+from legato.clusters.pilots import CLUSTER_LABEL, Cluster, PilotRules, PilotState, Submitted
 from legato.control.records import AGENT_SILENT_S
 from legato.core.errors import StoreError
 from legato.policy.snapshot import TEST_LABEL, JobDemand, Node, Slot, Snapshot
@@ -39,10 +42,10 @@ class World:
         self.declared = Declaration(platform.store, "node", ())
         self.restart()
 
-    def restart(self) -> None:
-        """Let another process of the server lead."""
+    def restart(self, cluster: Cluster | None = None) -> None:
+        """Let another process of the server lead. ``cluster``: None: the fake one."""
         self.loop = PilotPool(
-            FakeCluster(self.engine),
+            FakeCluster(self.engine) if cluster is None else cluster,
             self.rules,
             PilotShape(num_slots=2, has_gpus=False, labels={CLUSTER_LABEL: "fake"}),
             self.platform.store,
@@ -543,3 +546,31 @@ def _order(node: str) -> Any:
     from legato.clusters.pilots import PilotOrder
 
     return PilotOrder(node=node, url=URL, token="lgj_x")
+
+
+def test_slurm_is_asked_by_one_squeue_in_30_s_at_most_whatever_happens(world: World, tmp_path: Path) -> None:
+    bed = SlurmBed(tmp_path)
+    world.restart(bed.make())
+    asked: list[float] = []
+
+    def pass_rounds(number: int) -> None:
+        for _ in range(number):
+            before = len(bed.calls("squeue"))
+            world.round(5.0)
+            calls = bed.calls("squeue")[before:]
+            asked.extend(world.platform.now for _ in calls)
+
+    pass_rounds(8)
+    world.want = 5
+    pass_rounds(8)  # pilots are submitted, and wait
+    assert len(bed.read()["jobs"]) == 3
+    for number in bed.read()["jobs"]:
+        bed.set(number, state="FAILED")
+    bed.change(refusal="Invalid account")
+    pass_rounds(8)
+    bed.change(refusal=None, away=True)
+    pass_rounds(8)
+    bed.change(away=False)
+    world.want = 0
+    pass_rounds(8)
+    assert {round(after - before) for before, after in itertools.pairwise(asked)} == {30}
