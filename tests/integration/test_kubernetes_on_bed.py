@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,8 @@ class Platform:
         gate: a file that programs in pods see; when it exists, they do not wait any more.
         fields: of the section ``[kubernetes]``.
     """
+
+    namespace = "legato"
 
     def __init__(self, bed: Any, environment: dict[str, str], folder: Path, gate: Path, **fields: Any) -> None:
         self.gate = gate
@@ -154,7 +157,7 @@ class Platform:
         return json.loads(self.legato("show", job, "-o", "json"))
 
     def kubectl(self, *arguments: str) -> str:
-        command = ["kubectl", "--namespace", "legato", *arguments]
+        command = ["kubectl", "--namespace", self.namespace, *arguments]
         return subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout
 
     def pods(self) -> dict[str, str]:
@@ -193,7 +196,7 @@ class Platform:
 
     def describe(self) -> str:
         """Return what is known of the pool when something does not happen, errors of commands included."""
-        kubectl, legato = ["kubectl", "--namespace", "legato"], [sys.executable, "-m", "legato.cli"]
+        kubectl, legato = ["kubectl", "--namespace", self.namespace], [sys.executable, "-m", "legato.cli"]
         commands = [
             ([*kubectl, "get", "nodes"], self.environment),
             ([*kubectl, "get", "pods", "-o", "wide"], self.environment),
@@ -255,8 +258,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     rights = tmp_path_factory.mktemp("rights") / "rights.yaml"
     names = ("namespace", "service-account", "role", "role-binding")
     objects = [yaml.safe_load((MANIFESTS / f"base/{name}.yaml").read_text()) for name in names]
-    for each in objects:
-        each["metadata"].setdefault("namespace", "legato")
+    for each in objects:  # as Kustomize does it
+        for found in (each["metadata"], *each.get("subjects", ())):
+            found.setdefault("namespace", "legato")
     rights.write_text(yaml.safe_dump_all(objects))
     with testbed.Bed(hosts=2) as bed, contextlib.ExitStack() as bed.stack:
         gates = tmp_path_factory.mktemp("gates")
@@ -345,12 +349,131 @@ def is_ready(platform: Platform) -> bool:
     return False
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/cpu", "overlays/isolated", "overlays/postgres"])
-def test_the_api_server_accepts_every_object_of_the_manifests(cluster: Cluster, folder: str) -> None:
-    command = ["kubectl", "apply", "--dry-run=server", "-k", str(MANIFESTS / folder)]
-    done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "statefulset.apps/legato created (server dry run)" in done.stdout
+def write_overlay(folder: Path, **changes: Any) -> Path:
+    """Copy the manifests, and return the folder of an overlay with these changes of its ``kustomization.yaml``."""
+    shutil.copytree(MANIFESTS, folder, dirs_exist_ok=True)
+    mine = folder / "overlays/mine"
+    shutil.copytree(folder / "overlays/cpu", mine)
+    made = yaml.safe_load((mine / "kustomization.yaml").read_text())
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(made | changes))
+    return mine
+
+
+def test_the_api_server_accepts_every_object_of_the_manifests(cluster: Cluster, tmp_path: Path) -> None:
+    mine = write_overlay(tmp_path, components=["../../components/postgres", "../../components/isolated"])
+    for folder in (MANIFESTS / "base", mine):
+        command = ["kubectl", "apply", "--dry-run=server", "-k", str(folder)]
+        done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "statefulset.apps/legato created (server dry run)" in done.stdout
+    assert "networkpolicy.networking.k8s.io/legato-agent-egress created (server dry run)" in done.stdout
+
+
+class Inside(Platform):
+    """A server that runs as the pod of the manifests, in a namespace of its own, as docs/kubernetes.md says it.
+
+    Its overlay differs from one that an administrator writes where the bed differs from a cluster. The bed has no names
+    of services, so the server's pod has the address of its node. Its image runs as root. An administrator makes the
+    volume that a storage class would make.
+    """
+
+    namespace = "team-a"
+
+    def __init__(self, bed: Any, environment: dict[str, str], folder: Path, gate: Path) -> None:
+        super().__init__(bed, environment, folder, gate)
+        self._variables["XDG_CONFIG_HOME"] = str(folder / "config")
+        root = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}
+        server = {"name": "server", "imagePullPolicy": "Never", "resources": {"requests": {"cpu": "100m"}}}
+        spec = {"hostNetwork": True, "nodeName": bed.names[0], "securityContext": root, "containers": [server]}
+        pod = {"kind": "StatefulSet", "apiVersion": "apps/v1", "metadata": {"name": "legato"}}
+        mine = write_overlay(folder / "kubernetes")
+        made = yaml.safe_load((mine / "kustomization.yaml").read_text())
+        made["namespace"] = self.namespace
+        made["images"][0] |= {"newName": "docker.io/local/python", "newTag": "1"}
+        made["configMapGenerator"][0]["files"] += ["pod-template.yaml"]
+        made["patches"] += [{"patch": yaml.safe_dump({**pod, "spec": {"template": {"spec": spec}}})}]
+        (mine / "kustomization.yaml").write_text(yaml.safe_dump(made))
+        settings = (mine / "legato.toml").read_text()
+        for before, after in (
+            ("registry.example.org/legato:0.1.0", "docker.io/local/python:1"),
+            ('namespace = "legato"', f'namespace = "{self.namespace}"'),
+            ("legato-server.legato.svc", bed.address(1)),
+            ('cpu = "2"', 'cpu = "100m"'),
+            ('memory = "4Gi"', 'memory = "1Gi"'),
+        ):
+            assert before in settings
+            settings = settings.replace(before, after)
+        (mine / "legato.toml").write_text(settings)
+        shutil.copy(folder / "template.yaml", mine / "pod-template.yaml")
+        claim = {"namespace": self.namespace, "name": "legato-home"}
+        disk = {"path": str(folder / "disk"), "type": "DirectoryOrCreate"}
+        self._volume: dict[str, Any] = {"kind": "PersistentVolume", "apiVersion": "v1", "metadata": {"name": "home"}}
+        self._volume["spec"] = {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"]}
+        self._volume["spec"] |= {"hostPath": disk, "claimRef": claim}
+        self._overlay = mine
+        self._forwarding: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Apply the manifests, and log in through a forwarded port."""
+        self.apply(yaml.safe_dump(self._volume))
+        subprocess.run(["kubectl", "apply", "-k", str(self._overlay)], env=self.environment, check=True)
+        self.await_server()
+        token = self.kubectl("exec", "legato-0", "--", "sh", "-c", "cat $LEGATO_HOME/first-login.txt")
+        (authority,) = set(re.findall(r"--ca ([0-9a-f]{64})", self.kubectl("logs", "legato-0")))
+        self.forward()
+        command = [sys.executable, "-m", "legato.cli", "login", f"https://localhost:{self._port}"]
+        command += ["--token-stdin", "--ca", authority]
+        token = re.findall("lgt_[0-9a-f]+", token)[0]
+        subprocess.run(command, env=self._variables, check=True, input=token, text=True, timeout=LIMIT_S)
+
+    def await_server(self) -> None:
+        self.kubectl("rollout", "status", "statefulset/legato", f"--timeout={LIMIT_S:g}s")
+
+    def forward(self) -> None:
+        """Forward a port to the server's pod; ends when the pod does."""
+        self.end_forwarding()
+        command = ["kubectl", "--namespace", self.namespace, "port-forward", "service/legato", f"{self._port}:8765"]
+        self._forwarding = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE)
+        assert self._forwarding.stdout is not None
+        assert b"Forwarding from" in self._forwarding.stdout.readline()
+
+    def end_forwarding(self) -> None:
+        if self._forwarding is not None:
+            self._forwarding.kill()
+            self._forwarding.communicate()
+
+    def log(self) -> str:
+        command = ["kubectl", "--namespace", self.namespace, "logs", "legato-0"]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True).stdout
+
+    def close(self) -> None:
+        self.end_forwarding()
+        self.kubectl("delete", "pods", "--selector=legato.cluster", "--grace-period=1")
+        subprocess.run(["kubectl", "delete", "-k", str(self._overlay)], env=self.environment, check=True)
+        subprocess.run(["kubectl", "delete", "pv", "home"], env=self.environment, check=True)
+
+
+def test_the_manifests_run_a_server_whose_pod_may_be_deleted_while_a_job_trains(
+    cluster: Cluster, tmp_path: Path, alone: Callable[[int], str]
+) -> None:
+    gate = cluster.gates / tmp_path.name
+    inside = Inside(cluster.bed, cluster.environment, tmp_path, gate)
+    try:
+        inside.start()
+        assert inside.kubectl("get", "pvc", "legato-home", "-o", "jsonpath={.status.phase}") == "Bound"
+        assert run_test(inside)["state"] == "passed"
+        job = inside.submit(60, 0.2)
+        inside.wait_for_step(job, 5)
+        inside.wait_until(lambda: inside.job(job)["progress"]["num_workers"] == 4, "the job has two pods")
+        agents = set(inside.describe_pods())
+        inside.kubectl("delete", "pod", "legato-0")
+        inside.await_server()
+        inside.forward()
+        inside.wait_for_step(job, inside.step_of(job) + 5)
+        assert set(inside.describe_pods()) == agents
+        assert inside.end_of(job) == ("succeeded", alone(60))
+    finally:
+        inside.close()
 
 
 def test_what_kubernetes_refuses_and_why_pods_wait_is_shown(platform: Platform) -> None:

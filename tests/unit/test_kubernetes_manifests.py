@@ -6,6 +6,7 @@ import ast
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from legato.server.clusters import find_url, make_kubernetes, read_template
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy/kubernetes"
 BASE = DEPLOY / "base"
-FOLDERS = [BASE, *sorted((DEPLOY / "overlays").iterdir())]
+OVERLAY = DEPLOY / "overlays/cpu"
+COMPONENTS = sorted((DEPLOY / "components").iterdir())
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
 
 def read_all(folder: Path = BASE) -> list[dict[str, Any]]:
@@ -65,7 +68,7 @@ def test_only_the_pod_of_the_server_has_a_token_of_the_api_server() -> None:
     assert find("ServiceAccount")["automountServiceAccountToken"] is False
     server = find("StatefulSet")["spec"]["template"]["spec"]
     assert (server["serviceAccountName"], server["automountServiceAccountToken"]) == ("legato", True)
-    assert find("RoleBinding")["subjects"] == [{"kind": "ServiceAccount", "name": "legato", "namespace": "legato"}]
+    assert find("RoleBinding")["subjects"] == [{"kind": "ServiceAccount", "name": "legato"}]
     assert find("RoleBinding")["roleRef"]["name"] == "legato"
 
 
@@ -79,7 +82,7 @@ def test_services_and_policies_choose_the_pods_that_exist() -> None:
         assert find("Service", service)["spec"]["selector"].items() <= server.items()
     assert find("NetworkPolicy", "legato-server")["spec"]["podSelector"]["matchLabels"].items() <= server.items()
     assert find("NetworkPolicy", "legato-agent")["spec"]["podSelector"]["matchLabels"].items() <= agent.items()
-    (egress,) = read_all(DEPLOY / "overlays/isolated")
+    (egress,) = read_all(DEPLOY / "components/isolated")
     assert egress["spec"]["podSelector"]["matchLabels"].items() <= agent.items()
 
 
@@ -120,14 +123,6 @@ def test_the_settings_are_accepted_and_name_what_the_manifests_have(file: Path, 
     make_kubernetes(found, tmp_path, "https://legato-server.legato.svc:8765")
 
 
-def test_the_image_of_the_settings_is_the_one_of_the_manifests() -> None:
-    (image,) = yaml.safe_load((BASE / "kustomization.yaml").read_text())["images"]
-    for file in DEPLOY.rglob("legato.toml"):
-        found = read_settings(file).kubernetes
-        assert found is not None
-        assert found.image == f"{image['newName']}:{image['newTag']}"
-
-
 def test_the_image_runs_what_the_manifests_and_agents_run() -> None:
     text = (ROOT / "Containerfile").read_text()
     (server,) = find("StatefulSet")["spec"]["template"]["spec"]["containers"]
@@ -140,12 +135,56 @@ def test_the_image_runs_what_the_manifests_and_agents_run() -> None:
     assert f"--uid {user}" in text
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kustomize_builds_every_overlay(folder: Path) -> None:
+def build(folder: Path) -> list[dict[str, Any]]:
+    """Return the objects that ``kubectl apply -k`` sends."""
     environment = {**os.environ, "KUBECONFIG": os.devnull}
     built = subprocess.run(["kubectl", "kustomize", str(folder)], env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    kinds = [each["kind"] for each in yaml.safe_load_all(built.stdout)]
-    assert {"Namespace", "Role", "StatefulSet", "PersistentVolumeClaim", "ConfigMap"} <= set(kinds)
-    assert "registry.example.org/legato:0.1.0" in built.stdout
+    return list(yaml.safe_load_all(built.stdout))
+
+
+def find_images(objects: list[dict[str, Any]]) -> set[str]:
+    """Return the images of the server's containers, and that of the agents, which is in the settings."""
+    spec = next(each for each in objects if each["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    settings = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["legato.toml"]
+    containers = (*spec["containers"], *spec.get("initContainers", ()))
+    return {tomllib.loads(settings)["kubernetes"]["image"], *(container["image"] for container in containers)}
+
+
+@pytest.mark.parametrize("folder", [BASE, OVERLAY], ids=lambda folder: folder.name)
+@needs_kubectl
+def test_server_and_agents_have_one_image_and_the_rights_go_to_the_servers_account(folder: Path) -> None:
+    objects = build(folder)
+    assert find_images(objects) == {"registry.example.org/legato:0.1.0"}
+    (binding,) = [each for each in objects if each["kind"] == "RoleBinding"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "legato", "namespace": "legato"}]
+
+
+@needs_kubectl
+def test_a_copy_of_the_overlay_has_its_own_image_and_namespace_and_both_components(tmp_path: Path) -> None:
+    """As docs/kubernetes.md says it: everything that a site changes is in its own folder."""
+    shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
+    mine = tmp_path / "overlays/mine"
+    shutil.copytree(OVERLAY, mine)
+    made = yaml.safe_load((mine / "kustomization.yaml").read_text())
+    made["namespace"] = "team-a"
+    made["images"][0] |= {"newName": "registry.lab/legato", "newTag": "7"}
+    made["components"] = [f"../../components/{folder.name}" for folder in COMPONENTS]
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump(made))
+    text = (mine / "legato.toml").read_text()
+    for before, after in (
+        ("registry.example.org/legato:0.1.0", "registry.lab/legato:7"),
+        ('namespace = "legato"', 'namespace = "team-a"'),
+        (".legato.svc", ".team-a.svc"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    (mine / "legato.toml").write_text(text)
+    objects = build(mine)
+    assert find_images(objects) == {"registry.lab/legato:7"}
+    namespaces = {each["metadata"].get("namespace") for each in objects} - {None}
+    namespaces |= {each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"}
+    namespaces |= {each["namespace"] for found in objects for each in found.get("subjects", ())}
+    assert namespaces == {"team-a"}
+    assert {"Secret", "NetworkPolicy"} <= {each["kind"] for each in objects}
+    assert sum(each["kind"] == "NetworkPolicy" for each in objects) == 3
