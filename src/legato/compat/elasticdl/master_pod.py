@@ -51,6 +51,7 @@ T = TypeVar("T")
 _ADDRESS: Final = "MY_POD_IP"
 _HOME: Final = "legato"
 _SUCCEEDED: Final = "succeeded"
+_STOPPED: Final = "stopped"
 _GATHER_S: Final = 5.0
 _RETRY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
@@ -155,6 +156,8 @@ class MasterPod:
             await asyncio.gather(*self._labels, return_exceptions=True)
             await pods.close()
             await self._api.close()
+        if outcome.outcome == _STOPPED and pods.why_over is None and self._job.restart_policy == "OnFailure":
+            return 0  # with another code, Kubernetes would start the job again that a user has stopped
         return 0 if outcome.outcome == _SUCCEEDED else outcome.exit_code or 1
 
     async def _find_left(self, pods: WorkerPods, journal: JobJournal | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from legato.compat.elasticdl.manifests import PodShape, PodsJob
 from legato.compat.elasticdl.master_pod import MasterPod, find_directory, populate
 from legato.compat.elasticdl.worker_pods import WorkerPods
 from legato.core.errors import UsageError
+from legato.driver.journal import Outcome
 
 PROGRAM = """
 import os
@@ -133,6 +134,31 @@ def test_a_job_runs_in_pods_and_shows_its_state(tmp_path: Path, monkeypatch: pyt
     assert address.startswith("127.0.0.1:")
     assert others == ["127.0.0.1", "2", "hello"]
     assert (tmp_path / "state/jobs/mnist/journal.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome", "code"),
+    [("OnFailure", "stopped", 0), ("OnFailure", "failed", 3), ("Never", "stopped", 1)],
+)
+def test_kubernetes_does_not_start_a_job_again_that_a_user_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, outcome: str, code: int
+) -> None:
+    """It starts a container with the policy OnFailure again if its exit code is not 0."""
+
+    async def drive(*_: Any) -> Outcome:
+        return Outcome(outcome, 3 if outcome == "failed" else 0, "asked by legato stop")
+
+    async def main() -> int:
+        async with KubernetesServer() as server:
+            kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+            monkeypatch.setattr(master_pod, "KubernetesApi", lambda name: KubernetesApi(name, kubeconfig=kubeconfig))
+            monkeypatch.setattr(MasterPod, "_drive", drive)
+            own = {"name": "elasticdl-mnist-master", "labels": {"app": "elasticdl"}, "uid": "u-1"}
+            await server.put("pods", {"metadata": own, "spec": {}})
+            asked = ask(f"--checkpoint_dir={tmp_path}/state", f"--restart_policy={policy}")
+            return await MasterPod(asked, {"MY_POD_IP": "127.0.0.1"}).run()
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == code
 
 
 def test_an_unexpected_error_leaves_no_pods_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
