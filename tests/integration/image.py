@@ -148,10 +148,11 @@ class Image:
             lines.append(f"mount --bind {shlex.quote(str(folder))} {root}{inside}")
         if volumes is not None:
             lines.append(f"mount -o remount,bind,ro {root}")
-        user = self.user if volumes is not None or self.entrypoint else "0:0"
         words = shlex.join(f"{name}={value}" for name, value in {**self.variables, **more}.items())
         inner = f'cd {self._folder} && exec "$@"'
-        lines.append(f'exec chroot --userspec={user} {root} env -i {words} /bin/sh -c {shlex.quote(inner)} sh "$@"')
+        # The shell stays, as root: all processes end with it, and it with the one that this command starts.
+        chroot = f"chroot --userspec={self.user} {root} env -i {words} /bin/sh -c {shlex.quote(inner)}"
+        lines.append(f'{chroot} sh "$@" || exit $?')
         script = "\n".join(("set -eu", *lines))
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         return [*unshare, "/bin/sh", "-c", script, "sh", *command]
