@@ -289,11 +289,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
     return lambda num_epochs: train_alone(tmp_path_factory.mktemp("alone"), num_epochs)
 
 
-def test_pods_come_with_demand_return_after_a_deletion_and_go_when_idle(
+def test_pods_come_with_demand_return_after_a_deletion_and_a_drain_and_go_when_idle(
     platform: Platform, alone: Callable[[int], str]
 ) -> None:
     assert platform.pods() == {}
-    job = platform.submit(60, 0.2)
+    job = platform.submit(120, 0.2)
     platform.wait_until(lambda: list(platform.pods().values()) == ["Running"] * 2, "two pods run")
     platform.wait_for_step(job, 5)
     first, _ = before = sorted(platform.pods())
@@ -301,7 +301,18 @@ def test_pods_come_with_demand_return_after_a_deletion_and_go_when_idle(
     platform.wait_until(lambda: len(platform.pods()) == 2 and first not in platform.pods(), "another pod replaces it")
     assert before[1] in platform.pods()
     platform.wait_until(lambda: platform.job(job)["progress"]["num_workers"] == 4, "the job grows again")
-    assert platform.end_of(job) == ("succeeded", alone(60))
+    node = platform.describe_pods()[before[1]]["spec"]["nodeName"]
+    platform.kubectl("drain", node, "--ignore-daemonsets", "--force", "--delete-emptydir-data")
+    try:
+        assert before[1] not in platform.pods()
+        platform.wait_until(
+            lambda: len(platform.describe_pods()) == 2, "pods on the other node replace those of the node"
+        )
+        platform.wait_until(lambda: platform.job(job)["progress"]["num_workers"] == 4, "the job grows onto them")
+        assert node not in {pod["spec"]["nodeName"] for pod in platform.describe_pods().values()}
+    finally:
+        platform.kubectl("uncordon", node)
+    assert platform.end_of(job) == ("succeeded", alone(120))
     platform.wait_until(lambda: platform.pods() == {}, "idle pods go")
     platform.wait_until(lambda: platform.tokens() <= platform.all_pods(), "the Secrets go with their pods")
 
