@@ -66,6 +66,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             ("digits_elastic.py", ("--epochs", 2)),
             ("digits_trainer.py", ("--epochs", 3)),
             ("mnist_elastic.py", ("--epochs", 1)),
+            ("hugging_face_datasets.py", ("--epochs", 1)),
             ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000)),
             ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000, "--bf16")),
         ],

@@ -87,10 +87,13 @@ class Signer(pickle.Pickler):
         self._alive = alive
         self._copies = copies
 
-    def reducer_override(self, thing: Any) -> Any:
+    def reducer_override(self, thing: Any) -> Any:  # noqa: PLR0911 -- one for each kind
         """Say how to write an object: pickle asks for all but plain values and containers."""
         if thing is str:
             return NotImplemented
+        if type(thing).__module__ == "pyarrow.lib":
+            # Tables of Hugging Face datasets, which may be larger than the memory: nothing can change them.
+            return self.reduce_object(thing, None)
         if (content := _describe_content(thing)) is not None:
             return str, (content,)
         if isinstance(thing, type):

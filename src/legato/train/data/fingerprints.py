@@ -41,8 +41,9 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
     """Return the length of a data set.
 
     Raises:
-        DataError: the data set has no length.
+        DataError: the data set has no length, or consists of several data sets.
     """
+    _refuse_of_hugging_face(dataset)
     if isinstance(dataset, DataLoader):
         raise DataError(
             "Cannot cut a DataLoader into batches: it has already cut them. Pass the data set itself; its "
@@ -55,6 +56,23 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
             f"Cannot cut a {type(dataset).__name__} into batches: it has no length. Use a map-style data set "
             "(__getitem__ and __len__)."
         ) from error
+
+
+def _refuse_of_hugging_face(dataset: object) -> None:
+    """Raise DataError for what Hugging Face's `datasets` has besides data sets of the map style."""
+    kinds = {f"{each.__module__}.{each.__qualname__}" for each in type(dataset).__mro__}
+    if kinds & {"datasets.dataset_dict.DatasetDict", "datasets.dataset_dict.IterableDatasetDict"}:
+        parts = ", ".join(map(repr, dataset))  # type: ignore[call-overload]
+        raise DataError(
+            f"Cannot cut a {type(dataset).__name__} into batches: it contains the data sets {parts or 'of no name'}. "
+            "Pass one of them, such as dataset['train']."
+        )
+    if "datasets.iterable_dataset.IterableDataset" in kinds:
+        raise DataError(
+            "Cannot cut an IterableDataset of Hugging Face datasets into batches: its samples cannot be reached by "
+            "number, so no other worker could continue where one has ended. Load it without streaming=True, or make "
+            "it one with numbers: datasets.Dataset.from_generator(lambda: iter(dataset), features=dataset.features)."
+        )
 
 
 def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
