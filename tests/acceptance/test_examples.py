@@ -67,6 +67,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             ("digits_trainer.py", ("--epochs", 3)),
             ("mnist_elastic.py", ("--epochs", 1)),
             ("hugging_face_datasets.py", ("--epochs", 1)),
+            ("digits_tensorboard.py", ("--epochs", 1, "--mlflow")),
             ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000)),
             ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000, "--bf16")),
         ],

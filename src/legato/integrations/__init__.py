@@ -1,1 +1,1 @@
-"""Trainers of other libraries that train elastically. Each module needs the library after which it is named."""
+"""Other libraries in an elastic job. Each module needs the library after which it is named."""

@@ -1,0 +1,185 @@
+"""Lets one worker write what the program logs on every worker: nothing twice and nothing missing, if workers die.
+
+Every worker makes the same calls, and each call has a place: the number of committed steps, and its number after that
+step. Rank 0 writes. The others keep the calls of the present step; if rank 0 dies, the next rank 0 finds out which call
+was written last, and writes those after it. A job that resumes repeats calls: they are skipped in the same way.
+This module never decides what a call writes, and where.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from legato.train.loop.elastic import Run
+from legato.train.loop.trainer import Callback, EpochRecord, History, Trainer
+from legato.train.process import job
+
+Place: TypeAlias = tuple[int, int]
+"""Of a call: the number of committed steps, and the number of the call after that step, from 1."""
+
+
+class Call(NamedTuple):
+    """A call that this worker may have to write.
+
+    Args:
+        place: of the call.
+        write: writes it.
+    """
+
+    place: Place
+    write: Callable[[], object]
+
+
+class SingleWriter(ABC):
+    """Base of classes whose methods are called on every worker, and write on one.
+
+    A call takes effect at once if this worker writes. Calls before the first step are written after it: until then no
+    worker knows who writes.
+
+    Args:
+        run: of the program, before training begins.
+
+    Raises:
+        ProgramError: training has begun.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._id = uuid.uuid4().hex
+        self._place: Place = (0, 0)
+        self._pending: list[Call] = []
+        self._written: Place | None = None
+        self._is_open = False
+        self._has_ended = False
+        self._num_workers = 0
+        run.prepare(self)
+        job.at_end(self._end)
+
+    # ------------------------------------------------------------ for subclasses
+
+    def _call(self, write: Callable[..., object], *arguments: Any, **named: Any) -> None:
+        """Make a call: write it here, or keep it in case that the worker that writes dies."""
+        step = self._run.step
+        self._open_if_due(is_due=step > 0)
+        if step != self._place[0]:
+            if self._place[0] > 0:
+                # Rank 0 has taken part in the step since then, so it had written its calls before.
+                self._pending.clear()
+            self._place = (step, 0)
+        self._place = (step, self._place[1] + 1)
+        if not self._is_open:
+            arguments, named = _copy(arguments), _copy(named)
+        call = Call(self._place, lambda: write(*arguments, **named))
+        if self._is_open:
+            self._do(call)
+        else:
+            self._pending.append(call)
+
+    @abstractmethod
+    def _open(self) -> Place | None:
+        """Begin to write; returns the place of the last call that another worker, or this job earlier, has written."""
+
+    @abstractmethod
+    def _write_resize(self, num_workers: int) -> None:
+        """Write that so many workers train now."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End writing: the program has ended."""
+
+    # ------------------------------------------------------------ who writes
+
+    def _open_if_due(self, *, is_due: bool) -> None:
+        if self._is_open:
+            return
+        # Before the first step every worker takes itself for the main one.
+        if is_due and self._run.is_main:
+            self._written = self._open()
+            self._is_open = True
+            pending, self._pending = self._pending, []
+            for call in pending:
+                self._do(call)
+
+    def _do(self, call: Call) -> None:
+        if self._written is not None and call.place <= self._written:
+            return
+        if self._num_workers != self._run.num_workers:
+            self._num_workers = self._run.num_workers
+            self._write_resize(self._num_workers)
+        self._written = call.place
+        call.write()
+
+    def _end(self) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._open_if_due(is_due=True)
+        if self._is_open:
+            self._close()
+
+    # ------------------------------------------------------------ the job's state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what joining workers and a resumed job need: which log it is, and the place of the last call."""
+        return {"id": self._id, "place": list(self._place)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Undo `state_dict`."""
+        self._id = state["id"]
+        step, number = state["place"]
+        if step > 0:
+            # What this program has logged on its way here, the job has logged before.
+            self._pending.clear()
+            self._place = (step, number)
+
+
+class MetricsCallback(Callback, ABC):
+    """Base of callbacks of `legato.Trainer` that write its losses and metrics."""
+
+    @abstractmethod
+    def begin(self, run: Run) -> None:
+        """Make the writer."""
+
+    @abstractmethod
+    def write(self, values: dict[str, float], step: int) -> None:
+        """Write values by name."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End writing."""
+
+    def on_train_begin(self, trainer: Trainer) -> None:
+        """Make the writer of this run."""
+        self.begin(trainer.run)
+
+    def on_step_end(self, trainer: Trainer, step: int, loss: float) -> None:  # noqa: ARG002 -- of the interface
+        """Write the loss."""
+        self.write({"loss": loss}, step)
+
+    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:  # noqa: ARG002 -- of the interface
+        """Write the mean loss of the epoch, and the metrics of the validation."""
+        metrics = {f"val_{name}": value for name, value in record.metrics.items()}
+        self.write({"epoch_loss": record.loss, **metrics}, record.step)
+
+    def on_train_end(self, trainer: Trainer, history: History) -> None:  # noqa: ARG002 -- of the interface
+        """End writing."""
+        self.end()
+
+
+def _copy(value: Any) -> Any:
+    """Copy what the program may change before the call is written."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_copy, value))
+    return value
