@@ -148,7 +148,9 @@ def test_what_is_drawn_is_what_was_counted(scheme: str) -> None:
 
 
 def test_names_of_schemes() -> None:
-    assert [scheme.name for scheme in parse_schemes(",".join(SCHEMES))] == list(SCHEMES)
+    assert [
+        scheme.name for scheme in parse_schemes("fair,fair-by-job,throughput,throughput-by-job,priority,fifo,gang")
+    ] == list(SCHEMES)
     for wrong in ("fairr", "fair,fair", "", "fair,,fifo"):
         with pytest.raises(UsageError):
             parse_schemes(wrong)
