@@ -3013,6 +3013,8 @@ export interface components {
          *             sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
          *                 to pass between nodes.
          *             unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
+         *             data_wait: the part of the time of a step, 0 to 1, that the worker that waits longest for data waits for it.
+         *                 None: not known.
          */
         Progress: {
             time: number;
@@ -3044,6 +3046,8 @@ export interface components {
             sent_bytes: number | null;
             /** @default null */
             unconnected: string | null;
+            /** @default null */
+            data_wait: number | null;
         };
         /**
          * Speed

@@ -18,6 +18,7 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     differed_step: null,
     sent_bytes: null,
     unconnected: null,
+    data_wait: null,
     ...more,
   };
 }

@@ -41,6 +41,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         sent_bytes: bytes that the busiest node sends to other nodes in each step, for gradients. None: nothing is known
             to pass between nodes.
         unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
+        data_wait: the part of the time of a step, 0 to 1, that the worker that waits longest for data waits for it.
+            None: not known.
     """
 
     time: float
@@ -58,6 +60,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     differed_step: int | None = None
     sent_bytes: int | None = None
     unconnected: str | None = None
+    data_wait: float | None = None
 
     @property
     def reached(self) -> str | None:

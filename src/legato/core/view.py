@@ -41,6 +41,10 @@ class View(msgspec.Struct, frozen=True):
     def workers(self) -> tuple[int, ...]:
         return tuple(member.worker for member in self.members)
 
+    def num_on_node(self, rank: int) -> int:
+        """Return the number of members on the node of a rank, itself included."""
+        return sum(member.node == self.members[rank].node for member in self.members)
+
     def rank_of(self, worker: int) -> int | None:
         """Return the rank of a worker, or None if it is not a member."""
         return next((rank for rank, member in enumerate(self.members) if member.worker == worker), None)

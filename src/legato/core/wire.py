@@ -135,6 +135,9 @@ class Progress(Message, frozen=True):
         differed_step: the step after which the workers were first found to hold different states; None: never.
         losses: of steps that this worker has committed, in order. The driver may have some of them already.
         sent_bytes: that this worker sent to workers of other nodes for the gradients of all these steps.
+        measured_s: seconds of those of these steps of which the worker knows how long it waited for data. 0: none, or
+            the worker runs an earlier release.
+        waited_s: how many of these it waited for data.
     """
 
     first_step: int
@@ -149,6 +152,8 @@ class Progress(Message, frozen=True):
     differed_step: int | None = None
     losses: tuple[StepLoss, ...] = ()
     sent_bytes: int = 0
+    measured_s: float = 0.0
+    waited_s: float = 0.0
 
 
 class Metrics(Message, frozen=True):
@@ -175,6 +180,13 @@ class Unsaved(Message, frozen=True):
 
 COST_ADVICE: Final = "Legato itself takes"
 """The first words of a `Note` about what micro-batches cost: `legato explain` finds the note by them."""
+
+
+DATA_ADVICE: Final = "Waiting for data takes"
+"""The first words of a `Note` about steps that wait long for data, likewise."""
+
+NOTABLE_WAIT: Final = 0.3
+"""The part of a step from which on waiting for data is worth a sentence."""
 
 
 class Note(Message, frozen=True):

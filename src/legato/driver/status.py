@@ -11,6 +11,7 @@ import msgspec
 from legato.core.lifecycle import JobState
 from legato.core.slots import node_of, slot_key
 from legato.core.wire import Metrics, Progress
+from legato.driver.data_waits import DataWaits
 from legato.driver.delays import Delays
 from legato.driver.job import JobFacts
 from legato.driver.journal import Outcome
@@ -33,6 +34,7 @@ class Meter:
         self.logged_loss: float | None = None
         self.delays = Delays()
         self.speeds = SpeedMeter()
+        self.data_waits = DataWaits()
         self.sent_bytes: dict[int, int] = {}
         self._measured_at: float | None = None
 
@@ -104,6 +106,7 @@ def build_status(
         "resize_s": meter.delays.last_s,
         "speeds": meter.speeds.list(now),
         "sent_bytes": _sum_by_node(job, meter),
+        "data_wait": meter.data_waits.largest(member.number for member in job.members()),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state)
         + len(job.where(lambda worker: worker.only_works)),
@@ -135,6 +138,7 @@ def build_status(
                 "num_rounds": worker.num_rounds,
                 "connected": not worker.away,
                 "last_heard_s": round(max(now - worker.last_heard, 0.0), 3),
+                "data_wait": meter.data_waits.share(worker.number),
             }
             for worker in job.present()
         ],

@@ -14,6 +14,7 @@ from legato.control.stages import ENDED, UNDECIDED, Stage
 from legato.control.store import Store
 from legato.core.balance import cheap_numbers, describe_cheap_numbers
 from legato.core.limits import render_size
+from legato.core.wire import NOTABLE_WAIT
 from legato.policy.snapshot import Decision as PolicyDecision
 
 _NUM_LOST: Final = 20
@@ -104,6 +105,8 @@ class Explainer:
         if job.progress is not None and job.progress.sent_bytes and job.stage not in ENDED:
             size = render_size(job.progress.sent_bytes)
             sentences.append(f"In each step, its busiest machine sends {size} of gradients to other machines.")
+        if job.progress is not None and (job.progress.data_wait or 0) >= NOTABLE_WAIT and job.stage is Stage.RUNNING:
+            sentences.append(f"Its workers wait for data {job.progress.data_wait:.0%} of the time of a step.")
         if job.progress is not None and not job.progress.shares_freely and job.stage not in ENDED:
             total = job.progress.num_micro_batches or 0
             if job.is_elastic and job.max_workers > 1 and (cheap := cheap_numbers(total, job.max_workers)):

@@ -84,6 +84,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "differed_step": None,
             "sent_bytes": None,
             "unconnected": None,
+            "data_wait": None,
         },
         "num_slots": 2,
     }

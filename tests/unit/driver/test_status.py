@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from legato.core.spec import JobSpec
 from legato.core.view import Member, View
 from legato.core.wire import Metrics, Progress
+from legato.driver.data_waits import DataWaits
 from legato.driver.job import JobFacts, Worker
 from legato.driver.status import Meter, build_status
 
@@ -47,6 +49,34 @@ def test_the_speed_with_each_number_of_workers_is_measured_without_evaluations()
     assert speed["age_s"] == 2.0
     meter.note(progress(1, 60), 1, 300.0)
     assert build_status(job, meter, deque(), None, 300.0)["speeds"][0]["measured_s"] == speed["measured_s"], "no size"
+
+
+def test_the_worker_that_waits_longest_for_data_sets_the_wait_of_the_job() -> None:
+    job, meter = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set()), Meter()
+    for number in (1, 2, 3):
+        job.workers[number] = Worker(number=number, slot=f"a/{number}", last_heard=0.0)
+    job.current = View(1, tuple(Member(number, "host") for number in (1, 2)), "")
+    assert build_status(job, meter, deque(), None, 0.0)["data_wait"] is None
+    for number, waited_s in ((1, 1.0), (2, 3.0), (3, 4.0)):
+        meter.data_waits.note(number, msgspec.structs.replace(progress(1, 4), measured_s=4.0, waited_s=waited_s))
+    status = build_status(job, meter, deque(), None, 0.0)
+    assert status["data_wait"] == 0.75, "worker 3 is no member"
+    assert [worker["data_wait"] for worker in status["workers"]] == [0.25, 0.75, 1.0]
+
+
+def test_waits_follow_the_newest_steps_and_leave_out_repeated_and_impossible_reports() -> None:
+    waits, said = DataWaits(), msgspec.structs.replace(progress(1, 4), measured_s=100.0, waited_s=100.0)
+    waits.note_connected(1)
+    waits.note(1, said)
+    for measured_s, waited_s in ((1.0, 2.0), (1.0, -1.0), (math.nan, math.nan), (math.inf, 1.0), (0.0, 0.0)):
+        waits.note(1, msgspec.structs.replace(said, measured_s=measured_s, waited_s=waited_s))
+    assert waits.share(1) is None and waits.take() == {}
+    waits.note(1, said)
+    assert waits.share(1) == 1.0
+    waits.note(1, msgspec.structs.replace(said, waited_s=0.0))
+    share = waits.share(1)
+    assert share is not None and share < 0.01
+    assert waits.take() == {1: 0.5}, "of all the time since the last call"
 
 
 def test_a_laggard_does_not_set_the_job_back() -> None:

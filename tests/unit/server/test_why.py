@@ -102,6 +102,17 @@ def test_bytes_between_machines_are_named(platform: Platform) -> None:
     assert "In each step, its busiest machine sends 3 MiB of gradients to other machines." in told
 
 
+def test_a_long_wait_for_data_is_named(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    for data_wait, want in ((0.781, True), (0.29, False), (None, False)):
+        platform.write(job, stage=Stage.RUNNING, progress=Progress(time=NOW, num_workers=2, data_wait=data_wait))
+        told = platform.get(f"jobs/{job}/explain")["sentences"]
+        assert ("Its workers wait for data 78% of the time of a step." in told) is want
+        assert platform.get(f"jobs/{job}")["progress"]["data_wait"] == data_wait
+
+
 def test_slots_of_workers_that_cannot_connect_are_explained(platform: Platform) -> None:
     platform.lead()
     job = platform.submit(max_workers=2)

@@ -139,18 +139,18 @@ def explain(
     write(explanation, output, draw)
 
 
-def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], TrainingEvent | None]:
-    """Return the latest losses of workers, the newest first, and the newest advice on the size of micro-batches."""
-    from legato.core.wire import COST_ADVICE
+def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], list[TrainingEvent]]:
+    """Return the latest losses of workers, the newest first, and the newest advice of each kind on the speed."""
+    from legato.core.wire import COST_ADVICE, DATA_ADVICE
 
     losses: deque[TrainingEvent] = deque(maxlen=count)
-    advice: TrainingEvent | None = None
+    advice: dict[str, TrainingEvent] = {}
     for event in job.training_events():
         if event.kind in _LOSSES:
             losses.append(event)
-        elif event.kind == "note" and event.reason.startswith(COST_ADVICE):
-            advice = event
-    return list(reversed(losses)), advice
+        elif event.kind == "note":
+            advice.update({kind: event for kind in (DATA_ADVICE, COST_ADVICE) if event.reason.startswith(kind)})
+    return list(reversed(losses)), list(advice.values())
 
 
 def change(

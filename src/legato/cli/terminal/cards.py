@@ -44,7 +44,7 @@ def draw_explanation(
     called: str,
     now: float,
     losses: Sequence[TrainingEvent] = (),
-    advice: TrainingEvent | None = None,
+    advice: Sequence[TrainingEvent] = (),
     *,
     num_usable: int | None = None,
 ) -> RenderableType:
@@ -56,7 +56,7 @@ def draw_explanation(
         called: how the user named the job: its own name may mean a newer job.
         now: seconds since 1970.
         losses: of workers, with the newest first.
-        advice: on the size of micro-batches, if a worker gave it.
+        advice: of workers on the speed.
         num_usable: usable slots of the pool; None: not known.
     """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in explanation.sentences]
@@ -80,8 +80,8 @@ def draw_explanation(
         for event in losses:
             table.add_row(render_clock(event.time, now), Text(clean(event.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
-    if advice is not None:
-        parts += ["", Text(clean(f"Speed: {advice.reason}"))]
+    for event in advice:
+        parts += ["", Text(clean(f"Speed: {event.reason}"))]
     hint = suggest_next(job, explanation, called, num_usable)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from legato.cli.terminal.formatting import render_bytes
+from legato.core.wire import NOTABLE_WAIT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -139,6 +140,8 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
         parts.append(f"{render_number(status['samples_per_s'])} samples/s")
     if status.get("sent_bytes"):
         parts.append(f"{render_bytes(max(status['sent_bytes'].values()))} between nodes a step")
+    if (status.get("data_wait") or 0) >= NOTABLE_WAIT:
+        parts.append(f"{status['data_wait']:.0%} of a step is waiting for data")
     parts.append(f"workers {_count_workers(status)}")
     if status.get("differed_step") is not None:
         parts.append(f"not exact since step {status['differed_step']}")

@@ -293,6 +293,16 @@ class Training:
 
     # ------------------------------------------------------------ called by the runtime
 
+    @property
+    def loads(self) -> bool:
+        """False: the program's own loader loads the batches."""
+        return False
+
+    @property
+    def num_processes(self) -> int | None:
+        """None: the program's own loader has its processes."""
+        return None
+
     def follow(self, keys: Iterator[Key]) -> None:
         """Set the keys of the micro-batches that this worker trains from now on."""
         assert self._run is not None

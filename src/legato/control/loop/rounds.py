@@ -273,6 +273,7 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             differed_step=status.get("differed_step"),
             sent_bytes=max((status.get("sent_bytes") or {}).values(), default=None),
             unconnected=(status.get("unconnected") or "")[:_MAX_REASON] or None,  # written by a worker
+            data_wait=status.get("data_wait"),
         )
     if not (closed or released or trains or progress):
         return None

@@ -76,11 +76,22 @@ class Loader:
         self._processes = (
             LoaderProcesses(self._fetcher, num_workers, multiprocessing_context, private_fds) if num_workers else None
         )
+        self._num_processes = num_workers
         self._window = (num_workers or 1) * prefetch_factor
         self._private_fds = private_fds
         self._overlap = overlap
         self._upcoming: deque[Key] = deque()
         self._loaded: dict[Key, Any] = {}
+
+    @property
+    def loads(self) -> bool:
+        """True: `take` waits for data."""
+        return True
+
+    @property
+    def num_processes(self) -> int | None:
+        """The number of loader processes for which the program has asked; None: ``overlap`` decides."""
+        return None if self._overlap is not None else self._num_processes
 
     def begin_pass(self) -> bool:
         """Find what the program has changed in the data set since the last pass; all workers call it at one place.

@@ -7,16 +7,19 @@ gradient clipping, see the complete gradient.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any, Final, Protocol
 
 import msgspec
+import torch
 
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
 from legato.train.data.order import Key, Steps, epochs_before
 from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.data_wait import DataWait
 from legato.train.loop.fixed_cost import FixedCost
 from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
@@ -32,6 +35,16 @@ _AFTER_PASS: Final = 2**31 + 2
 
 class Source(Protocol):
     """The source of a pass's micro-batches."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether `take` waits for data. False: the program loads its batches itself."""
+        ...
+
+    @property
+    def num_processes(self) -> int | None:
+        """The number of loader processes for which the program has asked; None: it cannot ask, or leaves it open."""
+        ...
 
     def follow(self, keys: Iterator[Key]) -> None:
         """Set the keys that `take` will return from now on, in this order."""
@@ -62,6 +75,8 @@ class Stepper:
         self._is_state_checked = False
         self._leaving: BaseException | None = None
         self._fixed_cost = FixedCost()
+        self._data_wait = DataWait()
+        self._source: Source | None = None
 
     def begin_epochs(self, num_epochs: int) -> None:
         """Set how many epochs the program's loop has."""
@@ -72,6 +87,8 @@ class Stepper:
         session = self._session
         pass_index = session.cursor.pass_index
         session.reducer.buffers.rebase()
+        self._source = loader
+        self._data_wait.begin_pass()
         followed: tuple[int, Division, int] | None = None
         try:
             while True:
@@ -137,7 +154,9 @@ class Stepper:
         began, cost_s, num_turns = perf_counter(), 0.0, 0
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
         for micro_batch in micro_batches_of(order, step, exchange.division, group.rank):
+            self._data_wait.begin_load()
             key, batch = loader.take()
+            self._data_wait.end_load()
             assert (key.step, key.index) == (step, micro_batch), (key, step, micro_batch)
             loaded = perf_counter()
             session.turn.begin()
@@ -197,11 +216,29 @@ class Stepper:
         # last.
         seed_micro_batch(session.seed, cursor.step, _AFTER_STEP)
         faults.strike("commit")
+        measured_s, waited_s = self._note_wait()
         if session.place.link is not None:
-            progress = msgspec.structs.replace(self._progress(), sent_bytes=reducer.take_sent_bytes())
+            progress = msgspec.structs.replace(
+                self._progress(), sent_bytes=reducer.take_sent_bytes(), measured_s=measured_s, waited_s=waited_s
+            )
             session.reporter.report_commit(progress)
         if loss is not None and not math.isfinite(loss):
             self._on_not_finite(loss)
+
+    def _note_wait(self) -> tuple[float, float]:
+        """Return the seconds of the committed step, and how many of them this worker waited for data."""
+        session, source = self._session, self._source
+        assert source is not None
+        measured = self._data_wait.end_step(session.membership.connection.view.number)
+        if not source.loads:
+            return 0.0, 0.0
+        if session.membership.rank == 0 and source.num_processes is not None:
+            num_here = session.membership.connection.view.num_on_node(0)
+            num_spare = len(os.sched_getaffinity(0)) - num_here * torch.get_num_threads()
+            text = self._data_wait.advise(source.num_processes, num_here, num_spare)
+            if text is not None:
+                session.reporter.say(wire.Note(level="info", text=text))
+        return measured
 
     def report_phase(self, phase: str) -> None:
         """Report to the driver whether the job trains or evaluates; the first commit reports that it trains.

@@ -251,4 +251,6 @@ def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
         first_step=known.first_step,
         num_samples=known.num_samples + later.num_samples,
         sent_bytes=known.sent_bytes + later.sent_bytes,
+        measured_s=known.measured_s + later.measured_s,
+        waited_s=known.waited_s + later.waited_s,
     )

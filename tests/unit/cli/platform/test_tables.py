@@ -26,6 +26,7 @@ from legato.cli.terminal.output import make_table
 from legato.cli.terminal.top_view import draw_top
 from legato.client.jobs import Job
 from legato.core.errors import UsageError
+from legato.core.wire import DATA_ADVICE
 from legato.train.loop.fixed_cost import FixedCost
 
 BERT = {
@@ -308,10 +309,13 @@ def test_explain_shows_what_micro_batches_cost(jobs: Platform, call: Call) -> No
     jobs.canned["explain"] = explanation(decisions=[], because=[])
     jobs.canned["training"] = [
         {"seq": seq, "time": NOW - 100 + seq, "kind": "note", "level": "info", "reason": reason, "worker": 1}
-        for seq, reason in enumerate(("Resumed from a checkpoint.", advice, "Loading takes 40% of a step."))
+        for seq, reason in enumerate(
+            ("Resumed from a checkpoint.", f"{DATA_ADVICE} 50%", f"{DATA_ADVICE} 80%", advice, "Loading takes 40%.")
+        )
     ]
     told = " ".join(call("explain", "bert")[1].split())
     assert f"Speed: {advice}" in told
+    assert f"Speed: {DATA_ADVICE} 80%" in told and "50%" not in told, "the newest of each kind"
     assert "Resumed" not in told and "Loading" not in told
 
 

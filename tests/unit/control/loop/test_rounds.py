@@ -225,6 +225,12 @@ def test_a_job_whose_workers_differed_is_marked() -> None:
     assert change.progress is not None and change.progress.differed_step == 3
 
 
+def test_a_job_says_how_long_it_waits_for_data() -> None:
+    job = make_running(2, "said")
+    (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: make_report(2, data_wait=0.4)}, {job.id: Memory(1)}, 10.0)
+    assert change.progress is not None and change.progress.data_wait == 0.4
+
+
 @pytest.mark.parametrize(("said", "want"), [(None, None), ("", None), ("x" * 5000, "x" * 1000)])
 def test_a_job_says_why_its_workers_cannot_connect(said: str | None, want: str | None) -> None:
     job = make_running(2, "said")

@@ -123,12 +123,17 @@ def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
 def test_steps_of_one_epoch_are_distinguished_from_those_of_the_next(link: Link) -> None:
     line = connect(link)
     for step, epoch in ((1, 0), (2, 0), (3, 1), (4, 1)):
-        link.report(msgspec.structs.replace(progress(step, step), epoch=epoch, sent_bytes=10 * step))
+        link.report(
+            msgspec.structs.replace(
+                progress(step, step), epoch=epoch, sent_bytes=10 * step, measured_s=4.0, waited_s=3.0
+            )
+        )
     link.flush()
     settle(link)
     told = [said for said in line.said if isinstance(said, wire.Progress)]
     assert [(said.first_step, said.last_step, said.epoch) for said in told] == [(1, 2, 0), (3, 4, 1)]
     assert [said.sent_bytes for said in told] == [30, 70]
+    assert [(said.measured_s, said.waited_s) for said in told] == [(8.0, 6.0), (8.0, 6.0)]
 
 
 def test_losses_are_sent_once_and_those_that_are_not_recorded_again_to_the_next_driver(link: Link) -> None:
