@@ -26,6 +26,7 @@ from legato.agent.orders import AgentOrder
 from legato.agent.process import start_agent
 from legato.core.agent_messages import OpenJob
 from legato.core.errors import LegatoError, UsageError
+from legato.core.system_metrics import WorkerMetrics
 from legato.engines import local
 from legato.engines.agent_node import NodeSpec
 from legato.engines.agents import PATH, AgentsEngine
@@ -266,6 +267,31 @@ def test_examine_says_which_processes_make_progress(kind: Kind) -> None:
         await engine.stop(1, force=True)
         assert await anext(events) == Exited(worker=1, exit_code=-9)
         assert (await engine.examine([1]))[1].state == "gone"
+        await engine.close()
+
+    run(test)
+
+
+def test_measure_says_what_workers_use(real: Kind) -> None:
+    """Whichever process the worker is in, its memory is seen; what it uses is known from the second sample on."""
+
+    async def test() -> None:
+        engine = real.make()
+        await engine.open()
+        events = engine.events()
+        await engine.start(real.launch(1, "wait"))
+        await take(events, 1)
+        assert (await engine.measure())[""].workers == {}
+        found: dict[int, WorkerMetrics] = {}
+        deadline = time.monotonic() + DEADLINE_S
+        while not found:
+            assert time.monotonic() < deadline
+            sample = (await engine.measure())[""]
+            found = sample.workers
+        assert 2**20 < found[1].memory_bytes < 2**36 and found[1].cpus >= 0
+        await engine.stop(1, force=True)
+        assert await anext(events) == Exited(worker=1, exit_code=-9)
+        assert (await engine.measure())[""].workers == {}
         await engine.close()
 
     run(test)

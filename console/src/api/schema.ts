@@ -289,6 +289,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/system-metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get System Metrics
+         * @description Return what a job's workers and their machines used over time: CPU, memory, GPUs, waiting for data.
+         */
+        get: operations["get_system_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1129,6 +1149,26 @@ export interface paths {
          * @description List the machines of the pool.
          */
         get: operations["list_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/{node}/system-metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Metrics Of Node
+         * @description Return what a machine used in the last hour, as far as it has reported to this server.
+         */
+        get: operations["get_metrics_of_node"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2460,7 +2500,7 @@ export interface components {
         };
         /**
          * ReportBody
-         * @description The report of an agent; see `legato.control.records.AgentReport`.
+         * @description The report of an agent; see `legato.control.records.AgentReport`. ``metrics``: a sample of its machine.
          */
         ReportBody: {
             /** Devices */
@@ -2492,6 +2532,10 @@ export interface components {
              * @default false
              */
             leaving: boolean;
+            /** Metrics */
+            metrics?: {
+                [key: string]: unknown;
+            } | null;
         };
         /**
          * Resize
@@ -2879,12 +2923,15 @@ export interface components {
          * @description The jobs for which a machine must have an agent, and after how many seconds its next report is due.
          *
          *         ``leave``: the server lets the machine go; its agent gives its slots back, and ends when no job holds them.
+         *         ``takes_metrics``: reports may have samples of the machine; a server of an earlier release refuses them.
          */
         Orders: {
             orders: components["schemas"]["AgentOrder"][];
             beat_every_s: number;
             /** @default false */
             leave: boolean;
+            /** @default true */
+            takes_metrics: boolean;
         };
         /**
          * AgentOrder
@@ -3015,6 +3062,10 @@ export interface components {
          *             unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
          *             data_wait: the part of the time of a step, 0 to 1, that the worker that waits longest for data waits for it.
          *                 None: not known.
+         *             cpus: CPU cores that its workers use, with their processes. None: not measured, as for the fields below.
+         *             memory_bytes: resident memory of its workers.
+         *             gpu_busy: the part of the time, 0 to 1, in which the GPUs of its workers compute.
+         *             gpu_memory_bytes: memory in use on these GPUs.
          */
         Progress: {
             time: number;
@@ -3048,6 +3099,14 @@ export interface components {
             unconnected: string | null;
             /** @default null */
             data_wait: number | null;
+            /** @default null */
+            cpus: number | null;
+            /** @default null */
+            memory_bytes: number | null;
+            /** @default null */
+            gpu_busy: number | null;
+            /** @default null */
+            gpu_memory_bytes: number | null;
         };
         /**
          * Speed
@@ -3564,6 +3623,81 @@ export interface components {
             time: number[];
         };
         /**
+         * SystemSeries
+         * @description What workers and machines used over time.
+         */
+        SystemSeries: {
+            workers: components["schemas"]["WorkerSeries"][];
+            nodes: components["schemas"]["NodeSeries"][];
+        };
+        /**
+         * WorkerSeries
+         * @description What a worker used, as columns of the same length: averages that end at ``time``. None: not measured.
+         *
+         *         Args:
+         *             worker: its number, which is never used again.
+         *             slot: its slot.
+         *             time: seconds since 1970. A point without values is a gap: nothing was measured from there until the next one.
+         *             cpus: CPU cores that it and its processes used.
+         *             memory_bytes: their resident memory; memory that several of them share counts for each.
+         *             gpu_busy: the part of the time in which the GPUs of its slot computed, 0 to 1, for any program.
+         *             gpu_memory_bytes: memory in use on these GPUs.
+         *             data_wait: the part of the time of its steps in which it waited for data, 0 to 1.
+         */
+        WorkerSeries: {
+            worker: number;
+            slot: string;
+            time: number[];
+            cpus: (number | null)[];
+            memory_bytes: (number | null)[];
+            gpu_busy: (number | null)[];
+            gpu_memory_bytes: (number | null)[];
+            data_wait: (number | null)[];
+        };
+        /**
+         * NodeSeries
+         * @description What all programs of a machine used, as columns of the same length; times and gaps as in `WorkerSeries`.
+         *
+         *         Args:
+         *             node: its name.
+         *             num_cpus: its CPU cores.
+         *             total_bytes: its memory.
+         *             time: seconds since 1970.
+         *             cpus: cores in use.
+         *             memory_bytes: memory that is not available.
+         *             gpus: those of its slots that NVML knows.
+         */
+        NodeSeries: {
+            node: string;
+            num_cpus: number;
+            total_bytes: number;
+            time: number[];
+            cpus: (number | null)[];
+            memory_bytes: (number | null)[];
+            /** @default [] */
+            gpus: components["schemas"]["GpuSeries"][];
+        };
+        /**
+         * GpuSeries
+         * @description What all programs used of a GPU, at the times of its machine's series.
+         *
+         *         Args:
+         *             device: ``GPU-…``, or ``MIG-…`` for a part of one.
+         *             name: its model.
+         *             slots: numbers of the slots to which it belongs.
+         *             total_bytes: its memory.
+         *             busy: the part of the time in which it computed, 0 to 1. None: not measured.
+         *             memory_bytes: memory in use. None: not measured.
+         */
+        GpuSeries: {
+            device: string;
+            name: string;
+            slots: number[];
+            total_bytes: number;
+            busy: (number | null)[];
+            memory_bytes: (number | null)[];
+        };
+        /**
          * Listed[Log]
          * @description A complete list.
          */
@@ -3813,6 +3947,7 @@ export interface components {
          *             gpu_types: model → number of slots with it; without slots that have no known model.
          *             agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
          *             address: at which workers on other machines reach it. None: unknown, or they cannot.
+         *             metrics: what its programs use now. None: not measured, or it reports to another server of the pool.
          */
         NodeState: {
             name: string;
@@ -3837,6 +3972,8 @@ export interface components {
             agent: components["schemas"]["NodeAgent"] | null;
             /** @default null */
             address: string | null;
+            /** @default null */
+            metrics: components["schemas"]["MachineMetrics"] | null;
         };
         /**
          * NodeAgent
@@ -3860,6 +3997,45 @@ export interface components {
             seen_at: number | null;
             drained_by: string | null;
             drain_reason: string | null;
+        };
+        /**
+         * MachineMetrics
+         * @description What all programs of a machine use.
+         *
+         *         Args:
+         *             cpus: CPU cores in use, on average since the sample before.
+         *             num_cpus: its cores.
+         *             memory_bytes: memory that is not available to programs.
+         *             total_bytes: its memory.
+         *             gpus: those of its slots that NVML knows.
+         */
+        MachineMetrics: {
+            cpus: number;
+            num_cpus: number;
+            memory_bytes: number;
+            total_bytes: number;
+            /** @default [] */
+            gpus: components["schemas"]["GpuMetrics"][];
+        };
+        /**
+         * GpuMetrics
+         * @description A GPU, or a part of one (MIG), as NVML sees it: all programs that use it, not only those of Legato.
+         *
+         *         Args:
+         *             device: its name in ``CUDA_VISIBLE_DEVICES``: ``GPU-…`` or ``MIG-…``.
+         *             name: its model.
+         *             slots: numbers of the slots of its machine to which it belongs.
+         *             busy: the part of the time in which it computed, 0 to 1. None: NVML does not measure it, as for MIG.
+         *             memory_bytes: memory in use.
+         *             total_bytes: its memory.
+         */
+        GpuMetrics: {
+            device: string;
+            name: string;
+            slots: number[];
+            busy: number | null;
+            memory_bytes: number;
+            total_bytes: number;
         };
         /**
          * Listed[SlotState]
@@ -6321,6 +6497,103 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobMetrics"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_system_metrics: {
+        parameters: {
+            query?: {
+                since?: number | null;
+                points?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description SystemSeries */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SystemSeries"];
                 };
             };
             /** @description The request cannot be read */
@@ -12158,6 +12431,102 @@ export interface operations {
             };
             /** @description Not allowed; Sent by a browser from another site */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unknown name of the server */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Invalid request; The idempotency key was used for another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_metrics_of_node: {
+        parameters: {
+            query?: {
+                points?: number;
+            };
+            header?: never;
+            path: {
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description SystemSeries */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SystemSeries"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Authentication required */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed; Sent by a browser from another site */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -20,6 +20,7 @@ export type Spec = Schemas["Spec"];
 export type Stage = Schemas["Stage"];
 export type Submission = Schemas["Submission"];
 export type Sweep = Schemas["Sweep"];
+export type SystemSeries = Schemas["SystemSeries"];
 export type Timeline = Schemas["Timeline"];
 export type Trial = Schemas["Trial"];
 export type Tunable = Schemas["Tunable"];

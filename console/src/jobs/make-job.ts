@@ -19,6 +19,10 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     sent_bytes: null,
     unconnected: null,
     data_wait: null,
+    cpus: null,
+    memory_bytes: null,
+    gpu_busy: null,
+    gpu_memory_bytes: null,
     ...more,
   };
 }

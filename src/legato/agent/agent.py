@@ -26,6 +26,7 @@ from legato.agent.checkpoints import CheckpointRelay, shares_checkpoints
 from legato.agent.logs import Echo, LogSender
 from legato.agent.orders import AgentOrder, read_agent_order, read_state, write_state
 from legato.agent.results import ResultFiles
+from legato.agent.samples import Samples, measure_for
 from legato.core import agent_messages as messages
 from legato.core import exits
 from legato.core.checkpoint_requests import DIRECTORY_VARIABLE
@@ -114,8 +115,8 @@ class Agent:
         self._opens_next: tuple[messages.OpenJob, AgentOrder, tuple[str, ...]] | None = None
         self._lease_s: float | None = None
         self._answered_at = clock()
-        self._url = ""
-        self._outage = ""
+        self._samples = Samples()
+        self._url = self._outage = ""
         self._order: AgentOrder | None = None
         self._newest_order = read_agent_order(directory)
         self._stranger: tuple[AgentOrder | None, str] | None = None
@@ -155,6 +156,7 @@ class Agent:
         # Also while no driver takes the logs.
         self._begin(persist(self._caps.watch_forever))
         self._begin(persist(self._drop_ended))
+        self._begin(persist(lambda: self._samples.measure_forever(lambda: measure_for(self._engine))))
         try:
             while (reason := self._over) is None:
                 order = self._order = self._newest_order
@@ -350,7 +352,7 @@ class Agent:
 
     async def _beat_forever(self, every_s: float) -> None:
         while True:
-            self._say(messages.Beat(sent_s=self._clock()))
+            self._say(messages.Beat(sent_s=self._clock(), sample=self._samples.take()))
             await asyncio.sleep(every_s)
 
     async def _send_rest(self) -> None:

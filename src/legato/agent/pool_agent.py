@@ -33,6 +33,7 @@ from legato.agent.leftovers import POOL_LOCK, SCRATCH, move_own, remove_dead, si
 from legato.agent.orders import SERVER, AgentOrder, find_agent_directory, read_agent_order
 from legato.agent.process import check_disk, is_running, start_agent
 from legato.agent.refusing import refuse_job
+from legato.agent.samples import Samples
 from legato.agent.starting import find_address
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import LegatoError, Unauthenticated, UsageError
@@ -41,6 +42,7 @@ from legato.core.version import __version__
 from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
+from legato.engines.system_meter import SystemMeter
 from legato.system.decoding import decode
 from legato.system.plain_files import delete_tree
 from legato.system.tls import (
@@ -102,6 +104,7 @@ class _Orders(msgspec.Struct):
     orders: tuple[AgentOrder, ...]
     beat_every_s: float
     leave: bool = False
+    takes_metrics: bool = False  # of an earlier release
 
 
 class PoolAgent:
@@ -152,6 +155,8 @@ class PoolAgent:
         self._state = PoolState()
         self._applying: dict[str, asyncio.Task[None]] = {}
         self._removing: asyncio.Task[None] | None = None
+        self._samples = Samples()
+        self._takes_metrics = False
         self._is_leaving = self._has_told_users = False
         self._changed = asyncio.Event()
         self._outage: str | None = None
@@ -195,14 +200,23 @@ class PoolAgent:
             if not self._state.secret:
                 check_disk(self._folder)  # jobs may use a machine that has joined before: it goes on as long as it can
             self._check_scheme()
-            async with contextlib.AsyncExitStack() as stack:
-                await self._run(stack)
+            measuring = asyncio.create_task(self._measure_forever())
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    await self._run(stack)
+            finally:
+                measuring.cancel()
         finally:
             tasks = [*self._applying.values(), *([] if self._removing is None else [self._removing])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             os.close(lock)
+
+    async def _measure_forever(self) -> None:
+        """Measure this machine. Reports never wait for it."""
+        meter = SystemMeter()
+        await self._samples.measure_forever(lambda: asyncio.to_thread(meter.measure, {}, self._devices))
 
     async def _run(self, stack: contextlib.AsyncExitStack) -> None:
         http: httpx.AsyncClient | None = None
@@ -388,6 +402,8 @@ class PoolAgent:
             "labels": self._state.labels,
             "leaving": self._is_leaving,
         }
+        if self._takes_metrics and (sample := self._samples.take()) is not None:
+            said["metrics"] = msgspec.to_builtins(sample.machine)
         answer = await http.post("/agents/report", json=said, headers=self._credentials)
         try:
             check_answer(answer, f"The server {self._url} does not take the report of this agent")
@@ -399,7 +415,9 @@ class PoolAgent:
             await self._join(http)
             return await self._report(http)
         self._note_address(answer)
-        return decode(answer.content, _Orders)
+        orders = decode(answer.content, _Orders)
+        self._takes_metrics = orders.takes_metrics
+        return orders
 
     @property
     def _credentials(self) -> dict[str, str]:

@@ -43,6 +43,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         unconnected: why workers that hold slots cannot connect to the others, and so do not train. None: all can.
         data_wait: the part of the time of a step, 0 to 1, that the worker that waits longest for data waits for it.
             None: not known.
+        cpus: CPU cores that its workers use, with their processes. None: not measured, as for the fields below.
+        memory_bytes: resident memory of its workers.
+        gpu_busy: the part of the time, 0 to 1, in which the GPUs of its workers compute.
+        gpu_memory_bytes: memory in use on these GPUs.
     """
 
     time: float
@@ -61,6 +65,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int | None = None
     unconnected: str | None = None
     data_wait: float | None = None
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpu_busy: float | None = None
+    gpu_memory_bytes: int | None = None
 
     @property
     def reached(self) -> str | None:

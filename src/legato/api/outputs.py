@@ -72,6 +72,79 @@ class Metrics(msgspec.Struct, frozen=True):
     steps: Steps
 
 
+class WorkerSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker used, as columns of the same length: averages that end at ``time``. None: not measured.
+
+    Args:
+        worker: its number, which is never used again.
+        slot: its slot.
+        time: seconds since 1970. A point without values is a gap: nothing was measured from there until the next one.
+        cpus: CPU cores that it and its processes used.
+        memory_bytes: their resident memory; memory that several of them share counts for each.
+        gpu_busy: the part of the time in which the GPUs of its slot computed, 0 to 1, for any program.
+        gpu_memory_bytes: memory in use on these GPUs.
+        data_wait: the part of the time of its steps in which it waited for data, 0 to 1.
+    """
+
+    worker: int
+    slot: str
+    time: tuple[float, ...]
+    cpus: tuple[float | None, ...]
+    memory_bytes: tuple[int | None, ...]
+    gpu_busy: tuple[float | None, ...]
+    gpu_memory_bytes: tuple[int | None, ...]
+    data_wait: tuple[float | None, ...]
+
+
+class GpuSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """What all programs used of a GPU, at the times of its machine's series.
+
+    Args:
+        device: ``GPU-…``, or ``MIG-…`` for a part of one.
+        name: its model.
+        slots: numbers of the slots to which it belongs.
+        total_bytes: its memory.
+        busy: the part of the time in which it computed, 0 to 1. None: not measured.
+        memory_bytes: memory in use. None: not measured.
+    """
+
+    device: str
+    name: str
+    slots: tuple[int, ...]
+    total_bytes: int
+    busy: tuple[float | None, ...]
+    memory_bytes: tuple[int | None, ...]
+
+
+class NodeSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """What all programs of a machine used, as columns of the same length; times and gaps as in `WorkerSeries`.
+
+    Args:
+        node: its name.
+        num_cpus: its CPU cores.
+        total_bytes: its memory.
+        time: seconds since 1970.
+        cpus: cores in use.
+        memory_bytes: memory that is not available.
+        gpus: those of its slots that NVML knows.
+    """
+
+    node: str
+    num_cpus: int
+    total_bytes: int
+    time: tuple[float, ...]
+    cpus: tuple[float | None, ...]
+    memory_bytes: tuple[int | None, ...]
+    gpus: tuple[GpuSeries, ...] = ()
+
+
+class SystemSeries(msgspec.Struct, frozen=True):
+    """What workers and machines used over time."""
+
+    workers: tuple[WorkerSeries, ...]
+    nodes: tuple[NodeSeries, ...]
+
+
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
     """Uploaded code. ``uploaded_by``: the user who uploaded it first; ``used_at``: when it was last used."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from legato.api.jobs import Effect
+from legato.core.system_metrics import MachineMetrics
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         gpu_types: model → number of slots with it; without slots that have no known model.
         agent: its agent. None: it is the server's own machine, or a removed one whose slots jobs still hold.
         address: at which workers on other machines reach it. None: unknown, or they cannot.
+        metrics: what its programs use now. None: not measured, or it reports to another server of the pool.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     gpu_types: dict[str, int] = {}
     agent: NodeAgent | None = None
     address: str | None = None
+    metrics: MachineMetrics | None = None
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from legato.api.jobs import (
     TrainingEvent,
 )
 from legato.api.lists import Page
-from legato.api.outputs import Checkpoint, File, Metrics
+from legato.api.outputs import Checkpoint, File, Metrics, SystemSeries
 from legato.client.connection import Line, PerhapsDone
 from legato.client.dataframes import make_frame
 from legato.client.downloads import download, download_code, list_files
@@ -251,6 +251,16 @@ class Job:
         params: dict[str, Any] = {"name": list(names) or None, "after_step": after_step, "points": num_points}
         params["steps"] = None if steps else "false"
         return self._line.ask(Metrics, "GET", self._path("metrics"), params=params)
+
+    def system_metrics(self, since: float | None = None, num_points: int = _ALL_POINTS) -> SystemSeries:
+        """Return what the job's workers and their machines used over time: CPU, memory, GPUs, waiting for data.
+
+        Args:
+            since: seconds since 1970. None: from the first sample on.
+            num_points: maximum number of points of each series; neighbouring samples are averaged.
+        """
+        params = {"since": since, "points": num_points}
+        return self._line.ask(SystemSeries, "GET", self._path("system-metrics"), params=params)
 
     def metrics(self, *names: str) -> pandas.DataFrame:
         """Return the metrics that the program logged, and the losses of its steps: a row for each step.

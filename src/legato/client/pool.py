@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from legato.api.jobs import Allocation, Event, JobRecord
 from legato.api.lists import Page
+from legato.api.outputs import SystemSeries
 from legato.api.people import Version
 from legato.api.pool import (
     Cluster,
@@ -46,6 +47,10 @@ class PoolCalls:
     def nodes(self) -> Listing[Node]:
         """Return the nodes."""
         return Listing(self._line.ask(Page[Node], "GET", "/nodes").items)
+
+    def node_metrics(self, name: str) -> SystemSeries:
+        """Return what a machine used in the last hour, as far as it has reported to the server that answers."""
+        return self._line.ask(SystemSeries, "GET", f"{name_path('node', name)}/system-metrics")
 
     def clusters(self) -> Listing[Cluster]:
         """Return the clusters that give machines to the pool, with their machines."""

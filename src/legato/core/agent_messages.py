@@ -12,6 +12,7 @@ import msgspec
 
 from legato.core.limits import Limits
 from legato.core.spec import DEFAULT_LOG_BYTES
+from legato.core.system_metrics import SystemSample
 
 AGENT_PROTOCOL: Final = 1
 """The number of this protocol. A driver and an agent whose numbers differ by more than 1 do not work together."""
@@ -178,9 +179,11 @@ class Beat(AgentEnvelope, frozen=True):
     Args:
         sent_s: the agent's clock when it sent the message. The agent's lease runs from there, so an answer that
             arrives late does not make the lease longer than the driver believes.
+        sample: of an agent: what its machine and the workers use, if there is a new sample.
     """
 
     sent_s: float
+    sample: SystemSample | None = None
 
 
 class OfferedFile(msgspec.Struct, frozen=True):

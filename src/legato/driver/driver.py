@@ -29,6 +29,7 @@ from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import join_by, list_slots, name_slot, node_of
 from legato.core.spec import JobSpec
+from legato.core.system_metrics import MEASURE_EVERY_S
 from legato.core.terms import is_of_later_lease, next_term
 from legato.driver import events
 from legato.driver.arrivals import Arrivals
@@ -43,6 +44,7 @@ from legato.driver.plugin import PluginHost
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
+from legato.driver.system_log import SystemLog
 from legato.driver.tokens import make_peer_secret, make_worker_token
 from legato.engines.base import Engine, Exited, Launch
 from legato.system.door import LOOPBACK, Door
@@ -127,6 +129,8 @@ class Driver:
         self._records = Records(directory, wall_clock)
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
+        self._system = SystemLog(directory.system_file)
+        self._wall_clock = wall_clock
         self._arrivals = Arrivals(engine, self._feed_safely, self._warn, self._note)
         self._num_steps: int | None = None
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
@@ -243,7 +247,7 @@ class Driver:
 
     def status(self) -> dict[str, Any]:
         """Return the job's status."""
-        return build_status(self._membership.job, self._meter, self._events, self._outcome, self._clock())
+        return build_status(self._membership.job, self._meter, self._events, self._outcome, self._clock(), self._system)
 
     async def _take_over_or_begin(self, journal: JobJournal | None) -> list[events.Instruction]:
         """Set up the membership: adopt the workers that run, or start new ones. Returns the first instructions."""
@@ -310,6 +314,7 @@ class Driver:
                 self._records.write_forever(),
                 self._log_marks.write_forever(),
                 LogCaps(self._directory, self._spec.log_max_bytes, self._warn).watch_forever(),
+                self._measure_forever(),
             )
         ]
         try:
@@ -448,7 +453,7 @@ class Driver:
             error = f"Cannot scale job '{self._spec.name}': it is ending."
         elif isinstance(request, wire.StopRequest):
             self.stop(request.reason, now=request.now)
-        status = build_status(self._membership.job, self._meter, self._events, None, self._clock())
+        status = build_status(self._membership.job, self._meter, self._events, None, self._clock(), self._system)
         status["slots"]["wanted"] = []
         return wire.Reply(error=error, status=number_status(status) if self._numbers_slots else status)
 
@@ -480,6 +485,28 @@ class Driver:
                 async with asyncio.timeout(max(due - self._clock(), _MIN_TICK_S)):
                     await self._woken.wait()
                     await asyncio.sleep(_MIN_TICK_S)
+
+    async def _measure_forever(self) -> None:
+        """Note what workers and machines use. A sample that fails must not end a training."""
+        await asyncio.to_thread(self._measure_safely, self._system.load)
+        while True:
+            try:
+                found = await self._engine.measure()
+            except Exception:  # noqa: BLE001 -- such as an engine that closes
+                _log.debug("The machines of job '%s' cannot be measured", self._spec.name, exc_info=True)
+                found = {}
+            samples = {node or self._node: sample for node, sample in found.items()}
+            slots = {worker.number: worker.slot for worker in self._membership.job.present()}
+            self._system.note(self._wall_clock(), samples, slots, self._meter.data_waits.take())
+            if not self._is_superseded:
+                await asyncio.to_thread(self._measure_safely, self._system.write)
+            await asyncio.sleep(MEASURE_EVERY_S)
+
+    def _measure_safely(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001 -- the records of machines are no part of the training
+            _log.exception("Cannot keep what the machines of job '%s' use", self._spec.name)
 
     # ------------------------------------------------------------ instructions out
 

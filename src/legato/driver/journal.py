@@ -157,6 +157,7 @@ class JobDirectory:
         self.metrics_file = path / "metrics.jsonl"
         self.ledger_file = path / "ledger.jsonl"
         self.losses_file = path / "losses.jsonl"
+        self.system_file = path / "system.jsonl"
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
         self.guest = path / "guest"
@@ -365,7 +366,7 @@ class JobDirectory:
 
         This matters most for checkpoints: if this run loses all its workers, it must not continue from another run's.
         """
-        records = (self.events_file, self.metrics_file, self.ledger_file, self.losses_file)
+        records = (self.events_file, self.metrics_file, self.ledger_file, self.losses_file, self.system_file)
         for kept in (*records, self.checkpoints, self.results, self.guest):
             if kept.exists():
                 old = kept.with_name(kept.name + ".old")

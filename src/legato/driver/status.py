@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from legato.core.lifecycle import JobState
 from legato.core.slots import node_of, slot_key
+from legato.core.system_metrics import WorkerLine
 from legato.core.wire import Metrics, Progress
 from legato.driver.data_waits import DataWaits
 from legato.driver.delays import Delays
@@ -17,6 +19,7 @@ from legato.driver.job import JobFacts
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
 from legato.driver.speeds import Size, SpeedMeter
+from legato.driver.system_log import SystemLog
 
 NUM_EVENTS: Final = 20  # events shown in a status
 _TRAINS: Final = "train"
@@ -87,10 +90,16 @@ class Meter:
 
 
 def build_status(
-    job: JobFacts, meter: Meter, events: deque[Event], outcome: Outcome | None, now: float
+    job: JobFacts,
+    meter: Meter,
+    events: deque[Event],
+    outcome: Outcome | None,
+    now: float,
+    system: SystemLog | None = None,
 ) -> dict[str, Any]:
     """Return the job's status, as documented in ``docs/cli.md``. All values are plain JSON."""
     last, logged = meter.last, meter.metrics
+    uses = {} if system is None else system.workers
     return {
         "name": job.spec.name,
         "state": _describe_state(job),
@@ -108,6 +117,7 @@ def build_status(
         "sent_bytes": _sum_by_node(job, meter),
         "data_wait": meter.data_waits.largest(member.number for member in job.members()),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
+        **_sum_up(uses.values()),
         "num_workers": sum(1 for member in job.members() if member.has_state)
         + len(job.where(lambda worker: worker.only_works)),
         "num_wanted": len(job.wanted),
@@ -139,11 +149,28 @@ def build_status(
                 "connected": not worker.away,
                 "last_heard_s": round(max(now - worker.last_heard, 0.0), 3),
                 "data_wait": meter.data_waits.share(worker.number),
+                **_sum_up(uses[number] for number in (worker.number,) if number in uses),
             }
             for worker in job.present()
         ],
+        "nodes": {} if system is None else {name: msgspec.to_builtins(node) for name, node in system.nodes.items()},
         "events": [msgspec.to_builtins(event) for event in events],
         "outcome": msgspec.to_builtins(outcome) if outcome else None,
+    }
+
+
+def _sum_up(uses: Iterable[WorkerLine]) -> dict[str, Any]:
+    """Return what workers use together. None: it was measured of none of them."""
+    found = list(uses)
+
+    def known(name: str) -> list[Any]:
+        return [value for use in found if (value := getattr(use, name)) is not None]
+
+    busy = known("gpu_busy")
+    sums = {name: known(name) for name in ("cpus", "memory_bytes", "gpu_memory_bytes")}
+    return {
+        **{name: sum(values) if values else None for name, values in sums.items()},
+        "gpu_busy": sum(busy) / len(busy) if busy else None,
     }
 
 

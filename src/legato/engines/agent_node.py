@@ -19,6 +19,7 @@ from websockets.http11 import Request, Response
 from legato.core import agent_messages as messages
 from legato.core.job_user import JobUser
 from legato.core.slots import make_slot, split_slot
+from legato.core.system_metrics import MEASURE_EVERY_S, SystemSample
 from legato.engines.agent_logs import LogIntake
 from legato.engines.agents_record import NodeRecord
 from legato.engines.file_pieces import CONTENT, PieceSender, find_newest
@@ -81,6 +82,7 @@ class AgentNode:
         self.left = asyncio.Event()
         """The job has left the machine: this object is not used any more."""
         self.trouble: str | None = None
+        self._sample: tuple[float, SystemSample] | None = None  # with the time when it came
         self.lost_at = 0.0
         self.rendezvous = ""
         self.last_heard = 0.0
@@ -104,6 +106,18 @@ class AgentNode:
         self.sending: asyncio.Task[None] | None = None
         self.tasks: list[asyncio.Task[None]] = []
         self.closed = asyncio.Event()
+
+    def hear_beat(self, beat: messages.Beat, *, may_renew: bool, now: float) -> None:
+        """Keep the sample of a beat, and answer it if the driver may renew leases."""
+        if beat.sample is not None:
+            self._sample = now, beat.sample
+        if may_renew:
+            self.send(messages.Beat(sent_s=beat.sent_s))
+
+    def read_sample(self, now: float) -> SystemSample | None:
+        """Return the newest sample of its machine; None: there is none, or it is old."""
+        is_new = self._sample is not None and now - self._sample[0] < 2 * MEASURE_EVERY_S
+        return self._sample[1] if self._sample is not None and is_new else None
 
     def note_heard(self, now: float) -> None:
         """Note that the agent has sent something, or that its silence counts from now."""

@@ -27,6 +27,7 @@ from legato.core.errors import LegatoError, MachinesRefused, Superseded, UsageEr
 from legato.core.job_user import JobUser
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.slots import index_of, node_of
+from legato.core.system_metrics import SystemSample
 from legato.core.warm import UNKNOWN_EXIT_CODE
 from legato.engines.agent_events import EventQueue, Receipt
 from legato.engines.agent_logs import LogIntake, LogWriter
@@ -155,9 +156,8 @@ class AgentsEngine:
         self._questions = AgentQuestions()
         self._tasks = TaskSet(self._fail)
         self._error: LegatoError | None = None
-        self._opened = False
+        self._opened = self._closing = False
         self._opened_at = 0.0
-        self._closing = False
         self.remarks: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -401,6 +401,10 @@ class AgentsEngine:
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
         """Return samples of the processes of workers; ``unreachable`` if a machine does not answer at once."""
         return await self._questions.examine(workers, self._node_with)
+
+    async def measure(self) -> dict[str, SystemSample]:
+        """Return the newest samples that the agents have sent, without old ones."""
+        return {name: found for name, node in self._nodes.items() if (found := node.read_sample(self._clock()))}
 
     def is_away(self, worker: int) -> bool:
         """Return whether the checkpoints of a worker must be brought: its machine does not share the directory."""
@@ -702,8 +706,7 @@ class AgentsEngine:
     async def _hear(self, node: AgentNode, message: messages.AgentMessage) -> None:  # noqa: C901, PLR0912 -- one case each
         match message:
             case messages.Beat():
-                if self._terms.may_renew():
-                    node.send(message)
+                node.hear_beat(message, may_renew=self._terms.may_renew(), now=self._clock())
             case messages.Opened():
                 if message.newest and not message.shares_checkpoints:
                     await self._recovery.look(node, message.newest)

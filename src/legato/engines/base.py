@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from legato.core.system_metrics import SystemSample
 from legato.system.processes import Vital
 
 STORE_LOST: Final = "its process died or its node is out of reach"
@@ -158,6 +159,13 @@ class Engine(Protocol):
         """Return samples of the processes of workers; without those that the system does not show.
 
         A worker whose machine does not answer at once is ``unreachable``.
+        """
+        ...
+
+    async def measure(self) -> dict[str, SystemSample]:
+        """Return the newest samples of its machines and of the workers there, by node; "": the driver's own machine.
+
+        Machines that do not answer, or cannot be measured, are left out. Call it every ``MEASURE_EVERY_S``.
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
 from legato.core.slots import index_of
+from legato.core.system_metrics import SystemSample
 from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved, ignore
 from legato.system.processes import Vital
 
@@ -159,6 +160,10 @@ class FakeEngine:
     async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
         """Return samples: workers wait, are stopped if they hang, or have ended."""
         return {worker: self.machine.examine(worker) for worker in workers}
+
+    async def measure(self) -> dict[str, SystemSample]:
+        """Return no samples: there are no processes."""
+        return {}
 
     def is_away(self, _worker: int) -> bool:
         """Return False: the workers are on this machine."""

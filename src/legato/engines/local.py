@@ -24,6 +24,7 @@ from legato.core.cpu import check_supported
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.limits import Limits
+from legato.core.system_metrics import SystemSample
 from legato.core.warm import (
     NODE_VARIABLE,
     AcknowledgeExited,
@@ -70,6 +71,7 @@ from legato.engines.parent import (
     start_parent,
 )
 from legato.engines.slots import Slots
+from legato.engines.system_meter import SystemMeter
 from legato.engines.variables import digest, search_path, variables_of_parent
 from legato.system.cpus import read_processor
 from legato.system.plain_files import make_folder_for, make_log
@@ -194,6 +196,7 @@ class LocalEngine:
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
         self._error: LegatoError | None = None
         self._num_failed_starts = 0
+        self._meter = SystemMeter()
         self._opened = False
         self._replaced = False
         self._closing = False
@@ -328,6 +331,19 @@ class LocalEngine:
             # Then no worker can be judged; the driver has a rule for that.
             _log.warning("Cannot examine the workers of %s: %s", self._directory, error)
             return {}
+
+    async def measure(self) -> dict[str, SystemSample]:
+        """Return a sample of this machine and of its workers, under the name ""."""
+        return {"": await asyncio.to_thread(self._measure)}
+
+    def _measure(self) -> SystemSample:
+        try:
+            record = self._read_record()
+        except LegatoError:
+            record = None
+        known = record.workers if record is not None else {}
+        leaders = {number: (worker.pid, worker.start_time) for number, worker in known.items() if worker.pid}
+        return self._meter.measure(leaders, self._slots.devices)
 
     def is_away(self, _worker: int) -> bool:
         """Return False: the workers are on this machine."""

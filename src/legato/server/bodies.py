@@ -345,7 +345,7 @@ class JoinBody(Body):
 
 
 class ReportBody(Body):
-    """The report of an agent; see `legato.control.records.AgentReport`."""
+    """The report of an agent; see `legato.control.records.AgentReport`. ``metrics``: a sample of its machine."""
 
     devices: Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(max_length=1024)]
     gpu_types: Annotated[tuple[Name | None, ...], BeforeValidator(_as_tuple), Field(max_length=1024)]
@@ -355,6 +355,7 @@ class ReportBody(Body):
     traits: Annotated[dict[Name, Name], Field(max_length=64)] = {}
     labels: Annotated[dict[Name, Name], Field(max_length=64)] = {}
     leaving: bool = False
+    metrics: dict[str, Any] | None = None
 
 
 class NamedQueue(QueueBody):

@@ -19,7 +19,7 @@ from legato.core.errors import NotFound
 
 SHOWN: Final = (
     *("work", "checkpoints", "logs"),
-    *("events.jsonl", "metrics.jsonl", "losses.jsonl", "ledger.jsonl", "driver.log"),
+    *("events.jsonl", "metrics.jsonl", "losses.jsonl", "ledger.jsonl", "system.jsonl", "driver.log"),
 )
 """The entries of a job's directory that users may see. The other ones are for the platform and its drivers."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -14,6 +14,7 @@ from legato.control.loop.loop_stats import TROUBLED, LoopStats
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import StoreError
+from legato.core.system_metrics import MachineMetrics
 
 _KEPT_S: Final = 2.0  # anyone may request the page, so the store is read at most this often
 
@@ -26,10 +27,16 @@ class ServerMetrics:
         stats: statistics of this process's control loop.
         leads: returns whether this server decides.
         num_followers: returns the number of open streams.
+        read_machines: returns what the machines that report to this server use, by name.
     """
 
     def __init__(
-        self, store: Store, stats: LoopStats, leads: Callable[[], bool], num_followers: Callable[[], int]
+        self,
+        store: Store,
+        stats: LoopStats,
+        leads: Callable[[], bool],
+        num_followers: Callable[[], int],
+        read_machines: Callable[[], Mapping[str, MachineMetrics]] = dict,
     ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -41,7 +48,7 @@ class ServerMetrics:
             ["method", "route"],
             registry=self._registry,
         )
-        self._registry.register(_Platform(store, stats, leads, num_followers))
+        self._registry.register(_Platform(store, stats, leads, num_followers, read_machines))
         self._lock = threading.Lock()
         self._rendered = b""
         self._rendered_at = -_KEPT_S
@@ -71,8 +78,14 @@ class _Platform:
     """Collects the metrics of the control loop and the store at each scrape."""
 
     def __init__(
-        self, store: Store, stats: LoopStats, leads: Callable[[], bool], num_followers: Callable[[], int]
+        self,
+        store: Store,
+        stats: LoopStats,
+        leads: Callable[[], bool],
+        num_followers: Callable[[], int],
+        read_machines: Callable[[], Mapping[str, MachineMetrics]],
     ) -> None:
+        self._read_machines = read_machines
         self._store = store
         self._stats = stats
         self._leads = leads
@@ -94,6 +107,7 @@ class _Platform:
         )
         yield GaugeMetricFamily("legato_followers", "Open streams of events and logs.", value=self._num_followers())
         yield from self._describe_rounds()
+        yield from _describe_machines(list(self._read_machines().values()))
         yield from of_store
 
     def _describe_rounds(self) -> Iterator[Metric]:
@@ -140,3 +154,26 @@ class _Platform:
         yield GaugeMetricFamily("legato_leads", leads, value=float(self._leads()))
         last = "Number of the newest event."
         yield GaugeMetricFamily("legato_last_event", last, value=self._store.events.read_last_seq())
+
+
+def _describe_machines(machines: Sequence[MachineMetrics]) -> Iterator[Metric]:
+    """Yield sums over the machines that report to this server. Without their names: anyone may request the page."""
+    text = "Machines that have reported to this server in the last 30 s what they use."
+    yield GaugeMetricFamily("legato_measured_machines", text, value=len(machines))
+    cpus = GaugeMetricFamily("legato_cpus", "CPU cores of the measured machines.", labels=["state"])
+    cpus.add_metric(["busy"], sum(machine.cpus for machine in machines))
+    cpus.add_metric(["all"], sum(machine.num_cpus for machine in machines))
+    yield cpus
+    memory = GaugeMetricFamily("legato_memory_bytes", "Memory of the measured machines.", labels=["state"])
+    memory.add_metric(["used"], sum(machine.memory_bytes for machine in machines))
+    memory.add_metric(["all"], sum(machine.total_bytes for machine in machines))
+    yield memory
+    gpus = [gpu for machine in machines for gpu in machine.gpus]
+    measured = GaugeMetricFamily("legato_gpus", "GPUs whose computing time is measured.", labels=["state"])
+    measured.add_metric(["busy"], sum(gpu.busy for gpu in gpus if gpu.busy is not None))
+    measured.add_metric(["all"], sum(1 for gpu in gpus if gpu.busy is not None))
+    yield measured
+    memory = GaugeMetricFamily("legato_gpu_memory_bytes", "Memory of the GPUs that NVML knows.", labels=["state"])
+    memory.add_metric(["used"], sum(gpu.memory_bytes for gpu in gpus))
+    memory.add_metric(["all"], sum(gpu.total_bytes for gpu in gpus))
+    yield memory

@@ -23,6 +23,7 @@ from legato.policy.whatif import Plan
 from legato.server.authentication import Authenticator
 from legato.server.event_feed import Feed
 from legato.server.login_queue import LoginQueue
+from legato.server.node_samples import NodeSamples
 from legato.server.planning import WorkCache, plan_submission, take_snapshot
 from legato.server.prometheus import ServerMetrics
 from legato.server.shared_answers import SharedAnswers, Turns
@@ -115,6 +116,7 @@ class Services:
         ca: certificate (PEM) of the server's own authority. "": clients verify the server by other means, if at all.
         url: of the server for users, for links in messages. "": not known.
         webhook_sender: sends messages to webhooks.
+        node_samples: what the machines of the pool use.
         webhook_turns: lets each user have one test of a webhook sent at a time.
     """
 
@@ -140,6 +142,7 @@ class Services:
     recent_uses: SharedAnswers = field(default_factory=lambda: SharedAnswers(_USES_S, 1))
     plans: SharedAnswers = field(default_factory=lambda: SharedAnswers(POOL_VIEWS_S, 2))
     turns: Turns = field(default_factory=Turns)
+    node_samples: NodeSamples = field(default_factory=NodeSamples)
     webhook_turns: Turns = field(default_factory=Turns)
     node: str = ""
 
@@ -219,6 +222,7 @@ def make_services(
         url: as in `Services`.
     """
     feed = Feed(store, followers)
+    node_samples = NodeSamples()
 
     def leads() -> bool:
         return services.leads()
@@ -230,7 +234,8 @@ def make_services(
         now=now,
         feed=feed,
         authenticator=Authenticator(store, settings, now),
-        metrics=ServerMetrics(store, loop.stats, leads, lambda: feed.num_followers),
+        metrics=ServerMetrics(store, loop.stats, leads, lambda: feed.num_followers, lambda: node_samples.newest(now())),
+        node_samples=node_samples,
         works=WorkCache(store),
         code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,

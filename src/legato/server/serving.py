@@ -57,6 +57,7 @@ from legato.server.machine import (
     name_node,
     name_shared_node,
 )
+from legato.server.node_samples import measure_own
 from legato.server.own_machine import OwnMachine
 from legato.server.plugins import ServerPlugin
 from legato.server.retention import run_retention
@@ -382,6 +383,10 @@ async def _run(
             parts |= {f"cluster {name}": pool.run for name, pool in pools.items()}
             parts["sweeps"] = Sweeper(services).run
             parts["webhooks"] = WebhookLoop(services).run
+        if here is not None:
+            parts["machine metrics"] = functools.partial(
+                measure_own, services.node_samples, node, here.devices, services.now
+            )
         parts |= {"feed": services.feed.run, "retention": functools.partial(run_retention, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())

@@ -34,6 +34,7 @@ class Stat(NamedTuple):
         session: its session: the number of the session's first leader.
         cpu_ticks: CPU time of all its threads, in clock ticks.
         start_time: in clock ticks since boot.
+        rss_pages: resident memory in pages.
     """
 
     state: str
@@ -41,11 +42,19 @@ class Stat(NamedTuple):
     session: int
     cpu_ticks: int
     start_time: int
+    rss_pages: int = 0
 
     @property
     def has_ended(self) -> bool:
         """Whether it waits to be reaped; its number is not reused before that."""
         return self.state in "ZX"
+
+
+class SessionUse(NamedTuple):
+    """What a process and the processes of its session use: CPU time in seconds, and resident memory."""
+
+    cpu_s: float
+    memory_bytes: int
 
 
 class Vital(NamedTuple):
@@ -68,10 +77,11 @@ def parse_stat(text: str) -> Stat:
     The name in brackets may contain spaces and brackets, so fields are counted from the last bracket.
 
     >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
-    Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711)
+    Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711, rss_pages=2)
     """
     fields = text[text.rindex(")") + 2 :].split()
-    return Stat(fields[0], int(fields[2]), int(fields[3]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    cpu_ticks = int(fields[11]) + int(fields[12])
+    return Stat(fields[0], int(fields[2]), int(fields[3]), cpu_ticks, int(fields[19]), int(fields[21]))
 
 
 def start_time_of(pid: int) -> int | None:
@@ -119,6 +129,30 @@ def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
         else:
             vitals[name] = _vital_of(leader, sessions[pid])
     return vitals
+
+
+def measure_sessions(leaders: Mapping[int, tuple[int, int]]) -> dict[int, SessionUse]:
+    """Return what processes use, each of which leads a session; without those that have ended or are hidden.
+
+    Args:
+        leaders: key of each process → its number and start time.
+    """
+    if not leaders or not _has_proc():
+        return {}
+    ticks_per_s, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    names = {pid: (name, start_time) for name, (pid, start_time) in leaders.items()}
+    sums: dict[int, list[int]] = {}
+    present = set()
+    for pid, stat in _all_stats():
+        if stat.session not in names or stat.has_ended:
+            continue
+        name, start_time = names[stat.session]
+        if pid == stat.session and stat.start_time == start_time:
+            present.add(name)
+        counted = sums.setdefault(name, [0, 0])
+        counted[0] += stat.cpu_ticks
+        counted[1] += stat.rss_pages
+    return {name: SessionUse(sums[name][0] / ticks_per_s, sums[name][1] * page_bytes) for name in present}
 
 
 def boot_id() -> str:

@@ -47,6 +47,7 @@ from legato.core.agent_messages import (
 )
 from legato.core.errors import LegatoError, UsageError
 from legato.core.exits import EXIT_REFUSED, EXIT_UNSTARTED
+from legato.core.system_metrics import SystemSample
 from legato.driver.journal import Address, JobDirectory
 from legato.engines import side_work
 from legato.engines.base import EngineEvent, Launch
@@ -239,6 +240,9 @@ class Engine:
 
     async def rendezvous(self) -> str:
         return "127.0.0.1:1"
+
+    async def measure(self) -> dict[str, SystemSample]:
+        return {"": SystemSample()}
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         yield await self.fault

@@ -85,6 +85,10 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "sent_bytes": None,
             "unconnected": None,
             "data_wait": None,
+            "cpus": None,
+            "memory_bytes": None,
+            "gpu_busy": None,
+            "gpu_memory_bytes": None,
         },
         "num_slots": 2,
     }

@@ -82,7 +82,7 @@ def test_a_machine_joins_with_a_token_and_its_slots_can_be_used_while_it_reports
     secret = join(platform, token["secret"]).json()["secret"]
     assert find_node(platform)["agent"]["state"] == "silent", "it has not reported"
     answer = report(platform, secret)
-    assert answer.json() == {"orders": [], "beat_every_s": 2.0, "leave": False}
+    assert answer.json() == {"orders": [], "beat_every_s": 2.0, "leave": False, "takes_metrics": True}
     declare(platform, declared)
     assert declared.has_agents
     node = find_node(platform)

@@ -66,6 +66,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "gpu_types": {},
             "agent": None,
             "address": None,
+            "metrics": None,
         },
         {
             "name": "other",
@@ -78,6 +79,7 @@ def test_nodes_and_slots(platform: Platform, busy: dict[str, str]) -> None:
             "gpu_types": {"T4": 1},
             "agent": None,
             "address": None,
+            "metrics": None,
         },
     ]
     slots = {slot["id"]: slot for slot in platform.get("slots")["items"]}

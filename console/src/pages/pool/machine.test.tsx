@@ -19,6 +19,7 @@ const own: NodeState = {
   gpu_types: {},
   agent: null,
   address: null,
+  metrics: null,
 };
 
 function withAgent(state: string, more: Partial<NodeState> = {}): NodeState {

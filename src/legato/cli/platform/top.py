@@ -82,7 +82,8 @@ def draw_once(client: Client, *, height: int | None) -> RenderableType:
     from legato.cli.terminal.top_view import draw_top
 
     jobs = [job.record for job in client.jobs(stage=(*_HOLDING, *_WAITING), limit=_NUM_JOBS)]
-    return draw_top(client.pool(), client.slots(), _in_order(jobs), time.time(), height=height)
+    metrics = {node.name: node.metrics for node in client.nodes() if node.metrics is not None}
+    return draw_top(client.pool(), client.slots(), _in_order(jobs), time.time(), height=height, metrics=metrics)
 
 
 def _in_order(jobs: Sequence[JobRecord]) -> Sequence[JobRecord]:

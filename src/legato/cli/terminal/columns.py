@@ -9,6 +9,7 @@ from legato.cli.terminal.formatting import (
     render_age,
     render_bytes,
     render_gpus,
+    render_part,
     render_reason,
     render_sparkline,
     render_time,
@@ -72,6 +73,26 @@ def job_columns(now: float) -> Sequence[Column[JobRecord]]:
         Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True, gives_way=5),
         Column("REASON", render_reason),
     )
+
+
+def use_columns(jobs: Sequence[JobRecord]) -> Sequence[Column[JobRecord]]:
+    """Return columns of what jobs use, without those of which nothing is measured.
+
+    Args:
+        jobs: that are shown.
+    """
+    columns: tuple[tuple[str, Column[JobRecord]], ...] = (
+        ("cpus", Column("CPU", lambda job: _number(_progress(job, "cpus")))),
+        ("memory_bytes", Column("MEMORY", lambda job: _bytes(job, "memory_bytes"))),
+        ("gpu_busy", Column("GPU USE", lambda job: render_part(_progress(job, "gpu_busy")))),
+        ("gpu_memory_bytes", Column("GPU MEMORY", lambda job: _bytes(job, "gpu_memory_bytes"))),
+        ("data_wait", Column("DATA WAIT", lambda job: render_part(_progress(job, "data_wait")))),
+    )
+    return [
+        column._replace(is_number=True, gives_way=6)
+        for field, column in columns
+        if any(_progress(job, field) is not None for job in jobs)
+    ]
 
 
 QUEUE_COLUMNS: Final[Sequence[Column[Queue]]] = (
@@ -446,6 +467,11 @@ def _plain(value: Any) -> str:
 def _progress(job: JobRecord, field: str) -> float | None:
     found: float | None = getattr(job.progress, field, None)
     return found
+
+
+def _bytes(job: JobRecord, field: str) -> str:
+    number = _progress(job, field)
+    return "" if number is None else render_bytes(int(number))
 
 
 def _count_epochs(job: JobRecord) -> int | None:

@@ -139,6 +139,15 @@ def render_bytes(number: int) -> str:
     return f"{number / 1024**power:.1f} {units[power - 1]}"
 
 
+def render_part(part: float | None) -> str:
+    """Write a part of a whole; "": it is not known.
+
+    >>> render_part(0.784), render_part(None)
+    ('78%', '')
+    """
+    return "" if part is None else f"{part:.0%}"
+
+
 def render_sparkline(values: list[float]) -> str:
     """Draw the course of a number, in at most 24 characters.
 

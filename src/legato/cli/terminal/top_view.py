@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from legato.cli.terminal.columns import job_columns
-from legato.cli.terminal.formatting import clean, count_slots, render_clock
+from legato.cli.terminal.columns import job_columns, use_columns
+from legato.cli.terminal.formatting import clean, count_slots, render_bytes, render_clock
 from legato.cli.terminal.output import make_table
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     from legato.api.jobs import JobRecord
     from legato.api.pool import Pool, Slot
+    from legato.core.system_metrics import MachineMetrics
 
 _COLOURS: Final = (
     *("green", "blue", "magenta", "cyan", "yellow", "red"),
@@ -30,7 +31,13 @@ _NUM_OTHER_LINES: Final = 5  # two at the top, an empty one, the titles, and how
 
 
 def draw_top(
-    pool: Pool, slots: Sequence[Slot], jobs: Sequence[JobRecord], now: float, *, height: int | None
+    pool: Pool,
+    slots: Sequence[Slot],
+    jobs: Sequence[JobRecord],
+    now: float,
+    *,
+    height: int | None,
+    metrics: Mapping[str, MachineMetrics] | None = None,
 ) -> RenderableType:
     """Draw the pool and its jobs.
 
@@ -40,15 +47,17 @@ def draw_top(
         jobs: those that hold or want slots, in the order in which they are shown.
         now: seconds since 1970.
         height: number of lines of the screen. None: no limit.
+        metrics: what machines use, by name, of those that are measured.
     """
     letters = choose_letters(jobs)
-    bars = draw_bars(slots, letters)
+    bars = draw_bars(slots, letters, metrics or {})
     shown = len(jobs) if height is None else max(height - len(bars) - _NUM_OTHER_LINES, 1)
     none = ("", "")
     mark: Column[JobRecord] = Column(
         "", lambda job: letters.get(job.id, none)[0], lambda job: letters.get(job.id, none)[1]
     )
-    table = make_table((mark, *job_columns(now)), jobs[:shown], is_wide=False, is_folded=False)
+    *columns, reason = job_columns(now)
+    table = make_table((mark, *columns, *use_columns(jobs), reason), jobs[:shown], is_wide=False, is_folded=False)
     head = Text.assemble(
         ("legato top", "bold"),
         f"  {render_clock(now, now)}  policy {pool.policy}  ",
@@ -74,8 +83,10 @@ def choose_letters(jobs: Sequence[JobRecord]) -> Mapping[str, tuple[str, str]]:
     }
 
 
-def draw_bars(slots: Sequence[Slot], letters: Mapping[str, tuple[str, str]]) -> list[Text]:
-    """Draw a line per machine: a mark per slot."""
+def draw_bars(
+    slots: Sequence[Slot], letters: Mapping[str, tuple[str, str]], metrics: Mapping[str, MachineMetrics]
+) -> list[Text]:
+    """Draw a line per machine: a mark per slot, and what its programs use."""
     nodes: dict[str, list[Slot]] = {}
     for slot in slots:
         nodes.setdefault(slot.node, []).append(slot)
@@ -87,10 +98,23 @@ def draw_bars(slots: Sequence[Slot], letters: Mapping[str, tuple[str, str]]) -> 
         for slot in own:
             mark, style = _mark(slot, letters)
             bar.append(mark, style)
+        if name in metrics:
+            bar.append(f"  {_describe_use(metrics[name])}", "dim")
         bars.append(bar)
     if len(nodes) > len(shown):
         bars.append(Text(f"and {len(nodes) - len(shown)} more machines", style="dim"))
     return bars
+
+
+def _describe_use(machine: MachineMetrics) -> str:
+    memory = f"{render_bytes(machine.memory_bytes)} of {render_bytes(machine.total_bytes)}"
+    parts = [f"CPU {machine.cpus:.1f} of {machine.num_cpus}", f"memory {memory}"]
+    if busy := [gpu.busy for gpu in machine.gpus if gpu.busy is not None]:
+        parts.append(f"GPUs {sum(busy) / len(busy):.0%} busy")
+    if machine.gpus:
+        used, total = (sum(getattr(gpu, name) for gpu in machine.gpus) for name in ("memory_bytes", "total_bytes"))
+        parts.append(f"GPU memory {render_bytes(used)} of {render_bytes(total)}")
+    return ", ".join(parts)
 
 
 def _mark(slot: Slot, letters: Mapping[str, tuple[str, str]]) -> tuple[str, str]:

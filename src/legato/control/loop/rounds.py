@@ -274,6 +274,7 @@ def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Me
             sent_bytes=max((status.get("sent_bytes") or {}).values(), default=None),
             unconnected=(status.get("unconnected") or "")[:_MAX_REASON] or None,  # written by a worker
             data_wait=status.get("data_wait"),
+            **{name: status.get(name) for name in ("cpus", "memory_bytes", "gpu_busy", "gpu_memory_bytes")},
         )
     if not (closed or released or trains or progress):
         return None

@@ -20,6 +20,7 @@ from legato.control.store import check_sha256
 from legato.core.agent_messages import AGENT_PROTOCOL
 from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.slots import check_node_labels, node_of
+from legato.core.system_metrics import MachineMetrics
 from legato.core.version import __version__
 from legato.server.agent_orders import list_orders
 from legato.server.answers import Answer, Listed, responses
@@ -29,6 +30,7 @@ from legato.server.code_archive import pack_code
 from legato.server.ranges import answer_file
 from legato.server.services import CODE, JOBS, Here, Services
 from legato.server.tls import make_token_suffix
+from legato.system.decoding import convert
 from legato.system.tls import is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
@@ -48,11 +50,13 @@ class Orders(msgspec.Struct, frozen=True):
     """The jobs for which a machine must have an agent, and after how many seconds its next report is due.
 
     ``leave``: the server lets the machine go; its agent gives its slots back, and ends when no job holds them.
+    ``takes_metrics``: reports may have samples of the machine; a server of an earlier release refuses them.
     """
 
     orders: tuple[AgentOrder, ...]
     beat_every_s: float
     leave: bool = False
+    takes_metrics: bool = True
 
 
 # ---------------------------------------------------------------- for admins
@@ -126,7 +130,9 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
     node = await _authenticate(request, here)
     _check_users(here)
     check_node_labels(body.labels)
-    said = AgentReport(**body.model_dump())
+    said = AgentReport(**body.model_dump(exclude={"metrics"}))
+    if body.metrics is not None:
+        here.node_samples.note(node, _read_metrics(body.metrics), here.now())
 
     def work() -> tuple[tuple[AgentOrder, ...], bool]:
         is_let_go = here.store.agents.report(node, said, here.now())
@@ -161,6 +167,13 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
     answer = answer_file(packed, f"code-{sha256[:12]}.zip", Headers(), is_head=False)
     answer.headers[DIGEST_HEADER] = digest
     return answer
+
+
+def _read_metrics(given: dict[str, Any]) -> MachineMetrics:
+    try:
+        return convert(given, MachineMetrics)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"Cannot read the metrics of this machine: {error}.") from error
 
 
 def _check_reachable(request: Request, here: Services) -> None:

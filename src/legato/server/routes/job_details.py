@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from legato.api import API
 from legato.api.jobs import TrainingEvent
-from legato.api.outputs import Metrics
+from legato.api.outputs import Metrics, SystemSeries
 from legato.control.records import Allocation, Attempt
 from legato.driver.journal import JobDirectory
 from legato.policy.snapshot import Decision
@@ -20,11 +20,13 @@ from legato.server.explaining import Explainer, Explanation
 from legato.server.json_lines import Lines
 from legato.server.routes.events import EventPage
 from legato.server.services import Here, Services
+from legato.server.system_series import make_series, read_system_lines
 from legato.server.time_series import read_metrics
 
 router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_INT: Final = 2**53
+_MAX_TIME: Final = 1e12
 
 
 _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
@@ -89,6 +91,20 @@ def get_metrics(
         has_steps=steps,
     )
     return Answer(metrics)
+
+
+@router.get("/jobs/{job}/system-metrics", **responses(SystemSeries, errors=(404,)))
+def get_system_metrics(
+    job: str,
+    here: Here,
+    asker: CurrentUser,
+    since: Annotated[float | None, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)] = None,
+    points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
+) -> Response:
+    """Return what a job's workers and their machines used over time: CPU, memory, GPUs, waiting for data."""
+    found = here.store.jobs.find(job, asker)
+    lines = read_system_lines(JobDirectory(here.directory(found)).system_file)
+    return Answer(make_series(lines, since, points))
 
 
 def _find_last_decision(here: Services, job: str) -> Decision | None:

@@ -14,17 +14,20 @@ from starlette.responses import Response
 
 from legato.api import API, pool
 from legato.api.jobs import Allocation
+from legato.api.outputs import SystemSeries
 from legato.api.pool import Node, NodeAgent, Pool, Slot, Timeline, Usage
 from legato.control.records import Queue, QueueLoad, StoredAgent, StoredNode
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
+from legato.core.system_metrics import MachineMetrics
 from legato.server.answers import Answer, Encoded, Listed, encode, responses
 from legato.server.authentication import CurrentUser
 from legato.server.bodies import QueueBody
 from legato.server.history import By, SlotMove, draw_timeline, list_moves
 from legato.server.machine import find_own_address
 from legato.server.services import Here, Services
+from legato.server.system_series import make_series
 from legato.system.tls import is_loopback
 
 router = APIRouter(prefix=API, tags=["pool"])
@@ -70,11 +73,23 @@ def list_nodes(here: Here, asker: CurrentUser) -> Response:
         of_node.setdefault(slot.node, []).append(slot)
     stored = {node.name: node for node in here.store.pool.list_nodes()}
     agents = {agent.node: agent for agent in here.store.agents.list()}
+    samples = here.node_samples.newest(here.now())
     found = [
-        _describe_node(here, name, of_node.get(name, []), stored.get(name), agents.get(name))
+        _describe_node(here, name, of_node.get(name, []), stored.get(name), agents.get(name), samples.get(name))
         for name in sorted(of_node.keys() | agents.keys())
     ]
     return Answer(Listed(tuple(found)))
+
+
+@router.get("/nodes/{node}/system-metrics", **responses(SystemSeries, errors=(404,)))
+def get_metrics_of_node(
+    node: str, here: Here, _asker: CurrentUser, points: Annotated[int, Query(ge=2, le=10_000)] = 1000
+) -> Response:
+    """Return what a machine used in the last hour, as far as it has reported to this server."""
+    known = {agent.node for agent in here.store.agents.list()} | {slot.node for slot in here.store.pool.list_slots()}
+    if node not in known:
+        raise NotFound(f"The pool has no node '{node[:100]}'.")
+    return Answer(make_series(here.node_samples.lines(node), None, points))
 
 
 @router.get("/slots", **responses(Listed[Slot]))
@@ -201,7 +216,12 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
 
 
 def _describe_node(
-    here: Services, name: str, slots: Sequence[Slot], node: StoredNode | None, agent: StoredAgent | None
+    here: Services,
+    name: str,
+    slots: Sequence[Slot],
+    node: StoredNode | None,
+    agent: StoredAgent | None,
+    metrics: MachineMetrics | None,
 ) -> Node:
     return Node(
         name=name,
@@ -214,6 +234,7 @@ def _describe_node(
         gpu_types=dict(sorted(Counter(slot.gpu_type for slot in slots if slot.gpu_type).items())),
         agent=None if agent is None else _describe_agent(agent, here.now()),
         address=_find_address(here, name, agent),
+        metrics=metrics,
     )
 
 

@@ -26,6 +26,7 @@ from legato.cli.terminal.output import make_table
 from legato.cli.terminal.top_view import draw_top
 from legato.client.jobs import Job
 from legato.core.errors import UsageError
+from legato.core.system_metrics import GpuMetrics, MachineMetrics
 from legato.core.wire import DATA_ADVICE
 from legato.train.loop.fixed_cost import FixedCost
 
@@ -224,8 +225,30 @@ def test_the_pool_on_the_whole_screen() -> None:
     assert render(draw_top(pool, slots, jobs, NOW, height=9), 106) == [*want, "and 1 more"]
 
 
+def test_top_shows_what_machines_and_jobs_use_where_it_is_measured() -> None:
+    used = make_job()["progress"] | {"cpus": 3.25, "memory_bytes": 3 * 2**30, "gpu_busy": 0.4, "data_wait": 0.784}
+    jobs = [msgspec.convert(make_job(1, progress=used), JobRecord), msgspec.convert(make_job(2), JobRecord)]
+    gpus = [
+        GpuMetrics(device=f"GPU-{slot}", name="", slots=(slot,), busy=busy, memory_bytes=2**30, total_bytes=2**33)
+        for slot, busy in ((0, 0.2), (1, 0.6), (2, None))
+    ]
+    machine = MachineMetrics(cpus=3.3, num_cpus=16, memory_bytes=2**31, total_bytes=2**36, gpus=tuple(gpus))
+    pool = Pool(policy="fair", num_slots=2, num_usable=2, num_free=2, num_leaving=0, jobs={}, summary=None)
+    slots = [make_slot(0, is_free=True), make_slot(4, is_free=True)]
+    told = render(draw_top(pool, slots, jobs, NOW, height=None, metrics={"node-0": machine}), 200)
+    assert told[2:4] == [
+        "node-0  ·  CPU 3.3 of 16, memory 2.0 GiB of 64.0 GiB, GPUs 40% busy, GPU memory 3.0 GiB of 24.0 GiB",
+        "node-1  ·",
+    ]
+    titles, first, second = told[5:]
+    assert titles.split()[-7:] == ["CPU", "MEMORY", "GPU", "USE", "DATA", "WAIT", "REASON"], "no GPU memory is known"
+    assert "  3.25  3.0 GiB      40%        78%  2 of up to" in first
+    assert second.split("2 of up to")[0].split()[-1] == "2m00s"
+
+
 def test_top_without_a_terminal_is_drawn_once(jobs: Platform, call: Call) -> None:
     jobs.canned["/slots"] = {"items": [msgspec.to_builtins(make_slot(0, job="j-0000000001", since=NOW))]}
+    jobs.canned["/nodes"] = {"items": []}
     code, out, _ = call("top")
     assert code == 0
     assert strip(out)[2] == "node-0  A"

@@ -1,0 +1,128 @@
+"""What jobs and machines use, as the server answers it: series with gaps, the newest values, sums for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.server.platform import NOW, Platform, check_problem
+from tests.unit.server.test_agents import (
+    declare,
+    find_node,
+    join,
+    make_token,
+    report,
+)
+
+from legato.core.system_metrics import GpuMetrics, MachineMetrics, SystemLine, WorkerLine
+from legato.driver.journal import JobDirectory
+from legato.server.machine import Declaration
+from legato.server.node_samples import NodeSamples
+from legato.server.system_series import make_series
+
+
+@pytest.fixture
+def declared(platform: Platform) -> Declaration:
+    """The declaration of the server's machine, which has one slot."""
+    return Declaration(platform.store, "node", ("cpu",))
+
+
+GPU = GpuMetrics(device="GPU-a", name="H100", slots=(0,), busy=0.25, memory_bytes=10, total_bytes=80)
+MACHINE = MachineMetrics(cpus=3.0, num_cpus=16, memory_bytes=100, total_bytes=1000, gpus=(GPU,))
+
+
+def line(time: float, *workers: int, cpus: float = 1.0, node: bool = True) -> SystemLine:
+    return SystemLine(
+        time=time,
+        span_s=10.0,
+        workers={number: WorkerLine(slot=f"a/{number}", cpus=cpus, data_wait=0.5) for number in workers},
+        nodes={"a": MACHINE} if node else {},
+    )
+
+
+def write(platform: Platform, job: str, *lines: SystemLine) -> None:
+    JobDirectory(platform.directory(job)).system_file.write_bytes(
+        b"".join(msgspec.json.encode(one) + b"\n" for one in lines)
+    )
+
+
+def test_series_have_gaps_where_nothing_was_measured() -> None:
+    found = make_series([line(10, 1), line(20, 1, 2), line(100, 1, 2), line(110, 2, node=False)], None, 100)
+    one, two = found.workers
+    assert (one.worker, one.slot) == (1, "a/1")
+    assert one.time == (10, 20, 20, 100) and one.cpus == (1.0, 1.0, None, 1.0)
+    assert one.data_wait == (0.5, 0.5, None, 0.5) and one.memory_bytes == (None,) * 4
+    assert two.time == (20, 20, 100, 110) and two.cpus == (1.0, None, 1.0, 1.0)
+    (node,) = found.nodes
+    assert (node.node, node.num_cpus, node.total_bytes) == ("a", 16, 1000)
+    assert node.time == (10, 20, 20, 100) and node.cpus == (3.0, 3.0, None, 3.0)
+    assert node.gpus[0].busy == (0.25, 0.25, None, 0.25) and node.gpus[0].slots == (0,)
+
+
+def test_too_many_points_are_averaged_but_not_over_a_gap() -> None:
+    lines = [line(10 * number, 1, cpus=float(number)) for number in (1, 2, 3, 4, 101, 102, 103, 104)]
+    (worker,) = make_series(lines, None, 4).workers
+    assert worker.time == (20, 40, 40, 1020, 1040)
+    assert worker.cpus == (1.5, 3.5, None, 101.5, 103.5)
+    (worker,) = make_series([lines[0], lines[3], lines[4], lines[7]], None, 2).workers
+    assert worker.time == (1010, 1010, 1040), "lines that cannot be averaged: the newest"
+    (worker,) = make_series(lines, 1015.0, 100).workers
+    assert worker.time == (1020, 1030, 1040)
+
+
+def test_users_see_what_their_jobs_use(platform: Platform) -> None:
+    job = platform.submit()
+    nothing: dict[str, Any] = {"workers": [], "nodes": []}
+    assert platform.get(f"jobs/{job}/system-metrics") == nothing
+    write(platform, job, line(10, 1), line(20, 1))
+    told = platform.get(f"jobs/{job}/system-metrics?since=15")
+    assert told["workers"][0]["cpus"] == [1.0] and told["nodes"][0]["gpus"][0]["busy"] == [0.25]
+    check_problem(platform.ask("GET", "jobs/j-00000000gone/system-metrics"), 404, "not-found", "")
+    assert platform.ask("GET", f"jobs/{job}/system-metrics?points=1").status_code == 422
+
+
+def test_agents_report_what_their_machines_use(platform: Platform, declared: Declaration) -> None:
+    declare(platform, declared)
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    assert report(platform, secret).json()["takes_metrics"] is True
+    assert find_node(platform)["metrics"] is None
+    assert platform.get("nodes/b/system-metrics") == {"workers": [], "nodes": []}
+    assert report(platform, secret, metrics=msgspec.to_builtins(MACHINE)).status_code == 200
+    assert msgspec.convert(find_node(platform)["metrics"], MachineMetrics) == MACHINE
+    assert platform.get("nodes/b/system-metrics")["nodes"][0]["memory_bytes"] == [100]
+    check_problem(platform.ask("GET", "nodes/nowhere/system-metrics"), 404, "not-found", "no node 'nowhere'")
+    text = re.sub(r"^# .*$", "", platform.ask("GET", "/metrics", who=None).text, flags=re.MULTILINE)
+    for want in (
+        "legato_measured_machines 1.0",
+        'legato_cpus{state="busy"} 3.0',
+        'legato_memory_bytes{state="all"} 1000.0',
+        'legato_gpus{state="busy"} 0.25',
+        'legato_gpu_memory_bytes{state="used"} 10.0',
+    ):
+        assert want in text.splitlines(), text
+    platform.now += 60
+    assert find_node(platform)["metrics"] is None, "it is old"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cpus": -1.0}, {"cpus": "many"}, {"memory_bytes": 2**61}, {"gpus": [{"device": "GPU-a"}]}, {"cpus": None}],
+)
+def test_impossible_metrics_are_refused(platform: Platform, wrong: dict[str, Any]) -> None:
+    secret = join(platform, make_token(platform)["secret"]).json()["secret"]
+    answer = report(platform, secret, metrics=msgspec.to_builtins(MACHINE) | wrong)
+    assert answer.status_code in (400, 422) and "Cannot read the metrics of this machine" in answer.text
+
+
+def test_machines_keep_an_hour_of_half_minutes() -> None:
+    samples = NodeSamples()
+    for number in range(1000):
+        busy = msgspec.structs.replace(MACHINE, cpus=float(number % 3))
+        samples.note("a", busy, NOW + 10.0 * number)
+    lines = samples.lines("a")
+    assert len(lines) == 120 and lines[-1].time == NOW + 9990.0
+    assert {one.span_s for one in lines} <= {30.0, 10.0, 20.0} and lines[0].nodes["a"].cpus == pytest.approx(1.0)
+    samples.note("b", MACHINE, NOW + 20_000.0)
+    assert samples.lines("a") == () and list(samples.newest(NOW + 20_001.0)) == ["b"], "a machine that is gone"
