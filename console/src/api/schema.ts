@@ -3637,7 +3637,7 @@ export interface components {
          *         Args:
          *             worker: its number, which is never used again.
          *             slot: its slot.
-         *             time: seconds since 1970. A point without values is a gap: nothing was measured from there until the next one.
+         *             time: seconds since 1970. A point without values is a gap: nothing was measured since the point before it.
          *             cpus: CPU cores that it and its processes used.
          *             memory_bytes: their resident memory; memory that several of them share counts for each.
          *             gpu_busy: the part of the time in which the GPUs of its slot computed, 0 to 1, for any program.

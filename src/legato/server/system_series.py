@@ -75,7 +75,7 @@ class _Columns:
 
     def add(self, line: SystemLine, record: Any) -> None:
         if self._last is not None and not follows(line, self._last):
-            self.times.append(self._last.time)
+            self.times.append(line.begins)
             self.records.append(None)
         self.times.append(line.time)
         self.records.append(record)

@@ -52,22 +52,22 @@ def test_series_have_gaps_where_nothing_was_measured() -> None:
     found = make_series([line(10, 1), line(20, 1, 2), line(100, 1, 2), line(110, 2, node=False)], None, 100)
     one, two = found.workers
     assert (one.worker, one.slot) == (1, "a/1")
-    assert one.time == (10, 20, 20, 100) and one.cpus == (1.0, 1.0, None, 1.0)
+    assert one.time == (10, 20, 90, 100) and one.cpus == (1.0, 1.0, None, 1.0)
     assert one.data_wait == (0.5, 0.5, None, 0.5) and one.memory_bytes == (None,) * 4
-    assert two.time == (20, 20, 100, 110) and two.cpus == (1.0, None, 1.0, 1.0)
+    assert two.time == (20, 90, 100, 110) and two.cpus == (1.0, None, 1.0, 1.0)
     (node,) = found.nodes
     assert (node.node, node.num_cpus, node.total_bytes) == ("a", 16, 1000)
-    assert node.time == (10, 20, 20, 100) and node.cpus == (3.0, 3.0, None, 3.0)
+    assert node.time == (10, 20, 90, 100) and node.cpus == (3.0, 3.0, None, 3.0)
     assert node.gpus[0].busy == (0.25, 0.25, None, 0.25) and node.gpus[0].slots == (0,)
 
 
 def test_too_many_points_are_averaged_but_not_over_a_gap() -> None:
     lines = [line(10 * number, 1, cpus=float(number)) for number in (1, 2, 3, 4, 101, 102, 103, 104)]
     (worker,) = make_series(lines, None, 4).workers
-    assert worker.time == (20, 40, 40, 1020, 1040)
+    assert worker.time == (20, 40, 1000, 1020, 1040)
     assert worker.cpus == (1.5, 3.5, None, 101.5, 103.5)
     (worker,) = make_series([lines[0], lines[3], lines[4], lines[7]], None, 2).workers
-    assert worker.time == (1010, 1010, 1040), "lines that cannot be averaged: the newest"
+    assert worker.time == (1010, 1030, 1040), "lines that cannot be averaged: the newest"
     (worker,) = make_series(lines, 1015.0, 100).workers
     assert worker.time == (1020, 1030, 1040)
 

@@ -21,6 +21,8 @@ import {
   smooth,
 } from "@/charts/series";
 import { SmoothingChoice } from "@/charts/smoothing";
+import { SystemCharts } from "@/charts/system-charts";
+import { chartWorkers } from "@/charts/system-lines";
 import { useTraining } from "@/charts/use-training";
 import { formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
@@ -112,6 +114,13 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
   const idle = useMemo(() => gaps.filter((gap) => gap.isKnown), [gaps]);
   const colour = jobColour(job.id);
   const series = useMemo(() => sortSeries(metrics), [metrics]);
+  const system = useAsk(
+    ["job", job.id],
+    "/jobs/{job}/system-metrics",
+    { path: { job: job.id } },
+    { every_s: ENDED.has(job.stage) ? 0 : 10 },
+  );
+  const used = useMemo(() => (system.data ? chartWorkers(system.data) : []), [system.data]);
   const pick = (x: number) => {
     const { step, time } = metrics.steps;
     setPicked(isOverSteps ? (time[Math.max(0, placeAt(step, x))] ?? null) : x);
@@ -211,6 +220,7 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
           />
         </div>
         {series.slice(1).map(draw)}
+        {!isOverSteps && <SystemCharts charts={used} common={common} />}
       </div>
       <Happenings marks={marks} onPick={setPicked} />
     </div>

@@ -10,6 +10,7 @@ import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
 import { ActiveJobs } from "./active-jobs";
 import { Machine } from "./machine";
+import { MachineUse } from "./machine-use";
 import { Moves } from "./moves";
 import { type PoolState, startedFirst, useMoves } from "./pool-data";
 import { Shares } from "./shares";
@@ -38,8 +39,15 @@ export default function PoolPage() {
   const hasGpu = slots.data?.items.some((slot) => !/^cpu/i.test(slot.device)) ?? false;
   const machines = nodes.data?.items.some((node) => node.agent !== null) ? nodes.data.items : [];
   const about = (name: string) => {
-    const node = machines.find((each) => each.name === name);
-    return node && <Machine node={node} />;
+    const node = nodes.data?.items.find((each) => each.name === name);
+    return (
+      node && (
+        <>
+          {machines.length > 0 && <Machine node={node} />}
+          <MachineUse node={node} />
+        </>
+      )
+    );
   };
   const moved = useMemo(() => moves.data?.items ?? [], [moves.data]);
   return (
