@@ -396,6 +396,7 @@ class Settings(BaseSettings):
     measured_speed_s: float | None = Field(
         default=_RULES.measured_speed_s,
         gt=0,
+        le=120,
         description="seconds of training with a number of workers after which its measured speed counts: a job gets no "
         "slots with which it was slower than with fewer. None: measured speeds do not count. 60: long enough to tell a "
         "slow machine from a slow minute",

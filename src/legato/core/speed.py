@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 FORGET_S: Final = 1800.0
-"""Seconds after which a speed does not count any more: machines and other jobs on them change."""
+"""Seconds after which a number of workers that was slow is tried again: machines and other jobs on them change."""
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

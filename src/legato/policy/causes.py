@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import operator
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,16 +10,14 @@ from typing import Final, NamedTuple
 
 from legato.policy.claim_sizes import weigh_step
 from legato.policy.claims import Claim, Needs, SortedSnapshot, User
-from legato.policy.curves import find_gain
+from legato.policy.curves import find_gain, is_measured
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, next_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
-from legato.policy.speeds import find_slowdown
 from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
-_MAX_COMPARED: Final = 64
 _WEIGHTS: Final = {1.0: "1", 0.5: "1/2", 0.25: "1/4"}
 
 
@@ -38,6 +37,7 @@ class Peers(NamedTuple):
         full: claims that could not.
         equal: whether the hungry ones have the same weight.
         size: target of all of them together, in slots.
+        last_winners: the two that gain least from their last step, if measured speeds count.
     """
 
     claims: list[Claim]
@@ -45,6 +45,7 @@ class Peers(NamedTuple):
     full: list[Claim]
     equal: bool
     size: int
+    last_winners: list[Claim]
 
 
 class Sharers(NamedTuple):
@@ -109,8 +110,8 @@ class Causes:
             return Cause(explain_few_micro_batches(job))
         if claim.limit and claim.target == claim.hi:
             return Cause(claim.limit_in_full, claim.limit_because)
-        slowdown = find_slowdown(job) if claim.target == claim.hi else None
-        if slowdown is not None:
+        slowdown = job.slowdown
+        if slowdown is not None and claim.target == claim.hi and num_workers <= slowdown.most < job.max_workers:
             return Cause(f"it was slower with {slowdown.slower} workers than with {slowdown.best}")
         if claim.target == claim.hi or claim.share >= claim.target + each:
             useless = num_workers + 1
@@ -203,9 +204,14 @@ class Causes:
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
             others = _without(peers.claims, claim)
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
-        if claim.ratio is not None and (rival := _find_last_winner(claim, peers.claims)) is not None:
-            return Cause(_compare_gains(claim, rival), ids([rival]))
+        if claim.ratio is not None:
+            rival = next((winner for winner in peers.last_winners if winner is not claim), None)
+            told = None if rival is None else _compare_gains(claim, rival)
+            if rival is not None and told is not None:
+                return Cause(told, ids([rival]))
         kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
+        if claim.ratio is not None:
+            kind = "a share by speed"
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
@@ -371,7 +377,8 @@ def _make_peers(claims: list[Claim]) -> Peers:
     hungry = [claim for claim in claims if claim.target < claim.hi]
     full = [claim for claim in claims if claim.target >= claim.hi]
     equal = all(claim.job.priority == hungry[0].job.priority for claim in hungry)
-    return Peers(claims, hungry, full, equal, sum(claim.target for claim in claims))
+    winners = _find_last_winners(claims) if claims and claims[0].ratio is not None else []
+    return Peers(claims, hungry, full, equal, sum(claim.target for claim in claims), winners)
 
 
 def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
@@ -384,32 +391,38 @@ def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
     return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*hungry_peers, *full]))
 
 
-def _find_last_winner(claim: Claim, claims: Sequence[Claim]) -> Claim | None:
-    """Return the other claim that gains least from its last step above its minimum; None: no other has taken one."""
-    winners = [other for other in claims[:_MAX_COMPARED] if other is not claim and other.target > other.lo]
-    return min(winners, key=lambda other: (weigh_step(other, _size_before(other)), other.order), default=None)
+def _find_last_winners(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the two claims that gain least from their last step above their minimum, as far as there are two."""
+    winners = [claim for claim in claims if claim.target > claim.lo]
+    return heapq.nsmallest(2, winners, key=lambda claim: (weigh_step(claim, _size_before(claim)), claim.order))
 
 
 def _size_before(claim: Claim) -> int:
     return fit_size(claim.job, claim.target - claim.job.gpus_per_worker)
 
 
-def _compare_gains(claim: Claim, rival: Claim) -> str:
+def _compare_gains(claim: Claim, rival: Claim) -> str | None:
+    """Compare what two claims gain from a step. None: the comparison does not explain their numbers of slots."""
     larger, before = next_size(claim.job, claim.target), _size_before(rival)
     assert larger is not None and claim.ratio is not None and rival.ratio is not None
-    more, last = (
-        (larger - claim.target) // claim.job.gpus_per_worker,
-        (rival.target - before) // rival.job.gpus_per_worker,
-    )
+    more = (larger - claim.target) // claim.job.gpus_per_worker
+    last = (rival.target - before) // rival.job.gpus_per_worker
+    if weigh_step(claim, claim.target) > weigh_step(rival, before):
+        return None
     mine = find_gain(claim.job, claim.ratio, claim.target, larger)
     theirs = find_gain(rival.job, rival.ratio, before, rival.target)
     workers = "one more worker" if more == 1 else f"{more} more workers"
     priority = rival.job.priority
     weight = "" if priority == claim.job.priority else f", with its priority {priority},"
     return (
-        f"{workers} would make it {_percent(mine)} % faster; {rival.job.title}{weight} gains {_percent(theirs)} % from "
-        f"its last {'one' if last == 1 else last}"
+        f"{workers} would make it {_at_most(claim)}{_percent(mine)} % faster; {rival.job.title}{weight} gains "
+        f"{_at_most(rival)}{_percent(theirs)} % from its last {'one' if last == 1 else last}"
     )
+
+
+def _at_most(claim: Claim) -> str:
+    """Return the words for a job whose speed was not measured: no job is faster than in proportion to its workers."""
+    return "" if is_measured(claim.job) else "at most "
 
 
 def _percent(gain: float) -> int:

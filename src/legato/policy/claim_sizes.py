@@ -17,6 +17,7 @@ from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
 
 _STICKY: Final = 1.1
+_NUM_STEPS: Final = 4
 
 
 def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Budget) -> None:
@@ -84,7 +85,7 @@ def rank(claim: Claim) -> tuple[float, bool, Order]:
 
 
 def weigh_step(claim: Claim, size: int) -> float:
-    """Return what a claim gains by each slot of the step to its next size: the logarithm of its speed, by priority.
+    """Return what each slot of a step to one of its next sizes gains a claim: the logarithm of its speed, by priority.
 
     A step that it has taken before weighs a little more, so that noise moves no slots.
 
@@ -92,13 +93,17 @@ def weigh_step(claim: Claim, size: int) -> float:
         claim: whose ``ratio`` is known.
         size: the size before the step.
     """
-    larger = next_size(claim.job, size)
-    if larger is None:
-        return 0.0
-    assert claim.ratio is not None
-    gain = math.log(find_gain(claim.job, claim.ratio, size, larger)) / (larger - size)
-    known = larger <= max(claim.held, claim.job.wanted or 0)
-    return claim.job.priority * gain * (_STICKY if known else 1.0)
+    job, ratio = claim.job, claim.ratio
+    assert ratio is not None
+    gain, larger = 0.0, next_size(job, size)
+    known = larger is not None and larger <= max(claim.held, job.wanted or 0)
+    # Without micro-batches, each further step gains less; with them, a useful size may come after a less useful one.
+    for _ in range(_NUM_STEPS if job.num_micro_batches is not None and not job.shares_freely else 1):
+        if larger is None or larger > claim.hi:
+            break
+        gain = max(gain, math.log(find_gain(job, ratio, size, larger)) / (larger - size))
+        larger = next_size(job, larger)
+    return job.priority * gain * (_STICKY if known else 1.0)
 
 
 def _tie(claim: Claim) -> Order:

@@ -30,24 +30,29 @@ def find_ratio(job: JobDemand) -> float:
     >>> find_ratio(msgspec.structs.replace(job, speeds=(one, four)))
     0.25
     """
-    if len(job.speeds) < 2:
+    if not is_measured(job):
         return 0.0
     # Least squares of the relative errors of a x + b, with x = 1 / e and the measured time y.
     sxx = sx = s1 = sxy = sy = 0.0
-    fastest = find_fastest(job)
+    fastest = find_fastest(job.speeds)
     for number, speed in fastest.items():
-        x, y = 1 / _divide_among(job, number), 1 / speed
+        x, y = 1 / _divide_among(job, number), 1 / speed.samples_per_s
         weight = 1 / (y * y)
         sxx, sx, s1 = sxx + weight * x * x, sx + weight * x, s1 + weight
         sxy, sy = sxy + weight * x * y, sy + weight * y
     determinant = sxx * s1 - sx * sx
-    if len(fastest) < 2 or determinant <= 1e-9 * sxx * s1:
+    if determinant <= 1e-9 * sxx * s1:
         return 0.0
     a, b = (sxy * s1 - sx * sy) / determinant, (sxx * sy - sx * sxy) / determinant
     ratio = _MOST if a <= 0 else min(b / a, _MOST)
     if ratio < _LEAST:
         return 0.0
     return float(2.0 ** (round(math.log2(ratio) * _STEPS_PER_OCTAVE) / _STEPS_PER_OCTAVE))
+
+
+def is_measured(job: JobDemand) -> bool:
+    """Return whether enough was measured for `find_ratio`."""
+    return len({_divide_among(job, speed.num_workers) for speed in job.speeds}) > 1
 
 
 def find_gain(job: JobDemand, ratio: float, num_slots: int, more: int) -> float:

@@ -158,7 +158,7 @@ class Explainer:
 
     def _compare_priorities(self, mine: int, theirs: int, gainer: Claim) -> str:
         if gainer.ratio is not None and gainer.target > gainer.lo:
-            return "gains more speed from them"
+            return "has a share by speed" if theirs == mine else f"has a share by speed with its priority {theirs}"
         if theirs == mine:
             return f"has the same {'weight' if self._rules.policy.is_fair else 'priority'}"
         if theirs > mine:

@@ -11,6 +11,7 @@ import enum
 import msgspec
 
 from legato.core.speed import Speed
+from legato.policy.speeds import Slowdown
 
 OWN_MACHINE = ("legato.machine", "server")
 """The label of the server's own machine in a pool of several."""
@@ -141,6 +142,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             minimum. None: every slot helps.
         shares_freely: each step is divided among any number of workers: every slot up to that number helps.
         speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order.
+        slowdown: what they say, as `legato.policy.speeds.find_slowdown` returns it.
         standing: its state.
         lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
             not resized.
@@ -172,6 +174,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_micro_batches: int | None = None
     shares_freely: bool = False
     speeds: tuple[Speed, ...] = ()
+    slowdown: Slowdown | None = None
     standing: Standing = Standing.WAITING
     lost_nodes: tuple[str, ...] = ()
     wanted: int | None = None

@@ -74,8 +74,8 @@ def _tolerable(claim: Claim) -> int:
     most = min(claim.held, claim.job.max_slots)
     if claim.target >= most:
         return most
-    # A slot that does not make a step faster is given back at once.
-    return max(fit_size(claim.job, most), claim.target)
+    # A slot that cannot make a step faster is given back at once; one that was measured to be slow, after a cooldown.
+    return max(fit_size(claim.job, most, knows_speed=False), claim.target)
 
 
 def _keep_time(claim: Claim, rules: Rules, now: float) -> None:

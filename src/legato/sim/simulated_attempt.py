@@ -12,6 +12,8 @@ from legato.core.slots import node_of
 from legato.driver.journal import Outcome
 from legato.sim.load import Costs, Load
 
+_LEAST_MEASURED_S, _MOST_MEASURED_S = 16.0, 128.0  # as a real driver
+
 
 @dataclass(slots=True)
 class Saved:
@@ -149,10 +151,11 @@ class SimulatedAttempt:
                     "num_workers": size[0],
                     "num_nodes": size[1],
                     "samples_per_s": 1 / self.load.seconds_per_step(size[0]),
-                    "measured_s": measured_s,
+                    "measured_s": min(measured_s, _MOST_MEASURED_S),
                     "age_s": self._at - noted_at,
                 }
                 for size, (measured_s, noted_at) in self._measured.items()
+                if measured_s >= _LEAST_MEASURED_S
             ],
             "workers": [
                 {"worker": worker.number, "slot": worker.slot, "phase": worker.phase.value} for worker in self._workers

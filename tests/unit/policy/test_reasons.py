@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed, settle, with_job, without_job
+from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, settle, with_job, without_job
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.speeds import Slowdown
 
 RULES = Rules()
 
@@ -31,12 +32,13 @@ def changed(snapshot: Snapshot, name: str, **fields: object) -> Snapshot:
 def test_a_job_gives_back_a_slot_that_made_it_slower_and_another_job_gets_it() -> None:
     snapshot = make_snapshot(4, [make_job("anna/resnet")])
     snapshot = carry_out(snapshot, decide(snapshot, EAGER))
-    snapshot = changed(snapshot, "resnet", speeds=(make_speed(2, 10.0), make_speed(4, 8.0)))
+    snapshot = changed(snapshot, "resnet", slowdown=Slowdown(best=2, slower=4, most=3))
     decisions = decide(snapshot, EAGER)
     assert told(decisions) == {"resnet": "shrinks 4 → 3: it was slower with 4 workers than with 2"}
+    assert decide(snapshot, RULES).of("resnet").kind is DecisionKind.KEEP, "it waits as for a fairer share"
     snapshot = with_job(carry_out(snapshot, decisions), make_job("bob/bert", at=101.0))
     snapshot = carry_out(snapshot, decide(snapshot, EAGER))
-    snapshot = changed(snapshot, "resnet", speeds=(make_speed(2, 10.0), make_speed(3, 9.0)))
+    snapshot = changed(snapshot, "resnet", slowdown=Slowdown(best=2, slower=3, most=2))
     decisions = decide(snapshot, EAGER)
     assert told(decisions)["resnet"] == "2 of up to 4 slots: it was slower with 3 workers than with 2"
     want = "starts with 1 of up to 4 slots, on the way to 2: the slots that user anna leaves"

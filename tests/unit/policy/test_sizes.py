@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.world import make_job, make_speed
 from tests.unit.policy.worlds import any_speeds, for_any
 
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import JobDemand
+from legato.policy.speeds import Slowdown, find_slowdown
 
 
 @st.composite
@@ -38,18 +41,7 @@ def sizes(job: JobDemand) -> list[int]:
         return -(-total // number) < -(-total // (number - 1))
 
     def slows(number: int) -> bool:
-        return any(
-            slow.num_workers <= number
-            and all(
-                slow.samples_per_s >= one.samples_per_s for one in job.speeds if one.num_workers == slow.num_workers
-            )
-            and any(
-                fast.samples_per_s * 0.95 > slow.samples_per_s
-                for fast in job.speeds
-                if fast.num_workers < slow.num_workers
-            )
-            for slow in job.speeds
-        )
+        return job.slowdown is not None and number > job.slowdown.most
 
     return [n for n in range(least, most + 1) if n == least or (helps(n) and not slows(n))]
 
@@ -78,13 +70,37 @@ def test_a_size_that_was_slower_is_not_used_and_one_that_was_as_fast_is() -> Non
     assert largest_size(job) == 5
     assert next_size(job, 5) is None
     assert fit_size(job, 8) == 5
+    assert fit_size(job, 8, knows_speed=False) == 8
     almost = make_job("a/j", 8, speeds=(make_speed(4, 12.0), make_speed(6, 11.5)))
     assert largest_size(almost) == 8
 
 
 def test_the_minimum_stays_a_size_however_slow_it_was() -> None:
-    job = make_job("a/j", 8, min_workers=4, speeds=(make_speed(2, 12.0), make_speed(4, 6.0)))
+    job = make_job("a/j", 8, min_workers=4, speeds=(make_speed(4, 12.0), make_speed(5, 6.0)))
     assert (smallest_size(job), largest_size(job)) == (4, 4)
+    below = make_job("a/j", 8, min_workers=4, speeds=(make_speed(2, 12.0), make_speed(4, 6.0)))
+    assert largest_size(below) == 8, "that two were faster does not matter"
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        ([(1, 10.0, 0), (2, 9.0, 0), (8, 40.0, 0)], None),  # far more are faster
+        ([(2, 10.0, 0), (64, 5.0, 0)], (2, 64, 33)),
+        ([(2, 10.0, 0), (33, 6.0, 0), (64, 5.0, 0)], (2, 33, 17)),
+        ([(2, 10.0, 9e9), (3, 9.0, 0)], (2, 3, 2)),  # the best one does not age
+        ([(2, 10.0, 0), (3, 9.0, 1800), (5, 8.0, 1700)], (2, 5, 3)),  # 3 is tried again, and not more
+        ([(2, 10.0, 0), (3, 9.0, 1800), (5, 8.0, 3600)], (2, 5, 3)),
+        ([(2, 10.0, 0), (3, 9.0, 1800)], None),
+        ([(2, 10.0, 0), (3, 9.0, 10), (5, 8.0, 3600)], (2, 3, 2)),
+    ],
+)
+def test_the_right_number_is_found_in_few_steps(
+    found: list[tuple[int, float, float]], want: tuple[int, int, int] | None
+) -> None:
+    speeds = [msgspec.structs.replace(make_speed(number, speed), at=1e10 - age) for number, speed, age in found]
+    slowdown = find_slowdown(speeds, 1, 1e10)
+    assert slowdown == (None if want is None else Slowdown(*want))
 
 
 def test_the_faster_placement_of_a_number_of_workers_counts() -> None:

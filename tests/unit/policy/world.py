@@ -10,6 +10,7 @@ from legato.core.speed import Speed
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import DecisionKind, Decisions, JobDemand, Queue, Slot, Snapshot, Standing
+from legato.policy.speeds import find_slowdown
 
 EAGER = Rules(stability_s=0.0, cooldown_factor=0.0, gather_s=0.0)
 
@@ -22,6 +23,8 @@ def make_slots(num_slots: int, per_node: int = 4) -> tuple[Slot, ...]:
 
 def make_job(title: str, max_workers: int = 4, at: float = 0.0, queue: str = "all", **fields: object) -> JobDemand:
     owner, _, name = title.partition("/")
+    if "speeds" in fields:
+        fields["slowdown"] = find_slowdown(fields["speeds"], int(str(fields.get("min_workers", 1))), 100.0)  # type: ignore[arg-type]
     described = {"id": name or owner, "name": name or owner, "owner": owner, "queue": queue, "submitted_at": at}
     return msgspec.convert({**described, "max_workers": max_workers, **fields}, JobDemand)
 

@@ -17,12 +17,12 @@ from legato.control.records import LOCAL, Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, needs_server
 from legato.core.slots import join_slots
-from legato.core.speed import FORGET_S, Speed
 from legato.policy import snapshot as policy
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Standing
+from legato.policy.speeds import find_slowdown
 
 _KEPT: Final = "it is kept for a test of its cluster"
 
@@ -65,8 +65,9 @@ def make_snapshot(
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
             if measured_speed_s is not None and job.progress is not None and job.progress.speeds:
-                speeds = _select_speeds(job.progress.speeds, measured_speed_s, now)
-                described = msgspec.structs.replace(described, speeds=speeds)
+                speeds = tuple(one for one in job.progress.speeds if one.measured_s >= measured_speed_s)
+                slowdown = find_slowdown(speeds, job.min_workers, now)
+                described = msgspec.structs.replace(described, speeds=speeds, slowdown=slowdown)
             if kept and policy.TEST_LABEL not in described.labels:
                 described = msgspec.structs.replace(described, refusals=described.refusals | kept)
             bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None
@@ -236,15 +237,6 @@ def _describe(
         due_slot_s=memory.account.due_slot_s if memory else 0.0,
         served_slot_s=memory.account.served_slot_s if memory else 0.0,
         behind=memory.account.behind if memory else 0,
-    )
-
-
-def _select_speeds(speeds: Iterable[Speed], measured_s: float, now: float) -> tuple[Speed, ...]:
-    """Return the speeds that count: measured for long enough, and lately."""
-    return tuple(
-        speed
-        for speed in speeds
-        if speed.measured_s >= measured_s and speed.samples_per_s > 0 and now - speed.at < FORGET_S
     )
 
 

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import text
 
-from legato.control.store.database import Database
+from legato.control.store.database import Database, let_pause
 from legato.core.errors import StoreError, UsageError
 from legato.core.version import __version__
 
@@ -31,6 +31,7 @@ def upgrade(database: Database) -> None:
     """
     config = make_config()
     with database.writing() as connection:
+        let_pause(connection)
         if not database.is_sqlite:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         config.attributes["connection"] = connection
@@ -64,6 +65,7 @@ def downgrade(database: Database, revision: str | None) -> tuple[str, str]:
         )
     config = make_config()
     with database.writing() as connection:
+        let_pause(connection)
         config.attributes["connection"] = connection
         command.downgrade(config, wanted)
     return present, wanted

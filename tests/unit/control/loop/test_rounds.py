@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from legato.control.work import Work, make_order
 from legato.policy import snapshot as policy
 from legato.policy.sizes import largest_size
 from legato.policy.snapshot import Decision, DecisionKind, Decisions, Standing
+from legato.policy.speeds import Slowdown
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World, simulate
@@ -198,7 +200,8 @@ def test_speeds_of_earlier_drivers_are_kept_until_they_are_measured_again_or_are
 
     def hear(*told: dict[str, Any]) -> dict[int, float]:
         """Return the speeds that the policy sees."""
-        nonlocal job
+        nonlocal job, now
+        now += 2.0
         (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: make_report(2, speeds=list(told))}, {}, now)
         job = msgspec.structs.replace(job, progress=change.progress)
         pool = make_pool(job, SLOTS[:2])
@@ -208,14 +211,28 @@ def test_speeds_of_earlier_drivers_are_kept_until_they_are_measured_again_or_are
         return {speed.num_workers: speed.samples_per_s for speed in seen.jobs[0].speeds}
 
     assert hear(told_speed(1, 5.0), told_speed(2, 9.0, measured_s=59.0)) == {1: 5.0}, "2 workers for too short"
-    now += 100.0
     assert hear(told_speed(2, 9.5)) == {1: 5.0, 2: 9.5}
-    now += 100.0
     assert hear() == {1: 5.0, 2: 9.5}, "another driver, which has measured nothing yet"
-    now += 1650.0
-    assert hear(told_speed(3, 14.0, age_s=1.0)) == {2: 9.5, 3: 14.0}, "one worker was too long ago"
-    now += 2.0
+    assert hear(told_speed(2, 1.0, measured_s=16.0)) == {1: 5.0, 2: 9.5}, "nor for long enough"
+    assert hear(told_speed(2, 9.0)) == {1: 5.0, 2: 9.0}
+    odd = [{"num_workers": 0}, {"num_nodes": -1}, {"samples_per_s": 0.0}, {"samples_per_s": math.inf}]
+    odd += [{"samples_per_s": math.nan}, {"measured_s": math.nan}, {"age_s": math.inf}, {"num_workers": 2**70}]
+    assert hear(*(told_speed(3, 1.0) | values for values in odd)) == {1: 5.0, 2: 9.0}
     assert hear(*(told_speed(number, 1.0) for number in range(10, 30))).keys() == set(range(14, 30))
+
+
+def test_a_number_of_workers_that_was_slow_is_tried_again_after_half_an_hour() -> None:
+    job, now = make_running(2, "said"), 1000.0
+    (change,) = learn(
+        make_pool(job, SLOTS[:2]),
+        {job.id: make_report(2, speeds=[told_speed(1, 5.0), told_speed(2, 4.0, age_s=1.0)])},
+        {},
+        now,
+    )
+    pool = make_pool(msgspec.structs.replace(job, progress=change.progress), SLOTS[:2])
+    for moment, want in [(now, Slowdown(1, 2, 1)), (now + 1798, Slowdown(1, 2, 1)), (now + 1800, None)]:
+        seen = make_snapshot(pool, NOTHING, {}, {}, moment, LeftOut(), measured_speed_s=60.0)
+        assert seen.jobs[0].slowdown == want
 
 
 def test_a_job_whose_workers_differed_is_marked() -> None:
