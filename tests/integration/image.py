@@ -20,6 +20,7 @@ from typing import Any, Final
 ENVIRONMENT: Final = "/srv/python"
 _ETC: Final = ("alternatives", "default", "group", "gshadow", "hosts", "login.defs", "nsswitch.conf", "passwd")
 _ETC_OF_PIP: Final = ("pip.conf", "resolv.conf", "shadow", "ssl", "xdg")
+_UNREACHABLE: Final = ("Failed to establish a new connection", "Temporary failure in name resolution", "timed out")
 _LINKS: Final = ("bin", "lib", "lib64", "sbin")
 
 
@@ -28,7 +29,14 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "a root file system needs root"
     missing = [name for name in ("unshare", "chroot", "useradd", "mount") if shutil.which(name) is None]
-    return f"there is no program {missing[0]}" if missing else None
+    if missing:
+        return f"there is no program {missing[0]}"
+    tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True)
+    return f"unshare fails: {tried.stderr.strip()}" if tried.returncode else None
+
+
+class NoIndex(Exception):
+    """pip finds no package index."""
 
 
 class Image:
@@ -101,6 +109,8 @@ class Image:
 
     def _run(self, command: list[str], more: Mapping[str, str]) -> None:
         done = subprocess.run(self._enter(command, more), capture_output=True, text=True)
+        if done.returncode and any(told in done.stderr for told in _UNREACHABLE):
+            raise NoIndex(done.stderr[-1000:])
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
     def _do_user(self, rest: str, arguments: Mapping[str, str]) -> None:

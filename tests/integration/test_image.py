@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 from tests.integration.cluster_program import DIGEST, PROGRAM, train_alone
-from tests.integration.image import Image, why_not
+from tests.integration.image import Image, NoIndex, why_not
 from tests.ports import find_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -40,7 +40,10 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     shutil.copy(ROOT / "constraints.txt", context)
     made = Image(folder / "root", context)
     try:
-        made.build(ROOT / "Containerfile", TORCH_INDEX=CPU_ONLY)
+        try:
+            made.build(ROOT / "Containerfile", TORCH_INDEX=CPU_ONLY)
+        except NoIndex as error:
+            pytest.skip(f"pip reaches no package index: {error}")
         yield made
     finally:
         shutil.rmtree(folder / "root", ignore_errors=True)

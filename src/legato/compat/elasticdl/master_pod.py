@@ -52,6 +52,7 @@ _ADDRESS: Final = "MY_POD_IP"
 _HOME: Final = "legato"
 _SUCCEEDED: Final = "succeeded"
 _STOPPED: Final = "stopped"
+_POD_ENDS: Final = "Kubernetes ends the pod of the master"
 _GATHER_S: Final = 5.0
 _RETRY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
@@ -156,7 +157,8 @@ class MasterPod:
             await asyncio.gather(*self._labels, return_exceptions=True)
             await pods.close()
             await self._api.close()
-        if outcome.outcome == _STOPPED and pods.why_over is None and self._job.restart_policy == "OnFailure":
+        is_asked = outcome.outcome == _STOPPED and _POD_ENDS not in outcome.reason and pods.why_over is None
+        if is_asked and self._job.restart_policy == "OnFailure":
             return 0  # with another code, Kubernetes would start the job again that a user has stopped
         return 0 if outcome.outcome == _SUCCEEDED else outcome.exit_code or 1
 
@@ -423,7 +425,7 @@ def _stop_on_sigterm(
 
     def end() -> None:
         if driver is not None and begun is not None and begun.is_set():
-            driver.stop("Kubernetes ends the pod of the master")
+            driver.stop(_POD_ENDS)
         elif running is not None:
             running.cancel()
 

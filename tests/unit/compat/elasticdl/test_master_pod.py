@@ -137,16 +137,21 @@ def test_a_job_runs_in_pods_and_shows_its_state(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("policy", "outcome", "code"),
-    [("OnFailure", "stopped", 0), ("OnFailure", "failed", 3), ("Never", "stopped", 1)],
+    ("policy", "outcome", "reason", "code"),
+    [
+        ("OnFailure", "stopped", "asked by legato stop", 0),
+        ("OnFailure", "stopped", "stopped: Kubernetes ends the pod of the master", 1),
+        ("OnFailure", "failed", "its program failed", 3),
+        ("Never", "stopped", "asked by legato stop", 1),
+    ],
 )
 def test_kubernetes_does_not_start_a_job_again_that_a_user_has_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, outcome: str, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, outcome: str, reason: str, code: int
 ) -> None:
     """It starts a container with the policy OnFailure again if its exit code is not 0."""
 
     async def drive(*_: Any) -> Outcome:
-        return Outcome(outcome, 3 if outcome == "failed" else 0, "asked by legato stop")
+        return Outcome(outcome, 3 if outcome == "failed" else 0, reason)
 
     async def main() -> int:
         async with KubernetesServer() as server:
