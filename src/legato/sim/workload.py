@@ -56,7 +56,7 @@ def _speedups(text: str) -> tuple[tuple[int, float], ...]:
     pairs = [part.split(":") for part in text.split()]
     read = tuple((int(number), _seconds(speed)) for number, speed in pairs)
     numbers = [number for number, _ in read]
-    if numbers != sorted(set(numbers)) or min(numbers) < 2 or min(speed for _, speed in read) <= 0:
+    if numbers != sorted(set(numbers)) or min(numbers) < 2 or not all(1e-3 <= speed <= 1e6 for _, speed in read):
         raise ValueError(text)
     return read
 
@@ -232,6 +232,6 @@ def write_workload(path: Path, plans: Iterable[PlannedJob]) -> None:
             load = plan.load
             who = (plan.name, plan.owner, plan.queue, plan.submitted_at, plan.min_workers, plan.max_workers)
             static = "no" if plan.is_elastic else "yes"
-            speedups = " ".join(f"{number}:{speed:g}" for number, speed in load.speedups)
+            speedups = " ".join(f"{number}:{speed!r}" for number, speed in load.speedups)
             what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s, speedups)
             writer.writerow((*who, plan.priority, static, *what))
