@@ -104,6 +104,18 @@ def test_each_value_is_written_once_if_the_writer_dies(stage: Stage, reference: 
 
 
 @pytest.mark.soak
+def test_a_worker_that_never_joined_writes_nothing(stage: Stage) -> None:
+    log_dir, uri = stage.home / "tensorboard", str(stage.home / "mlruns")
+    # The job ends before the new worker has the state.
+    plan = [Act(at_step(NUM_STEPS - 4), scale(2), "grow too late")]
+    result = stage.run(PROGRAM, str(log_dir), uri, plan=plan, workers=(1, 4, 1))
+    assert result.outcome.outcome == "succeeded", result.story()
+    losses = losses_of(result)
+    check_event_files(log_dir, losses)
+    check_mlflow(uri, losses)
+
+
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # of MLflow's store
 @pytest.mark.parametrize("store", ["sqlite", "files"])
 def test_a_job_that_resumes_writes_no_step_again(stage: Stage, store: str) -> None:

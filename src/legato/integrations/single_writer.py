@@ -8,6 +8,7 @@ This module never decides what a call writes, and where.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -66,7 +67,8 @@ class SingleWriter(ABC):
     def _call(self, write: Callable[..., object], *arguments: Any, **named: Any) -> None:
         """Make a call: write it here, or keep it in case that the worker that writes dies."""
         step = self._run.step
-        self._open_if_due(is_due=step > 0)
+        if step > 0:
+            self._open_if_due()
         if step != self._place[0]:
             if self._place[0] > 0:
                 # Rank 0 has taken part in the step since then, so it had written its calls before.
@@ -95,11 +97,9 @@ class SingleWriter(ABC):
 
     # ------------------------------------------------------------ who writes
 
-    def _open_if_due(self, *, is_due: bool) -> None:
-        if self._is_open:
-            return
-        # Before the first step every worker takes itself for the main one.
-        if is_due and self._run.is_main:
+    def _open_if_due(self) -> None:
+        # A worker without the job's state takes itself for the main one, and does not know the job's log.
+        if not self._is_open and self._run.has_state and self._run.is_main:
             self._written = self._open()
             self._is_open = True
             pending, self._pending = self._pending, []
@@ -119,7 +119,10 @@ class SingleWriter(ABC):
         if self._has_ended:
             return
         self._has_ended = True
-        self._open_if_due(is_due=True)
+        if not self._run.has_state or getattr(sys, "last_value", None) is not None:
+            # The job goes on without this worker, or later, or has failed; or this worker has taken no part in it.
+            return
+        self._open_if_due()
         if self._is_open:
             self._close()
 

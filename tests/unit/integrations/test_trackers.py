@@ -30,6 +30,7 @@ def endings(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """Keep what would run at the end of this process."""
     found: list[Callable[[], None]] = []
     monkeypatch.setattr(job, "at_end", found.append)
+    monkeypatch.delattr("sys.last_value", raising=False)  # set by pytest after a test that fails
     return found
 
 
@@ -80,7 +81,7 @@ class Kept(SingleWriter):
 class FakeRun:
     """What a writer asks of a run."""
 
-    step, is_main, num_workers = 0, False, 2
+    step, is_main, num_workers, has_state = 0, False, 2, True
 
     def prepare(self, thing: Any) -> None:
         self.prepared = thing
@@ -126,6 +127,34 @@ def test_no_worker_writes_before_it_knows_who_writes(endings: list[Callable[[], 
     end()
     end()
     assert writer.lines == ["1 workers", "before", "closed"]
+
+
+def test_a_worker_without_the_state_of_the_job_writes_nothing(endings: list[Callable[[], None]]) -> None:
+    """It is still starting when the job ends, or the job has stopped, or its program skips what the job has done."""
+    run = FakeRun()
+    run.become_main()
+    run.has_state = False
+    writer = Kept(run)
+    writer.log("before")
+    run.step = 6
+    writer.log("on its way")
+    (end,) = endings
+    end()
+    assert writer.lines == []
+
+
+def test_a_program_that_ends_with_an_error_does_not_close(
+    endings: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun()
+    run.become_main()
+    writer = Kept(run)
+    run.step = 1
+    writer.log("1a")
+    monkeypatch.setattr("sys.last_value", KeyboardInterrupt(), raising=False)
+    (end,) = endings
+    end()
+    assert writer.lines == ["1 workers", "1a"]
 
 
 def test_a_change_of_workers_is_written_once() -> None:

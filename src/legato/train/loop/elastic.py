@@ -119,7 +119,8 @@ class Run:
     """One program's part in an elastic job; made by `elastic`.
 
     Its methods are `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate` and `log`. Its attributes are `step`,
-    `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `has_state`, `rank`, `num_workers`,
+    `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
@@ -179,6 +180,11 @@ class Run:
     def is_main(self) -> bool:
         """Whether this worker acts for the job: true on exactly one worker at a time."""
         return self._session.membership.rank == 0
+
+    @property
+    def has_state(self) -> bool:
+        """Whether this worker has the job's state: false until its loop begins, and after it has left the job."""
+        return self._session.is_loaded and not self._session.membership.has_left
 
     @property
     def device(self) -> torch.device:
