@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import pickle
+import sys
 import zlib
 from itertools import chain
 from typing import Any, Final
@@ -91,9 +92,8 @@ class Signer(pickle.Pickler):
         """Say how to write an object: pickle asks for all but plain values and containers."""
         if thing is str:
             return NotImplemented
-        if type(thing).__module__ == "pyarrow.lib":
-            # Tables of Hugging Face datasets, which may be larger than the memory: nothing can change them.
-            return self.reduce_object(thing, None)
+        if type(thing).__module__ == "datasets.table":
+            return self.reduce_object(thing, _parts_of_table(thing))
         if (content := _describe_content(thing)) is not None:
             return str, (content,)
         if isinstance(thing, type):
@@ -162,7 +162,39 @@ def _describe_content(thing: Any) -> str | None:
         return _describe_array(thing)
     if isinstance(thing, torch.Generator):
         return f"generator {_checksum(thing.get_state().numpy())}"
+    if is_arrow(thing):
+        return _describe_arrow(thing)
     return None
+
+
+def _parts_of_table(table: Any) -> Any:
+    """Return what is compared of a table of Hugging Face datasets, besides its identity."""
+    if type(table).__name__ == "MemoryMappedTable":
+        # It may be larger than the memory. All processes see the same file; its content does not have to reach them.
+        return None
+    return getattr(table, "blocks", None) or table.table
+
+
+def is_arrow(thing: Any) -> bool:
+    """Return whether this is a table or an array of Arrow."""
+    arrow = sys.modules.get("pyarrow") if type(thing).__module__ == "pyarrow.lib" else None
+    return arrow is not None and isinstance(thing, (arrow.Table, arrow.RecordBatch, arrow.ChunkedArray, arrow.Array))
+
+
+def _describe_arrow(thing: Any) -> str | None:
+    """Return checksums of the memory of a table or an array, which may be that of an array of NumPy; None: unknown."""
+    texts = []
+    for column in getattr(thing, "columns", [thing]):
+        kind = str(column.type)
+        if "dictionary" in kind or "extension" in kind:
+            # The buffers are not all of its memory.
+            return None
+        for chunk in getattr(column, "chunks", [column]):
+            sums = [
+                buffer and (buffer.address, _checksum(np.frombuffer(buffer, np.uint8))) for buffer in chunk.buffers()
+            ]
+            texts.append(f"{kind} {chunk.offset} {len(chunk)} {sums}")
+    return f"{type(thing).__qualname__} {getattr(thing, 'schema', '')} {texts}"
 
 
 def _is_plain_object(thing: Any) -> bool:

@@ -28,7 +28,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from legato.system.kernel_files import read_kib
-from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer
+from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState, Signer, is_arrow
 
 NUM_MEASURED: Final = 8
 _MIN_LOAD_S: Final = 1e-3  # sending a batch between processes takes a fraction of this
@@ -182,6 +182,7 @@ class StrictSigner(Signer):
         """Refuse large arrays and tensors, mapped files, and modules of the program; read-only arrays are constant."""
         self._refuse_if(perf_counter() > self._until)
         self._refuse_if(isinstance(thing, torch.Tensor) and thing.nbytes > WHOLE_BYTES)
+        self._refuse_if(is_arrow(thing) and thing.get_total_buffer_size() > WHOLE_BYTES)
         if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
             if _is_read_only(thing):
                 return self.reduce_object(thing, None)

@@ -9,12 +9,14 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 import torch
 from torch.utils.data import Subset
 
 from legato.core.errors import DataError
-from legato.train.data.dataset_state import DatasetState
+from legato.train.data.dataset_state import WHOLE_BYTES, DatasetState
 from legato.train.data.fingerprints import describe_dataset, num_samples_of
 from legato.train.data.loader import Loader
 from legato.train.data.order import Key, Layout, Order
@@ -87,15 +89,44 @@ def test_loader_processes_stay_until_the_format_changes(way: str, tmp_path: Path
     assert strict.has_changed()
 
 
-def test_a_table_is_not_read_to_compare_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = make()
-    written: list[int] = []
-    monkeypatch.setattr("legato.train.data.dataset_state.Digest.write", lambda _, data: written.append(len(data)))
-    DatasetState(dataset)
-    small = sum(written)
-    written.clear()
-    DatasetState(datasets.Dataset.from_dict({"row": np.zeros((4_000, 3), np.float32), "name": ["n"] * 4_000}))
-    assert sum(written) < small + 4_000
+def test_a_file_is_not_read_to_compare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = on_disk(make(), tmp_path).with_format("torch")
+    monkeypatch.setattr("legato.train.data.dataset_state._checksum", lambda _: pytest.fail("the file was read"))
+    assert not DatasetState(dataset).has_changed()
+
+
+LABELS: dict[str, Callable[[Any], Any]] = {
+    "from_pandas": lambda labels: datasets.Dataset.from_pandas(pandas.DataFrame({"label": labels}, copy=False)),
+    "a table": lambda labels: datasets.Dataset(pyarrow.table({"label": pyarrow.array(labels)})),
+    "two blocks": lambda labels: datasets.concatenate_datasets([make(), LABELS["a table"](labels)]),
+    "a column": lambda labels: [pyarrow.array(labels)],
+    "a batch": lambda labels: [pyarrow.record_batch({"label": pyarrow.array(labels)})],
+}
+
+
+@pytest.mark.parametrize("way", LABELS)
+@pytest.mark.parametrize("signer", [None, StrictSigner])
+def test_a_change_of_the_array_that_a_table_was_made_of_is_noticed(way: str, signer: Any) -> None:
+    """Arrow does not copy it: the data set changes, and loader processes have a copy of what it was."""
+    labels = np.zeros(20, np.int64)
+    state = DatasetState(LABELS[way](labels), signer=signer)
+    assert not state.has_changed()
+    labels[7] = 1
+    assert state.has_changed()
+
+
+def test_categories_are_compared() -> None:
+    labels = np.zeros(20, np.int32)
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array(labels), pyarrow.array([5, 6]))
+    state = DatasetState([column])
+    assert not state.has_changed()
+    labels[7] = 1
+    assert state.has_changed()
+
+
+def test_a_large_table_in_memory_is_not_compared_before_each_batch() -> None:
+    labels = np.zeros(WHOLE_BYTES // 8 + 1, np.int64)
+    assert DatasetState(datasets.Dataset.from_dict({"label": labels}), signer=StrictSigner).has_changed()
 
 
 def test_a_stream_and_a_dict_are_refused_with_what_to_do() -> None:
