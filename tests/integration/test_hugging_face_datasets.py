@@ -28,7 +28,7 @@ def imported(stage: Stage) -> None:
     stage.wished = ("datasets",)
 
 
-@pytest.mark.parametrize("loaders", first_now(["2", "0"]))
+@pytest.mark.parametrize("loaders", first_now(["0", "2"]))
 def test_workers_that_come_and_die_leave_the_result(stage: Stage, reference: Reference, loaders: str) -> None:
     plan = [
         Act(both(at_step(2), with_members(2)), do_all(kill(0), scale(4)), "rank 0 is killed, and the job grows to 4"),

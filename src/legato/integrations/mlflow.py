@@ -1,7 +1,7 @@
 """MLflow in an elastic job: one run of MLflow for a job, fed by one worker.
 
 Programs call `start_run` and its methods on every worker. The worker that writes finds the job's run of MLflow by a
-tag, and records no metric that is there already.
+tag. Another tag has the place of the last call that was recorded; the worker that writes next continues from there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from legato.train.loop.elastic import Run
 try:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, RunTag
+    from mlflow.exceptions import INVALID_PARAMETER_VALUE, MlflowException
     from mlflow.tracking.context.registry import resolve_tags
     from mlflow.utils.time import get_current_time_millis
 except ImportError as error:
@@ -25,6 +26,7 @@ except ImportError as error:
     ) from error
 
 _LOG: Final = "legato.log"
+_PLACE: Final = "legato.place"
 _RESIZES: Final = "legato.resizes"
 _NUM_WORKERS: Final = "legato/num_workers"
 _MAX_RESIZES: Final = 100
@@ -50,13 +52,16 @@ def start_run(
 class MlflowRun(SingleWriter):
     """A run of MLflow: its methods are called on every worker and record once for the job; see `start_run`.
 
-    The methods have the names and the arguments of the module ``mlflow``. A step that is not given is that of the job.
-    What a method records is in the store when it returns. Where the number of workers changes, this records the metric
-    ``legato/num_workers`` and the tag ``legato.resizes``.
+    The methods have the names and the main arguments of the module ``mlflow``. A step that is not given is that of the
+    job. What a method records is in the store when it returns. Where the number of workers changes, this records the
+    metric ``legato/num_workers`` and the tag ``legato.resizes``.
 
     Attributes:
         run_id: MLflow's, on the worker that writes; None on the others, and before the first step.
     """
+
+    name = "MLflow"
+    failures = (OSError, MlflowException)
 
     def __init__(
         self, run: Run, *, experiment_name: str | None, run_name: str | None, tracking_uri: str | None
@@ -68,8 +73,7 @@ class MlflowRun(SingleWriter):
         self._uri = tracking_uri
         self._client: Any = None
         self._resizes: list[str] = []
-        self._known: dict[str, set[tuple[int, str]]] = {}
-        self._is_new = False
+        self._is_in_doubt = False
         self._is_closed = False
         self.run_id: str | None = None
         super().__init__(run)
@@ -91,7 +95,7 @@ class MlflowRun(SingleWriter):
 
     def log_params(self, params: dict[str, Any]) -> None:
         """Record several parameters."""
-        self._call(self._write_batch, params=[Param(key, str(value)) for key, value in params.items()])
+        self._call(self._write_params, [Param(key, str(value)) for key, value in params.items()])
 
     def set_tag(self, key: str, value: Any) -> None:
         """Set a tag."""
@@ -123,9 +127,10 @@ class MlflowRun(SingleWriter):
 
     def end_run(self, status: str = "FINISHED") -> None:
         """End the run of MLflow, if this worker writes it. The end of the program does so, too."""
-        if self._is_open and not self._is_closed:
+        if self._is_open and self._run.has_state and not self._is_lost and not self._is_closed:
             self._is_closed = True
-            self._client.set_terminated(self.run_id, status)
+            with self._guarded():
+                self._client.set_terminated(self.run_id, status)
 
     def __enter__(self) -> Self:
         return self
@@ -144,41 +149,56 @@ class MlflowRun(SingleWriter):
         experiment = client.get_experiment_by_name(self._experiment)
         number = client.create_experiment(self._experiment) if experiment is None else experiment.experiment_id
         found = client.search_runs([number], f"tags.`{_LOG}` = '{self._id}'", max_results=1)
-        if found:
-            self.run_id = found[0].info.run_id
-            self._resizes = [text for text in found[0].data.tags.get(_RESIZES, "").split(", ") if text]
-            client.update_run(self.run_id, status="RUNNING")
-        else:
+        if not found:
             tags = resolve_tags({_LOG: self._id})
             self.run_id = client.create_run(number, tags=tags, run_name=self._run_name).info.run_id
-            self._is_new = True
-        # Parameters, tags and files may be recorded again; metrics are compared.
-        return None
+            return None
+        self.run_id, tags = found[0].info.run_id, found[0].data.tags
+        self._resizes = [text for text in tags.get(_RESIZES, "").split(", ") if text]
+        client.update_run(self.run_id, status="RUNNING")
+        # The last worker may have died after the metrics or parameters of a call, and before the tag.
+        self._is_in_doubt = True
+        if _PLACE not in tags:
+            return None
+        step, number = tags[_PLACE].split()
+        return int(step), int(number)
+
+    def _is_refusal(self, error: Exception) -> bool:
+        is_invalid = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+        return is_invalid or "Changing param values is not allowed" in str(error)  # stores give this one other codes
 
     def _write_metrics(self, metrics: dict[str, float], step: int) -> None:
+        if self._is_in_doubt:
+            metrics = {key: value for key, value in metrics.items() if step not in self._steps_of(key)}
         now = get_current_time_millis()
-        new = {key: value for key, value in metrics.items() if (step, repr(value)) not in self._known_of(key)}
-        self._write_batch(metrics=[Metric(key, value, now, step) for key, value in new.items()])
+        self._write_batch(metrics=[Metric(key, value, now, step) for key, value in metrics.items()])
 
-    def _known_of(self, key: str) -> set[tuple[int, str]]:
-        """Return the steps and values of a metric that were recorded before this worker wrote."""
-        if self._is_new:
-            return set()
-        if key not in self._known:
-            history = self._client.get_metric_history(self.run_id, key)
-            self._known[key] = {(point.step, repr(float(point.value))) for point in history}
-        return self._known[key]
+    def _steps_of(self, key: str) -> set[int]:
+        """Return the steps at which a metric was recorded."""
+        return {point.step for point in self._client.get_metric_history(self.run_id, key)}
 
-    def _write_batch(self, **records: list[Any]) -> None:
-        self._client.log_batch(self.run_id, **records)
+    def _write_params(self, params: list[Param]) -> None:
+        if self._is_in_doubt:
+            known = self._client.get_run(self.run_id).data.params
+            params = [param for param in params if param.key not in known]
+        self._write_batch(params=params)
+
+    def _write_batch(self, tags: list[RunTag] | None = None, **records: list[Any]) -> None:
+        place = RunTag(_PLACE, " ".join(map(str, self._writing)))
+        self._client.log_batch(self.run_id, tags=[*(tags or []), place], **records)
+        self._is_in_doubt = False
 
     def _write_artifact(self, name: str, *arguments: Any) -> None:
-        getattr(self._client, name)(self.run_id, *arguments)
+        try:
+            getattr(self._client, name)(self.run_id, *arguments)
+        except Exception as error:  # the stores of files have errors of their own
+            raise MlflowException(f"{name}: {type(error).__name__}: {error}", INVALID_PARAMETER_VALUE) from error
 
     def _write_resize(self, num_workers: int) -> None:
         step = self._run.step
         self._resizes = [*self._resizes, f"step {step}: {num_workers}"][-_MAX_RESIZES:]
-        self._write_batch(
+        self._client.log_batch(
+            self.run_id,
             metrics=[Metric(_NUM_WORKERS, num_workers, get_current_time_millis(), step)],
             tags=[RunTag(_RESIZES, ", ".join(self._resizes))],
         )

@@ -3,16 +3,18 @@
 Every worker makes the same calls, and each call has a place: the number of committed steps, and its number after that
 step. Rank 0 writes. The others keep the calls of the present step; if rank 0 dies, the next rank 0 finds out which call
 was written last, and writes those after it. A job that resumes repeats calls: they are skipped in the same way.
-This module never decides what a call writes, and where.
+If what is written to fails, training goes on without it. This module never decides what a call writes, and where.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +22,9 @@ import torch
 from legato.train.loop.elastic import Run
 from legato.train.loop.trainer import Callback, EpochRecord, History, Trainer
 from legato.train.process import job
+
+_MAX_KEPT: Final = 1000
+_LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
 
 Place: TypeAlias = tuple[int, int]
 """Of a call: the number of committed steps, and the number of the call after that step, from 1."""
@@ -41,7 +46,7 @@ class SingleWriter(ABC):
     """Base of classes whose methods are called on every worker, and write on one.
 
     A call takes effect at once if this worker writes. Calls before the first step are written after it: until then no
-    worker knows who writes.
+    worker knows who writes. If the tracker fails, there is a warning, and later calls write nothing.
 
     Args:
         run: of the program, before training begins.
@@ -50,13 +55,21 @@ class SingleWriter(ABC):
         ProgramError: training has begun.
     """
 
+    name: ClassVar[str]
+    """Of the tracker, for warnings."""
+    failures: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    """Errors of the tracker, not of the program that calls it."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._id = uuid.uuid4().hex
         self._place: Place = (0, 0)
         self._pending: list[Call] = []
         self._written: Place | None = None
+        self._writing: Place = (0, 0)
         self._is_open = False
+        self._is_lost = False
+        self._has_warned = False
         self._has_ended = False
         self._num_workers = 0
         run.prepare(self)
@@ -75,13 +88,15 @@ class SingleWriter(ABC):
                 self._pending.clear()
             self._place = (step, 0)
         self._place = (step, self._place[1] + 1)
-        if not self._is_open:
-            arguments, named = _copy(arguments), _copy(named)
-        call = Call(self._place, lambda: write(*arguments, **named))
         if self._is_open:
-            self._do(call)
-        else:
-            self._pending.append(call)
+            self._do(Call(self._place, lambda: write(*arguments, **named)))
+        elif len(self._pending) < _MAX_KEPT:
+            arguments, named = _copy(arguments), _copy(named)
+            self._pending.append(Call(self._place, lambda: write(*arguments, **named)))
+        elif self._run.is_main:
+            self._warn_once(
+                f"{self.name}: {_MAX_KEPT} calls wait for the next step. The calls after them are not written."
+            )
 
     @abstractmethod
     def _open(self) -> Place | None:
@@ -95,25 +110,52 @@ class SingleWriter(ABC):
     def _close(self) -> None:
         """End writing: the program has ended."""
 
+    def _is_refusal(self, error: Exception) -> bool:  # noqa: ARG002 - for trackers that refuse calls
+        """Return whether an error concerns one call, and later calls may work."""
+        return False
+
+    @contextmanager
+    def _guarded(self, *, is_opening: bool = False) -> Iterator[None]:
+        """Warn of an error of the tracker: a training of hours must not end because of it."""
+        caught = (Exception,) if is_opening else self.failures
+        try:
+            yield
+        except caught as error:
+            told = f"{self.name}: {hide_login(f'{type(error).__name__}: {error}')}"
+            if not is_opening and self._is_refusal(error):
+                self._warn_once(f"{told}. This call, and others like it, are not written.")
+            elif not self._is_lost:
+                self._is_lost = True
+                self._run.warn(f"{told}. Training goes on, but this worker writes nothing there any more.")
+
+    def _warn_once(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._run.warn(text)
+
     # ------------------------------------------------------------ who writes
 
     def _open_if_due(self) -> None:
         # A worker without the job's state takes itself for the main one, and does not know the job's log.
         if not self._is_open and self._run.has_state and self._run.is_main:
-            self._written = self._open()
             self._is_open = True
+            with self._guarded(is_opening=True):
+                self._written = self._open()
             pending, self._pending = self._pending, []
             for call in pending:
                 self._do(call)
 
     def _do(self, call: Call) -> None:
-        if self._written is not None and call.place <= self._written:
+        # After this worker has left the job, another one writes.
+        if self._is_lost or not self._run.has_state or (self._written is not None and call.place <= self._written):
             return
-        if self._num_workers != self._run.num_workers:
-            self._num_workers = self._run.num_workers
-            self._write_resize(self._num_workers)
-        self._written = call.place
-        call.write()
+        with self._guarded():
+            if self._num_workers != self._run.num_workers:
+                self._num_workers = self._run.num_workers
+                self._write_resize(self._num_workers)
+            self._writing = call.place
+            call.write()
+            self._written = call.place
 
     def _end(self) -> None:
         if self._has_ended:
@@ -123,13 +165,19 @@ class SingleWriter(ABC):
             # The job goes on without this worker, or later, or has failed; or this worker has taken no part in it.
             return
         self._open_if_due()
-        if self._is_open:
-            self._close()
+        if self._is_open and not self._is_lost:
+            with self._guarded():
+                self._close()
 
     # ------------------------------------------------------------ the job's state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what joining workers and a resumed job need: which log it is, and the place of the last call."""
+        """Return what joining workers and a resumed job need: which log it is, and the place of the last call.
+
+        Workers that load it take all calls up to this place as written, so this worker writes them if it is its turn.
+        """
+        if self._place[0] > 0:
+            self._open_if_due()
         return {"id": self._id, "place": list(self._place)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -173,6 +221,11 @@ class MetricsCallback(Callback, ABC):
     def on_train_end(self, trainer: Trainer, history: History) -> None:  # noqa: ARG002 -- of the interface
         """End writing."""
         self.end()
+
+
+def hide_login(text: str) -> str:
+    """Leave the user and the password out of the addresses in a text."""
+    return _LOGIN.sub("", text)
 
 
 def _copy(value: Any) -> Any:

@@ -10,17 +10,20 @@ import contextlib
 import functools
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
 from legato.core.errors import UsageError
-from legato.integrations.single_writer import MetricsCallback, Place, SingleWriter
+from legato.integrations.single_writer import MetricsCallback, Place, SingleWriter, hide_login
 from legato.train.loop.elastic import Run
 
 try:
     from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
     from torch.utils import tensorboard
+    from torch.utils.tensorboard._utils import figure_to_image
 except ImportError as error:
     raise UsageError(
         f"legato.integrations.tensorboard cannot be imported: {error}. Install the package that it needs: "
@@ -30,6 +33,7 @@ except ImportError as error:
 _SUFFIX: Final = ".legato"
 _LENGTH: Final = struct.Struct("<QI")
 """Before each record of an event file: its length and the checksum of that; after it comes a checksum of 4 bytes."""
+_MOST_DAMAGED: Final = 1000
 _LONGEST_WAIT_S: Final = 2.0
 
 
@@ -48,12 +52,19 @@ class SummaryWriter(SingleWriter):
         ProgramError: training has begun.
     """
 
+    name = "TensorBoard"
+
     def __init__(self, run: Run, log_dir: str | Path) -> None:
         if not isinstance(run, Run):
             raise UsageError(
                 f"SummaryWriter needs the run as its first argument, not {run!r}: SummaryWriter(run, 'runs/digits')."
             )
         self.log_dir = str(log_dir)
+        if "://" in self.log_dir:
+            raise UsageError(
+                f"SummaryWriter cannot write to {hide_login(self.log_dir)}. Pass a directory on a disk that all "
+                "workers share, and copy it there after the training."
+            )
         self._writer: Any = None
         self._has_record = False
         super().__init__(run)
@@ -62,6 +73,19 @@ class SummaryWriter(SingleWriter):
         if not name.startswith("add_") or not callable(getattr(tensorboard.SummaryWriter, name, None)):
             raise AttributeError(f"'SummaryWriter' has no attribute '{name}'")
         return functools.partial(self._call, self._write, name)
+
+    def add_figure(
+        self,
+        tag: str,
+        figure: Any,
+        global_step: int | None = None,
+        close: bool = True,
+        walltime: float | None = None,
+    ) -> None:
+        """Write a picture of Matplotlib, or a list of them; every worker draws it now, and closes the figure."""
+        image = figure_to_image(figure, close)
+        add = self.add_images if isinstance(figure, list) else self.add_image
+        add(tag, image, global_step, walltime, dataformats="NCHW" if isinstance(figure, list) else "CHW")
 
     def get_logdir(self) -> str:
         """Return the directory of the event files."""
@@ -72,9 +96,10 @@ class SummaryWriter(SingleWriter):
 
     def close(self) -> None:
         """Close the event file, if this worker writes it. Later calls, and the end of the program, open a new one."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with self._guarded():
+                writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +121,7 @@ class SummaryWriter(SingleWriter):
 
     def _write(self, name: str, *arguments: Any, **named: Any) -> None:
         self._has_record = False
-        with self._marked():
+        with self._marked(self._writing):
             getattr(self._writer, name)(*arguments, **named)
             if not self._has_record:
                 # It has written other files, such as add_scalars.
@@ -108,14 +133,14 @@ class SummaryWriter(SingleWriter):
         step = self._run.step
         workers = "1 worker trains" if num_workers == 1 else f"{num_workers} workers train"
         # The mark is that of the call before, which has been written.
-        with self._marked():
+        with self._marked(self._written):
             self._writer.add_scalar("legato/num_workers", num_workers, step)
             self._writer.add_text("legato/resizes", f"After step {step}: {workers}.", step)
         self._writer.flush()
 
     @contextlib.contextmanager
-    def _marked(self) -> Iterator[None]:
-        """Give the records that are written meanwhile the place of the last call."""
+    def _marked(self, place: Place | None) -> Iterator[None]:
+        """Give the records that are written meanwhile the place of a call."""
         if self._writer is None:
             self._make_writer()
         file_writer = self._writer.file_writer
@@ -123,7 +148,7 @@ class SummaryWriter(SingleWriter):
 
         def add(event: Any, step: Any = None, walltime: float | None = None) -> None:
             self._has_record = True
-            event.source_metadata.CopyFrom(SourceMetadata(writer=_mark(self._id, self._written)))
+            event.source_metadata.CopyFrom(SourceMetadata(writer=_mark(self._id, place)))
             add_event(file_writer, event, step, walltime)
 
         file_writer.add_event = add
@@ -179,21 +204,31 @@ def _files(log_dir: Path) -> list[Path]:
 
 
 def _read_place(path: Path, log: str) -> Place | None:
-    """Return the mark of the last complete record of a file: a worker may have been killed while it wrote one."""
-    last = b""
+    """Return the mark of the last whole record of a file: a worker may have been killed, or lost power, meanwhile."""
+    found: deque[tuple[int, int]] = deque(maxlen=_MOST_DAMAGED)
     with path.open("rb") as file:
         size, position = path.stat().st_size, 0
         while position + _LENGTH.size <= size:
             file.seek(position)
             length, _ = _LENGTH.unpack(file.read(_LENGTH.size))
             end = position + _LENGTH.size + length + 4
-            if end > size:
+            if length == 0 or end > size:
                 break
-            last, position = file.read(length), end
-    words = Event.FromString(last).source_metadata.writer.split() if last else []
-    if words[:2] != ["legato", log] or len(words) != 4:
-        return None
-    return int(words[2]), int(words[3])
+            found.append((position, end))
+            position = end
+        for begin, end in reversed(found):
+            file.seek(begin)
+            if (record := _check(file.read(end - begin))) is not None:
+                words = Event.FromString(record).source_metadata.writer.split()
+                return (int(words[2]), int(words[3])) if words[:2] == ["legato", log] else None
+    return None
+
+
+def _check(record: bytes) -> bytes | None:
+    """Return the content of a record; None if it is not as it was written."""
+    content, ends = record[_LENGTH.size : -4], (record[8:12], record[-4:])
+    sums = tuple(masked_crc32c(part).to_bytes(4, "little") for part in (record[:8], content))
+    return content if sums == ends else None
 
 
 def _mark(log: str, place: Place | None) -> str:

@@ -60,6 +60,8 @@ def shown(log_dir: Path) -> EventAccumulator:
 class Kept(SingleWriter):
     """Writes to a list, as a worker that is or is not the main one."""
 
+    name = "Kept"
+
     def __init__(self, run: Any, last: Place | None = None) -> None:
         super().__init__(run)
         self.lines: list[Any] = []
@@ -75,7 +77,12 @@ class Kept(SingleWriter):
         self.lines.append("closed")
 
     def log(self, value: Any) -> None:
-        self._call(self.lines.append, value)
+        self._call(self._write, value)
+
+    def _write(self, value: Any) -> None:
+        if isinstance(value, Exception):
+            raise value
+        self.lines.append(value)
 
 
 class FakeRun:
@@ -85,6 +92,12 @@ class FakeRun:
 
     def prepare(self, thing: Any) -> None:
         self.prepared = thing
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def become_main(self) -> None:
         self.is_main, self.num_workers = True, 1
@@ -157,6 +170,76 @@ def test_a_program_that_ends_with_an_error_does_not_close(
     assert writer.lines == ["1 workers", "1a"]
 
 
+def test_what_a_checkpoint_takes_as_written_is_written() -> None:
+    """The writer dies after step 10, and the job stops at step 12, before the next call."""
+    run = FakeRun()
+    writer = Kept(run, last=(5, 1))
+    for step in (5, 10):
+        run.step = step
+        writer.log(step)
+    run.become_main()
+    run.step = 12
+    assert writer.state_dict()["place"] == [10, 1]
+    assert writer.lines == ["1 workers", 10]
+
+
+def test_a_worker_that_has_left_writes_nothing_more() -> None:
+    run = FakeRun()
+    run.become_main()
+    writer = Kept(run)
+    run.step = 1
+    writer.log("1a")
+    run.has_state = False
+    writer.log("while it leaves")
+    assert writer.lines == ["1 workers", "1a"]
+
+
+def test_an_error_of_the_tracker_ends_no_training(endings: list[Callable[[], None]]) -> None:
+    run = FakeRun()
+    run.become_main()
+    writer = Kept(run)
+    for step, value in enumerate(["a", OSError("No space left: http://me:secret@host/x"), "b"], 1):
+        run.step = step
+        writer.log(value)
+    (end,) = endings
+    end()
+    assert writer.lines == ["1 workers", "a"]
+    (warning,) = run.warnings
+    assert warning.startswith("Kept: OSError: No space left: http://host/x. Training goes on")
+
+
+def test_a_tracker_that_cannot_be_opened_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    run.become_main()
+    writer = Kept(run)
+    monkeypatch.setattr(writer, "_open", lambda: next(iter([])))
+    for step in (1, 2):
+        run.step = step
+        writer.log(step)
+    assert writer.lines == [] and len(run.warnings) == 1
+
+
+def test_a_mistake_of_the_program_is_an_error() -> None:
+    run = FakeRun()
+    run.become_main()
+    run.step = 1
+    with pytest.raises(TypeError, match="wrong"):
+        Kept(run).log(TypeError("wrong"))
+
+
+def test_the_number_of_calls_that_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legato.integrations.single_writer._MAX_KEPT", 2)
+    run = FakeRun()
+    run.become_main()
+    writer = Kept(run)
+    for value in "abcd":
+        writer.log(value)
+    assert run.warnings == ["Kept: 2 calls wait for the next step. The calls after them are not written."]
+    run.step = 1
+    writer.log("1a")
+    assert writer.lines == ["1 workers", "a", "b", "1a"]
+
+
 def test_a_change_of_workers_is_written_once() -> None:
     run = FakeRun()
     run.is_main = True
@@ -220,6 +303,41 @@ def test_a_record_that_is_cut_off_counts_as_not_written(tmp_path: Path) -> None:
         path.write_bytes(whole[:-cut])
         assert find_last_place(tmp_path, writer._id) == want
     assert find_last_place(tmp_path, "another") is None
+
+
+def test_damage_at_the_end_of_a_file_hides_no_other_record(tmp_path: Path) -> None:
+    writer = train(
+        lambda run: SummaryWriter(run, tmp_path), lambda writer, run: writer.add_scalar("loss", run.loss, run.step)
+    )
+    writer.close()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for damaged, want in (
+        (whole + bytes(64), (6, 1)),
+        (whole + b"\xff" * 64, (6, 1)),
+        (whole[:-40] + b"\xff" * 36 + whole[-4:], (5, 1)),
+        (whole[:-20] + bytes(20), (5, 1)),
+    ):
+        path.write_bytes(damaged)
+        assert find_last_place(tmp_path, writer._id) == want
+
+
+def test_a_worker_that_does_not_write_closes_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+
+    def log(writer: SummaryWriter, run: legato.Run) -> None:
+        monkeypatch.setattr(type(run), "is_main", run.step == 2)
+        writer.add_figure("one", pyplot.figure(figsize=(1, 1)), run.step)
+        assert pyplot.get_fignums() == []
+        writer.add_figure("two", [pyplot.figure(figsize=(1, 1)), pyplot.figure(figsize=(1, 1))], run.step)
+        assert pyplot.get_fignums() == []
+
+    train(lambda run: SummaryWriter(run, tmp_path), log, num_epochs=1)
+    found = EventAccumulator(str(tmp_path), size_guidance={"images": 0})
+    found.Reload()
+    steps = [[image.step for image in found.Images(tag)] for tag in found.Tags()["images"]]
+    assert steps == [[1, 2]] * 2  # the calls of step 1 were kept
 
 
 def test_calls_after_close_are_written(tmp_path: Path) -> None:
@@ -309,11 +427,20 @@ def test_mlflow_gets_what_its_module_would_get(
     assert find_run(store, "mine").info.status == "FINISHED"
 
 
-def test_the_next_writer_of_mlflow_adds_only_what_is_missing(store: str) -> None:
-    def log(mlflow: MlflowRun, run: legato.Run) -> None:
-        mlflow.log_metrics({"step": run.step, "nothing": float("nan")})
+@pytest.mark.parametrize("is_marked", [True, False], ids=["all of it", "not its place"])
+def test_the_next_writer_of_mlflow_adds_only_what_is_missing(store: str, is_marked: bool) -> None:
+    """Values need not be the same again. The first writer may have died before it recorded the place of a call."""
+    counter = iter(range(100))
 
-    first = train(lambda run: start_run(run, tracking_uri=store), log, num_epochs=2)
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_metrics({"inf": float("inf"), "nan": float("nan"), "seconds": next(counter)})
+        if run.step == 2:
+            mlflow.log_params({"process": next(counter)})
+
+    first = train(lambda run: start_run(run, tracking_uri=store), log, num_epochs=1 if is_marked else 2)
+    client = MlflowClient(store)
+    if not is_marked:
+        client.set_tag(first.run_id, "legato.place", "3 1")
 
     def go_on(run: legato.Run) -> MlflowRun:
         writer = start_run(run, tracking_uri=store)
@@ -322,9 +449,77 @@ def test_the_next_writer_of_mlflow_adds_only_what_is_missing(store: str) -> None
 
     second = train(go_on, log, num_epochs=3)
     assert second.run_id == first.run_id
-    for name in ("step", "nothing"):
-        history = MlflowClient(store).get_metric_history(first.run_id, name)
-        assert sorted(point.step for point in history) == [1, 2, 3, 4, 5, 6]
+    for name in ("inf", "nan", "seconds"):
+        steps = sorted(point.step for point in client.get_metric_history(first.run_id, name))
+        # Only the call after the recorded place is in doubt.
+        assert steps == [1, 2, 3, 4, 5, 6], name
+    assert client.get_run(first.run_id).data.params == {"process": "2"}
+
+
+def test_a_parameter_that_another_worker_has_recorded_keeps_its_value(store: str) -> None:
+    first = train(
+        lambda run: start_run(run, tracking_uri=store), lambda mlflow, run: mlflow.log_param("a", 1), num_epochs=1
+    )
+    client = MlflowClient(store)
+    client.set_tag(first.run_id, "legato.place", "0 0")
+
+    def go_on(run: legato.Run) -> MlflowRun:
+        writer = start_run(run, tracking_uri=store)
+        writer._id = first._id
+        return writer
+
+    train(go_on, lambda mlflow, run: mlflow.log_params({"a": 2, "b": 3} if run.step == 1 else {}), num_epochs=1)
+    assert client.get_run(first.run_id).data.params == {"a": "1", "b": "3"}
+
+
+def test_what_mlflow_refuses_is_left_out(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_param("step", run.step)
+        mlflow.log_artifact(tmp_path / "missing.txt")
+        mlflow.log_metric("loss", run.step)
+
+    train(lambda run: start_run(run, tracking_uri=store), log, num_epochs=1)
+    found = find_run(store, "Default")
+    assert found.data.params == {"step": "1"} and found.data.metrics["loss"] == 2
+    assert capsys.readouterr().err.count("legato: warning: MLflow: ") == 1
+
+
+def test_a_store_that_is_away_ends_no_training(
+    endings: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    away = "http://me:secret@127.0.0.1:9"
+    with start_and_train(away) as mlflow:
+        assert mlflow.run_id is None
+    for end in endings:
+        end()
+    told = capsys.readouterr().err
+    assert told.count("legato: warning: MLflow: ") == 1 and "Training goes on" in told and "secret" not in told
+
+
+def test_an_experiment_that_was_deleted_ends_no_training(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    client = MlflowClient(store)
+    client.delete_experiment(client.create_experiment("gone"))
+    train(
+        lambda run: start_run(run, experiment_name="gone", tracking_uri=store),
+        lambda mlflow, run: mlflow.log_metric("step", run.step),
+    )
+    assert capsys.readouterr().err.count("Training goes on") == 1
+
+
+def test_a_worker_that_leaves_does_not_end_the_run(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may call `end_run` in its own ``finally``."""
+    mlflow = start_and_train(store)
+    monkeypatch.setattr(type(mlflow._run), "has_state", False)
+    mlflow.end_run()
+    assert find_run(store, "Default").info.status == "RUNNING"
+
+
+def start_and_train(uri: str) -> MlflowRun:
+    def log(mlflow: MlflowRun, run: legato.Run) -> None:
+        mlflow.log_metric("loss", run.loss or 0.0)
+
+    return train(lambda run: start_run(run, tracking_uri=uri), log, num_epochs=1)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -344,6 +539,8 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
         SummaryWriter("runs", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"needs the run as its first argument, not 'digits'"):
         start_run("digits")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"cannot write to s3://bucket/run\. Pass a directory"):
+        train(lambda run: SummaryWriter(run, "s3://me:secret@bucket/run"), lambda *_: None)
 
     def log(writer: Any, run: legato.Run) -> None:
         with pytest.raises(ProgramError, match="before training begins"):
