@@ -156,7 +156,7 @@ class Agent:
         # Also while no driver takes the logs.
         self._begin(persist(self._caps.watch_forever))
         self._begin(persist(self._drop_ended))
-        self._begin(persist(lambda: self._samples.measure_forever(lambda: measure_for(self._engine))))
+        self._begin(self._samples.measure_forever(lambda: measure_for(self._engine)))
         try:
             while (reason := self._over) is None:
                 order = self._order = self._newest_order

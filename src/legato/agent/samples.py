@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from legato.core.system_metrics import MEASURE_EVERY_S, SystemSample
 from legato.engines.local import LocalEngine
+
+_log = logging.getLogger(__name__)
 
 
 class Samples:
@@ -21,13 +24,17 @@ class Samples:
         return newest
 
     async def measure_forever(self, measure: Callable[[], Awaitable[SystemSample]]) -> None:
-        """Take a sample every ``MEASURE_EVERY_S``.
+        """Take a sample every ``MEASURE_EVERY_S``. A sample that fails is left out, whatever its error.
 
         Args:
             measure: takes one.
         """
         while True:
-            sample = await measure()
+            try:
+                sample = await measure()
+            except Exception:  # noqa: BLE001 -- the agent must go on
+                _log.debug("This machine cannot be measured", exc_info=True)
+                sample = SystemSample()
             if sample != SystemSample():
                 self._newest = sample
             await asyncio.sleep(MEASURE_EVERY_S)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -12,10 +13,23 @@ MEASURE_EVERY_S: Final = 10.0
 MAX_GPUS: Final = 256
 """In one sample."""
 
-Amount = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+MAX_SLOTS: Final = 1024
+"""Slots with higher numbers are left out of samples."""
+
+MAX_SLOTS_OF_GPU: Final = 64
+
+MAX_NAME: Final = 200
+
+_MAX_AMOUNT: Final = 2**50
+_MAX_SUM: Final = 2**53  # JSON has no larger numbers for all readers
+
+_Number = TypeVar("_Number", int, float)
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_AMOUNT)]
 Cores = Annotated[float, msgspec.Meta(ge=0, le=2**20)]
 Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Name = Annotated[str, msgspec.Meta(max_length=200)]
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+SlotNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SLOTS)]
 
 
 class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +46,7 @@ class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
     device: Name
     name: Name
-    slots: Annotated[tuple[Amount, ...], msgspec.Meta(max_length=1024)]
+    slots: Annotated[tuple[SlotNumber, ...], msgspec.Meta(max_length=MAX_SLOTS_OF_GPU)]
     busy: Part | None
     memory_bytes: Amount
     total_bytes: Amount
@@ -137,8 +151,17 @@ def describe_worker(slot: str, numbers: tuple[int, ...], sample: SystemSample | 
         cpus=None if own is None else own.cpus,
         memory_bytes=None if own is None else own.memory_bytes,
         gpu_busy=round(sum(busy) / len(busy), 3) if busy else None,
-        gpu_memory_bytes=sum(gpu.memory_bytes for gpu in gpus) if gpus else None,
+        gpu_memory_bytes=add_up(gpu.memory_bytes for gpu in gpus) if gpus else None,
     )
+
+
+def add_up(amounts: Iterable[_Number]) -> _Number | int:
+    """Return a sum that fits into JSON, whatever machines say.
+
+    >>> add_up([1, 2]), add_up([2**50] * 1000) == 2**53
+    (3, True)
+    """
+    return min(sum(amounts), _MAX_SUM)
 
 
 def follows(line: SystemLine, before: SystemLine) -> bool:

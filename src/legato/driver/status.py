@@ -11,7 +11,7 @@ import msgspec
 
 from legato.core.lifecycle import JobState
 from legato.core.slots import node_of, slot_key
-from legato.core.system_metrics import WorkerLine
+from legato.core.system_metrics import WorkerLine, add_up
 from legato.core.wire import Metrics, Progress
 from legato.driver.data_waits import DataWaits
 from legato.driver.delays import Delays
@@ -169,7 +169,7 @@ def _sum_up(uses: Iterable[WorkerLine]) -> dict[str, Any]:
     busy = known("gpu_busy")
     sums = {name: known(name) for name in ("cpus", "memory_bytes", "gpu_memory_bytes")}
     return {
-        **{name: sum(values) if values else None for name, values in sums.items()},
+        **{name: add_up(values) if values else None for name, values in sums.items()},
         "gpu_busy": sum(busy) / len(busy) if busy else None,
     }
 

@@ -2,7 +2,7 @@
 
 It reads `/proc`, once for all workers, in the process of a driver or an agent: never in a worker, and never in a step.
 A system without `/proc` gives no samples. NVML is asked only where a driver of NVIDIA is loaded and ``nvidia-ml-py`` is
-installed.
+installed. A sample never raises an error and never waits for an NVML that hangs.
 """
 
 from __future__ import annotations
@@ -10,13 +10,26 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from legato.core.clock import Clock
-from legato.core.system_metrics import MAX_GPUS, GpuMetrics, MachineMetrics, SystemSample, WorkerMetrics
+from legato.core.system_metrics import (
+    MAX_GPUS,
+    MAX_NAME,
+    MAX_SLOTS,
+    MAX_SLOTS_OF_GPU,
+    GpuMetrics,
+    MachineMetrics,
+    SystemSample,
+    WorkerMetrics,
+)
+from legato.system.decoding import convert
 from legato.system.kernel_files import read_kib
 from legato.system.processes import SessionUse, measure_sessions
 
@@ -26,6 +39,9 @@ _MEMORY: Final = "/proc/meminfo"
 _CPU: Final = Path("/proc/stat")
 _NVIDIA: Final = Path("/proc/driver/nvidia/version")
 _NAMED: Final = ("GPU-", "MIG-")
+_NVML_PATIENCE_S: Final = 1.0
+
+_T = TypeVar("_T")
 
 
 class SystemMeter:
@@ -41,23 +57,26 @@ class SystemMeter:
         self._clock = clock
         self._busy: tuple[float, float] | None = None
         self._sessions: dict[int, tuple[float, SessionUse]] = {}
-        self._nvml: Any = None
-        self._has_asked = False
+        self._gpus = _GpuMeter()
 
     def measure(self, leaders: Mapping[int, tuple[int, int]], devices: Sequence[str]) -> SystemSample:
-        """Take a sample.
+        """Take a sample. What cannot be measured, or has impossible values, is left out.
 
         Args:
             leaders: worker → the number and the start time of its process, which leads a session.
             devices: of the machine's slots, as in `legato.engines.gpus`.
         """
         try:
-            return SystemSample(machine=self._measure_machine(devices), workers=self._measure_workers(leaders))
-        except (OSError, ValueError, IndexError) as error:
+            workers = self._measure_workers(leaders)
+            machine = self._measure_machine()
+            if machine is not None:
+                machine = msgspec.structs.replace(machine, gpus=self._gpus.measure(devices))
+            return _check(SystemSample(machine=machine, workers=workers))
+        except Exception as error:  # noqa: BLE001 -- no error of a sample may end a job, an agent or a server
             _log.debug("This machine cannot be measured: %s", error)
             return SystemSample()
 
-    def _measure_machine(self, devices: Sequence[str]) -> MachineMetrics | None:
+    def _measure_machine(self) -> MachineMetrics | None:
         busy, before = read_busy(_CPU.read_text()), self._busy
         self._busy = busy
         total, available = read_kib(_MEMORY, "MemTotal"), read_kib(_MEMORY, "MemAvailable")
@@ -70,7 +89,6 @@ class SystemMeter:
             num_cpus=num_cpus,
             memory_bytes=1024 * max(total - available, 0),
             total_bytes=1024 * total,
-            gpus=self._measure_gpus(devices),
         )
 
     def _measure_workers(self, leaders: Mapping[int, tuple[int, int]]) -> dict[int, WorkerMetrics]:
@@ -85,55 +103,90 @@ class SystemMeter:
                 measured[worker] = WorkerMetrics(cpus=cpus, memory_bytes=use.memory_bytes)
         return measured
 
-    def _measure_gpus(self, devices: Sequence[str]) -> tuple[GpuMetrics, ...]:
+
+class _GpuMeter:
+    """Asks NVML in a thread of its own, for which the end of this process does not wait: a driver of NVIDIA can hang.
+
+    While a thread waits for NVML, GPUs are left out of the samples, and no other thread asks.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._found: tuple[GpuMetrics, ...] = ()
+        self._has_failed = False
+
+    def measure(self, devices: Sequence[str]) -> tuple[GpuMetrics, ...]:
+        """Return the GPUs of slots, as far as NVML has answered; wait for it at most `_NVML_PATIENCE_S`."""
         slots: dict[str, list[int]] = {}
-        for number, device in enumerate(devices):
+        for number, device in enumerate(devices[:MAX_SLOTS]):
             if device.startswith(_NAMED):
                 slots.setdefault(device, []).append(number)
-        if not slots or not self._open_nvml():
+        if not slots or not _NVIDIA.exists():
             return ()
-        measured = []
+        if self._thread is None:
+            self._found = ()
+            self._thread = threading.Thread(target=self._ask, args=(slots,), name="nvml", daemon=True)
+            self._thread.start()
+        self._thread.join(_NVML_PATIENCE_S)
+        if self._thread.is_alive():
+            self._note_failure("it has not answered yet")
+            return ()
+        self._thread = None
+        return self._found
+
+    def _ask(self, slots: Mapping[str, Sequence[int]]) -> None:
+        try:
+            self._found = tuple(_ask_nvml(slots, self._note_failure))
+        except ImportError:
+            pass
+        except Exception as error:  # noqa: BLE001 -- an old or broken library raises anything
+            self._note_failure(repr(error))
+
+    def _note_failure(self, what: str) -> None:
+        _log.log(logging.DEBUG if self._has_failed else logging.WARNING, "NVML cannot measure the GPUs: %s", what)
+        self._has_failed = True
+
+
+def _ask_nvml(slots: Mapping[str, Sequence[int]], note_failure: Callable[[str], None]) -> Iterator[GpuMetrics]:
+    nvml: Any = importlib.import_module("pynvml")
+    # Opened each time: a driver can be loaded again meanwhile, or fail for a while.
+    nvml.nvmlInit()
+    try:
         for device in list(slots)[:MAX_GPUS]:
             try:
-                measured.append(self._measure_gpu(device, tuple(slots[device])))
-            except self._nvml.NVMLError as error:
-                # Such as a GPU that has failed; the others count.
-                _log.debug("NVML cannot measure %s: %s", device, error)
-        return tuple(measured)
+                yield _check(_measure_gpu(nvml, device, tuple(slots[device][:MAX_SLOTS_OF_GPU])))
+            except Exception as error:  # noqa: BLE001 -- such as a GPU that has failed, or has no values; others count
+                note_failure(f"{device}: {error!r}")
+    finally:
+        nvml.nvmlShutdown()
 
-    def _open_nvml(self) -> bool:
-        """Return whether NVML answers. It is opened once, because opening it may take seconds."""
-        if not self._has_asked:
-            self._has_asked = True
-            if _NVIDIA.exists():
-                try:
-                    nvml: Any = importlib.import_module("pynvml")
-                except ImportError:
-                    return False
-                try:
-                    nvml.nvmlInit()
-                except nvml.NVMLError as error:
-                    _log.warning("NVML cannot measure the GPUs: %s", error)
-                    return False
-                self._nvml = nvml
-        return self._nvml is not None
 
-    def _measure_gpu(self, device: str, slots: tuple[int, ...]) -> GpuMetrics:
-        nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByUUID(device)
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        try:
-            busy = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-        except nvml.NVMLError:
-            busy = None  # not measured for a part of a GPU
-        return GpuMetrics(
-            device=device,
-            name=str(nvml.nvmlDeviceGetName(handle)),
-            slots=slots,
-            busy=busy,
-            memory_bytes=int(memory.used),
-            total_bytes=int(memory.total),
-        )
+def _measure_gpu(nvml: Any, device: str, slots: tuple[int, ...]) -> GpuMetrics:
+    handle = nvml.nvmlDeviceGetHandleByUUID(device)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    try:
+        # NVML can say a little more than 100.
+        busy = min(nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, 1.0)
+    except nvml.NVMLError:
+        busy = None  # not measured for a part of a GPU
+    name = nvml.nvmlDeviceGetName(handle)
+    return GpuMetrics(
+        device=device,
+        name=(name.decode(errors="replace") if isinstance(name, bytes) else str(name))[:MAX_NAME],
+        slots=slots,
+        busy=busy,
+        memory_bytes=int(memory.used),
+        total_bytes=int(memory.total),
+    )
+
+
+def _check(record: _T) -> _T:
+    """Check a record as its receiver does. For "not available", NVML has numbers such as 2**64 - 1.
+
+    Raises:
+        msgspec.ValidationError: a value is impossible.
+    """
+    return convert(msgspec.to_builtins(record), type(record))
 
 
 def read_busy(text: str) -> tuple[float, float]:

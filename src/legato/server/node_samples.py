@@ -6,6 +6,7 @@ A machine reports to one server at a time, so other servers of the pool do not k
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from typing import Final
 
 from legato.core.system_metrics import MEASURE_EVERY_S, MachineMetrics, SystemLine, follows, merge
 from legato.engines.system_meter import SystemMeter
+
+_log = logging.getLogger(__name__)
 
 _SPAN_S: Final = 30.0
 _MAX_LINES: Final = 120
@@ -71,7 +74,10 @@ async def measure_own(samples: NodeSamples, node: str, devices: Sequence[str], n
     """
     meter = SystemMeter()
     while True:
-        machine = (await asyncio.to_thread(meter.measure, {}, devices)).machine
-        if machine is not None:
-            samples.note(node, machine, now())
+        try:
+            machine = (await asyncio.to_thread(meter.measure, {}, devices)).machine
+            if machine is not None:
+                samples.note(node, machine, now())
+        except Exception:  # noqa: BLE001 -- the end of this would stop the server
+            _log.exception("The server cannot keep what its machine uses")
         await asyncio.sleep(MEASURE_EVERY_S)

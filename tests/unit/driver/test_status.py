@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from legato.core.spec import JobSpec
+from legato.core.system_metrics import (
+    MAX_GPUS,
+    GpuMetrics,
+    MachineMetrics,
+    SystemSample,
+    WorkerLine,
+    WorkerMetrics,
+)
 from legato.core.view import Member, View
-from legato.core.wire import Metrics, Progress
+from legato.core.wire import Metrics, Progress, Reply, encode
 from legato.driver.data_waits import DataWaits
 from legato.driver.job import JobFacts, Worker
 from legato.driver.status import Meter, build_status
+from legato.driver.system_log import SystemLog
 
 SPEC = JobSpec(name="digits", program=("train.py",), directory="/", max_workers=1, num_workers=1)
 
@@ -172,3 +183,23 @@ def test_reports_of_an_older_view_measure_nothing() -> None:
     for view, step, now in [(2, 1, 0.0), (2, 2, 1.0), (1, 3, 9.0), (3, 4, 20.0), (3, 5, 21.0)]:
         meter.note(progress(view, step), 1, now, is_planned=True)
     assert meter.delays.last_s is None
+
+
+def test_impossible_amounts_of_a_machine_do_not_make_a_status_that_cannot_be_sent(tmp_path: Path) -> None:
+    gpus = tuple(
+        GpuMetrics(device=f"GPU-{number}", name="", slots=(0,), busy=1.0, memory_bytes=2**50, total_bytes=2**50)
+        for number in range(MAX_GPUS)
+    )
+    machine = MachineMetrics(cpus=1.0, num_cpus=1, memory_bytes=1, total_bytes=1, gpus=gpus)
+    nodes = [f"n{number}" for number in range(100)]
+    slots = {number: f"{node}/0" for number, node in enumerate(nodes)}
+    used = {number: WorkerMetrics(cpus=1.0, memory_bytes=2**50) for number in slots}
+    log = SystemLog(tmp_path / "system.jsonl")
+    log.note(1.0, {node: SystemSample(machine=machine, workers=used) for node in nodes}, slots, {})
+    log.workers |= {1000 + number: WorkerLine(slot="a/0", gpu_memory_bytes=2**53) for number in range(3000)}
+    job = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set())
+    status = build_status(job, Meter(), deque(), None, 0.0, log)
+    assert encode(Reply(error=None, status=status))
+    assert max(status["memory_bytes"], status["gpu_memory_bytes"]) <= 2**53
+    with pytest.raises(msgspec.ValidationError, match="memory_bytes"):
+        msgspec.convert(msgspec.to_builtins(machine) | {"memory_bytes": 2**50 + 1}, MachineMetrics)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from legato.core.system_metrics import SystemSample
+from legato.core.system_metrics import MachineMetrics, SystemSample
 from legato.engines import system_meter
 from legato.engines.system_meter import SystemMeter
 from legato.system.processes import measure_sessions, start_time_of
@@ -104,52 +106,128 @@ def make_nvml(calls: list[str]) -> Any:
     def handle(device: str) -> str:
         if device == "GPU-broken":
             raise FakeNvmlError("it has fallen off the bus")
+        if device == "GPU-odd":
+            raise TypeError("bytes or integer address expected")
         return device
 
     def rates(device: str) -> Any:
         if device.startswith("MIG"):
             raise FakeNvmlError("not supported")
-        return types.SimpleNamespace(gpu=78)
+        return types.SimpleNamespace(gpu=103 if device == "GPU-eager" else 78)
+
+    def memory(device: str) -> Any:
+        if device == "GPU-silent":
+            return types.SimpleNamespace(used=2**64 - 1, total=2**64 - 1)
+        return types.SimpleNamespace(used=2**30, total=2**34)
 
     return types.SimpleNamespace(
         NVMLError=FakeNvmlError,
         nvmlInit=lambda: calls.append("init"),
+        nvmlShutdown=lambda: calls.append("shutdown"),
         nvmlDeviceGetHandleByUUID=handle,
-        nvmlDeviceGetMemoryInfo=lambda _: types.SimpleNamespace(used=2**30, total=2**34),
+        nvmlDeviceGetMemoryInfo=memory,
         nvmlDeviceGetUtilizationRates=rates,
-        nvmlDeviceGetName=lambda _: "NVIDIA H100",
+        nvmlDeviceGetName=lambda device: b"NVIDIA A100" if device == "MIG-b" else "NVIDIA H100",
     )
 
 
-def measure_twice(meter: SystemMeter, devices: tuple[str, ...]) -> SystemSample:
-    meter.measure({}, devices)
-    meter._busy = (0.0, 0.0)  # so that the second sample has a time to compare with
-    return meter.measure({}, devices)
-
-
-def test_gpus_of_slots_are_measured_by_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A stand-in for NVML, with a list of its calls."""
     calls: list[str] = []
-    monkeypatch.setitem(sys.modules, "pynvml", make_nvml(calls))
+    found = make_nvml(calls)
+    found.calls = calls
+    monkeypatch.setitem(sys.modules, "pynvml", found)
     monkeypatch.setattr(system_meter, "_NVIDIA", tmp_path)
-    meter = SystemMeter()
+    return found
+
+
+def measure_machine(meter: SystemMeter, devices: tuple[str, ...]) -> MachineMetrics:
+    meter._busy = (0.0, 0.0)  # so that the sample has a time to compare with
+    found = meter.measure({}, devices).machine
+    assert found is not None
+    return found
+
+
+def test_gpus_of_slots_are_measured_by_nvml(nvml: Any) -> None:
     devices = ("GPU-a", "GPU-broken", "GPU-a", "MIG-b", "cpu", "cuda:1")
-    sample = measure_twice(meter, devices)
-    assert sample.machine is not None
-    told = [(gpu.device, gpu.slots, gpu.busy, gpu.memory_bytes, gpu.total_bytes) for gpu in sample.machine.gpus]
-    assert told == [("GPU-a", (0, 2), 0.78, 2**30, 2**34), ("MIG-b", (3,), None, 2**30, 2**34)]
-    measure_twice(meter, devices)
-    assert calls == ["init"], "NVML is opened once"
+    told = [
+        (gpu.device, gpu.name, gpu.slots, gpu.busy, gpu.memory_bytes, gpu.total_bytes)
+        for gpu in measure_machine(SystemMeter(), devices).gpus
+    ]
+    assert told == [
+        ("GPU-a", "NVIDIA H100", (0, 2), 0.78, 2**30, 2**34),
+        ("MIG-b", "NVIDIA A100", (3,), None, 2**30, 2**34),
+    ]
+    assert nvml.calls == ["init", "shutdown"]
 
 
-def test_nvml_is_not_imported_without_a_driver_of_nvidia(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(system_meter.importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
+def test_samples_have_no_values_that_their_receivers_refuse(nvml: Any) -> None:
+    found = measure_machine(SystemMeter(), ("GPU-eager", "GPU-silent", *["GPU-shared"] * 2000))
+    assert [(gpu.device, gpu.busy, len(gpu.slots)) for gpu in found.gpus] == [
+        ("GPU-eager", 1.0, 1),
+        ("GPU-shared", 0.78, 64),
+    ]
+    assert msgspec.convert(msgspec.to_builtins(found), MachineMetrics) == found
+
+
+def fail(error: Exception) -> Any:
+    def call(*_: Any) -> Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"nvmlInit": fail(RuntimeError("odd"))},
+        {"nvmlShutdown": fail(OSError("odd"))},
+        {"nvmlDeviceGetHandleByUUID": None},
+        {"nvmlDeviceGetName": fail(UnicodeDecodeError("utf8", b"x", 0, 1, "odd"))},
+        {"nvmlDeviceGetMemoryInfo": lambda _: None},
+    ],
+)
+def test_no_error_of_nvml_ends_a_sample(
+    nvml: Any, broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    meter = SystemMeter()
+    with monkeypatch.context() as patch:
+        for name, value in broken.items():
+            patch.setattr(nvml, name, value)
+        assert measure_machine(meter, ("GPU-a",)).gpus == () == measure_machine(meter, ("GPU-a",)).gpus
+    assert [record.levelname for record in caplog.records if "NVML cannot" in record.message] == ["WARNING"]
+    assert len(measure_machine(meter, ("GPU-odd", "GPU-a")).gpus) == 1, "NVML is asked again, and other GPUs count"
+
+
+def test_nothing_waits_for_an_nvml_that_hangs(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(nvml, "nvmlInit", lambda: answers.wait(20) or pytest.fail("the sample has waited for it"))
+    meter = SystemMeter()
+    with monkeypatch.context() as patch:
+        patch.setattr(system_meter, "_NVML_PATIENCE_S", 0.01)
+        assert [measure_machine(meter, ("GPU-a",)).gpus for _ in range(3)] == [()] * 3
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "nvml"]
+    assert thread.daemon, "a process can end without it"
+    answers.set()
+    thread.join()
+    assert len(measure_machine(meter, ("GPU-a",)).gpus) == 1
+
+
+def test_nvml_is_not_asked_without_a_driver_of_nvidia(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(system_meter, "_NVIDIA", tmp_path / "missing")
-    sample = measure_twice(SystemMeter(), ("GPU-a",))
-    assert sample.machine is not None and sample.machine.gpus == ()
+    assert measure_machine(SystemMeter(), ("GPU-a",)).gpus == () and nvml.calls == []
 
 
-def test_without_nvidia_ml_py_gpus_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_nvidia_ml_py_gpus_are_left_out(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(system_meter, "_NVIDIA", tmp_path)
-    sample = measure_twice(SystemMeter(), ("GPU-a",))
-    assert sample.machine is not None and sample.machine.gpus == ()
+    assert measure_machine(SystemMeter(), ("GPU-a",)).gpus == () and not caplog.records
+
+
+def test_any_other_error_gives_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_meter, "measure_sessions", fail(KeyError("odd")))
+    assert SystemMeter().measure({}, ()) == SystemSample()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -16,10 +17,11 @@ from tests.unit.server.test_agents import (
     report,
 )
 
-from legato.core.system_metrics import GpuMetrics, MachineMetrics, SystemLine, WorkerLine
+from legato.core.system_metrics import GpuMetrics, MachineMetrics, SystemLine, SystemSample, WorkerLine
 from legato.driver.journal import JobDirectory
+from legato.server import node_samples
 from legato.server.machine import Declaration
-from legato.server.node_samples import NodeSamples
+from legato.server.node_samples import NodeSamples, measure_own
 from legato.server.system_series import make_series
 
 
@@ -126,3 +128,23 @@ def test_machines_keep_an_hour_of_half_minutes() -> None:
     assert {one.span_s for one in lines} <= {30.0, 10.0, 20.0} and lines[0].nodes["a"].cpus == pytest.approx(1.0)
     samples.note("b", MACHINE, NOW + 20_000.0)
     assert samples.lines("a") == () and list(samples.newest(NOW + 20_001.0)) == ["b"], "a machine that is gone"
+
+
+def test_the_server_goes_on_when_its_own_machine_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_samples, "MEASURE_EVERY_S", 0.0)
+    monkeypatch.setattr(node_samples.SystemMeter, "measure", lambda *_: SystemSample(machine=MACHINE))
+    times = iter([ZeroDivisionError("odd"), NOW, asyncio.CancelledError()])
+
+    def now() -> float:
+        moment = next(times)
+        if isinstance(moment, BaseException):
+            raise moment
+        return moment
+
+    async def check() -> None:
+        samples = NodeSamples()
+        measuring = asyncio.create_task(measure_own(samples, "a", (), now))
+        await asyncio.wait({measuring})
+        assert measuring.cancelled() and list(samples.newest(NOW)) == ["a"]
+
+    asyncio.run(check())
