@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
@@ -30,12 +31,15 @@ from legato.server.code_archive import pack_code
 from legato.server.ranges import answer_file
 from legato.server.services import CODE, JOBS, Here, Services
 from legato.server.tls import make_token_suffix
-from legato.system.decoding import convert
+from legato.system.decoding import decode
 from legato.system.tls import is_loopback
+
+_log = logging.getLogger(__name__)
 
 router = APIRouter(prefix=API, tags=["pool"])
 
 _OPEN: Final[dict[str, Any]] = {"security": []}
+_MAX_METRICS_BYTES: Final = 2**16
 _BEARER: Final = "Bearer "
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")  # a proxy has sent the request
 
@@ -131,8 +135,8 @@ async def report_machine(body: ReportBody, request: Request, here: Here) -> Resp
     _check_users(here)
     check_node_labels(body.labels)
     said = AgentReport(**body.model_dump(exclude={"metrics"}))
-    if body.metrics is not None:
-        here.node_samples.note(node, _read_metrics(body.metrics), here.now())
+    if body.metrics is not None and (metrics := _read_metrics(node, body.metrics)) is not None:
+        here.node_samples.note(node, metrics, here.now())
 
     def work() -> tuple[tuple[AgentOrder, ...], bool]:
         is_let_go = here.store.agents.report(node, said, here.now())
@@ -169,11 +173,18 @@ async def download_code_of_job(sha256: str, request: Request, here: Here) -> Res
     return answer
 
 
-def _read_metrics(given: dict[str, Any]) -> MachineMetrics:
+def _read_metrics(node: str, given: dict[str, Any]) -> MachineMetrics | None:
+    """Return the metrics of a report; None: they cannot be read, and the rest of the report counts without them."""
     try:
-        return convert(given, MachineMetrics)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"Cannot read the metrics of this machine: {error}.") from error
+        # Encoded again, because a body can have NaN, which JSON has not.
+        content = msgspec.json.encode(given)
+        if len(content) <= _MAX_METRICS_BYTES:
+            return decode(content, MachineMetrics)
+        why = f"they have more than {_MAX_METRICS_BYTES} bytes"
+    except (msgspec.MsgspecError, OverflowError, RecursionError) as error:
+        why = str(error)
+    _log.warning("The metrics of machine '%s' are left out: %s", node, why)
+    return None
 
 
 def _check_reachable(request: Request, here: Services) -> None:
