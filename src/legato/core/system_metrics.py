@@ -26,6 +26,7 @@ _MAX_SUM: Final = 2**53  # JSON has no larger numbers for all readers
 _Number = TypeVar("_Number", int, float)
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_AMOUNT)]
+Sum = Annotated[int, msgspec.Meta(ge=0, le=_MAX_SUM)]
 Cores = Annotated[float, msgspec.Meta(ge=0, le=2**20)]
 Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
@@ -105,11 +106,11 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     slot: str
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    gpu_busy: float | None = None
-    gpu_memory_bytes: int | None = None
-    data_wait: float | None = None
+    cpus: Cores | None = None
+    memory_bytes: Amount | None = None
+    gpu_busy: Part | None = None
+    gpu_memory_bytes: Sum | None = None
+    data_wait: Part | None = None
 
 
 class SystemLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +123,8 @@ class SystemLine(msgspec.Struct, frozen=True, kw_only=True):
         nodes: by name.
     """
 
-    time: float
-    span_s: float
+    time: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+    span_s: Annotated[float, msgspec.Meta(gt=0, le=1e12)]
     workers: dict[int, WorkerLine]
     nodes: dict[str, MachineMetrics]
 
@@ -170,8 +171,13 @@ def follows(line: SystemLine, before: SystemLine) -> bool:
     >>> a, b = (SystemLine(time=time, span_s=10.0, workers={}, nodes={}) for time in (10.0, 21.0))
     >>> follows(b, a), follows(msgspec.structs.replace(b, time=60.0), a)
     (True, False)
+
+    After a clock was set back, nothing follows what came before:
+
+    >>> follows(msgspec.structs.replace(b, time=-100.0), a), follows(a, a)
+    (False, False)
     """
-    return line.begins - before.time < 1.5 * MEASURE_EVERY_S
+    return abs(line.begins - before.time) < 1.5 * MEASURE_EVERY_S and line.begins > before.begins
 
 
 def merge(one: SystemLine, other: SystemLine) -> SystemLine:
@@ -180,7 +186,7 @@ def merge(one: SystemLine, other: SystemLine) -> SystemLine:
     def mean(a: Any, b: Any) -> Any:
         if a is None or b is None:
             return b if a is None else a
-        found = (a * one.span_s + b * other.span_s) / (one.span_s + other.span_s)
+        found = (a * one.span_s + b * other.span_s) / max(one.span_s + other.span_s, 1e-9)
         return round(found) if isinstance(a, int) else round(found, 3)
 
     def join(a: Any, b: Any, names: tuple[str, ...]) -> Any:

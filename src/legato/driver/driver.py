@@ -497,7 +497,8 @@ class Driver:
                 found = {}
             samples = {node or self._node: sample for node, sample in found.items()}
             slots = {worker.number: worker.slot for worker in self._membership.job.present()}
-            self._system.note(self._wall_clock(), samples, slots, self._meter.data_waits.take())
+            waits = self._meter.data_waits.take()
+            self._measure_safely(partial(self._system.note, self._wall_clock(), samples, slots, waits))
             if not self._is_superseded:
                 await asyncio.to_thread(self._measure_safely, self._system.write)
             await asyncio.sleep(MEASURE_EVERY_S)

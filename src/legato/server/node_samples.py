@@ -41,21 +41,25 @@ class NodeSamples:
         """
         with self._lock:
             before, lines = self._nodes.get(node, (None, deque[SystemLine](maxlen=_MAX_LINES)))
-            span_s = MEASURE_EVERY_S if before is None else min(max(now - before.time, 0.0), _NEWEST_S)
+            # A new machine, a silent one, or a clock that was set back: the sample is that of the last seconds.
+            is_next = before is not None and 0 < now - before.time < _NEWEST_S
+            span_s = now - before.time if before is not None and is_next else MEASURE_EVERY_S
             line = SystemLine(time=now, span_s=span_s, workers={}, nodes={node: metrics})
             if lines and lines[-1].span_s < _SPAN_S - MEASURE_EVERY_S / 2 and follows(line, lines[-1]):
                 lines[-1] = merge(lines[-1], line)
             else:
                 lines.append(line)
             self._nodes[node] = line, lines
-            if now - self._purged_at > _PURGE_EVERY_S:
+            if abs(now - self._purged_at) > _PURGE_EVERY_S:
                 self._purged_at, oldest = now, now - _MAX_LINES * _SPAN_S
                 self._nodes = {name: kept for name, kept in self._nodes.items() if kept[0].time > oldest}
 
     def newest(self, now: float) -> dict[str, MachineMetrics]:
         """Return the newest sample of each machine; old ones are left out."""
         with self._lock:
-            return {name: line.nodes[name] for name, (line, _) in self._nodes.items() if now - line.time < _NEWEST_S}
+            return {
+                name: line.nodes[name] for name, (line, _) in self._nodes.items() if abs(now - line.time) < _NEWEST_S
+            }
 
     def lines(self, node: str) -> Sequence[SystemLine]:
         """Return the samples of a machine in the last hour, the oldest first; each is an average over half a minute."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,3 +131,17 @@ def test_an_average_leaves_out_what_was_not_measured() -> None:
     assert both.workers == {1: WorkerLine(slot="a/0", cpus=2.0, data_wait=0.4)}
     assert [gpu.busy for gpu in both.nodes["a"].gpus] == [0.5, 1.0]
     assert merge(one, line(20.0, None)).workers == one.workers
+
+
+def test_a_clock_that_is_set_back_gives_no_impossible_averages(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    for number in range(200):
+        path, now, back_s = tmp_path / f"{number}.jsonl", 1000.0, 0.0
+        log = SystemLog(path, 5000)
+        for step in range(80):
+            now += chance.choice((0.1, 10.0, 10.02))
+            back_s = chance.uniform(1, 300) if step == 40 else back_s
+            log.note(now - back_s, {"a": sample(chance.uniform(1, 8), 1)}, {1: "a/0"}, {})
+            log.write()
+        lines = lines_of(path)
+        assert lines and all(1 <= (line.workers[1].cpus or 0) <= 8 and 0 < line.span_s < 1000 for line in lines)
