@@ -134,6 +134,23 @@ class SystemLine(msgspec.Struct, frozen=True, kw_only=True):
         return self.time - self.span_s
 
 
+def choose_gpus(sample: SystemSample, slots: set[int]) -> SystemSample:
+    """Return a sample of a machine with the GPUs of some of its slots only: one for each slot, whatever it says.
+
+    Args:
+        sample: of the machine.
+        slots: their numbers.
+    """
+    if sample.machine is None or not sample.machine.gpus:
+        return sample
+    chosen: dict[int, GpuMetrics] = {}
+    for gpu in sample.machine.gpus:
+        for slot in slots.intersection(gpu.slots):
+            chosen.setdefault(slot, gpu)
+    machine = msgspec.structs.replace(sample.machine, gpus=tuple(dict.fromkeys(chosen.values())))
+    return msgspec.structs.replace(sample, machine=machine)
+
+
 def describe_worker(slot: str, numbers: tuple[int, ...], sample: SystemSample | None, worker: int) -> WorkerLine:
     """Return what a sample of its machine says of a worker.
 

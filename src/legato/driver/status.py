@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -100,6 +100,7 @@ def build_status(
     """Return the job's status, as documented in ``docs/cli.md``. All values are plain JSON."""
     last, logged = meter.last, meter.metrics
     uses = {} if system is None else system.workers
+    nodes = {} if system is None else system.nodes
     return {
         "name": job.spec.name,
         "state": _describe_state(job),
@@ -118,6 +119,8 @@ def build_status(
         "data_wait": meter.data_waits.largest(member.number for member in job.members()),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         **_sum_up(uses.values()),
+        # Workers may share a GPU.
+        "gpu_memory_bytes": _add_known(gpu.memory_bytes for node in nodes.values() for gpu in node.gpus),
         "num_workers": sum(1 for member in job.members() if member.has_state)
         + len(job.where(lambda worker: worker.only_works)),
         "num_wanted": len(job.wanted),
@@ -149,29 +152,30 @@ def build_status(
                 "connected": not worker.away,
                 "last_heard_s": round(max(now - worker.last_heard, 0.0), 3),
                 "data_wait": meter.data_waits.share(worker.number),
-                **_sum_up(uses[number] for number in (worker.number,) if number in uses),
+                **_sum_up([uses[worker.number]] if worker.number in uses else []),
             }
             for worker in job.present()
         ],
-        "nodes": {} if system is None else {name: msgspec.to_builtins(node) for name, node in system.nodes.items()},
+        "nodes": {name: msgspec.to_builtins(node) for name, node in nodes.items()},
         "events": [msgspec.to_builtins(event) for event in events],
         "outcome": msgspec.to_builtins(outcome) if outcome else None,
     }
 
 
-def _sum_up(uses: Iterable[WorkerLine]) -> dict[str, Any]:
+def _sum_up(uses: Collection[WorkerLine]) -> dict[str, Any]:
     """Return what workers use together. None: it was measured of none of them."""
-    found = list(uses)
-
-    def known(name: str) -> list[Any]:
-        return [value for use in found if (value := getattr(use, name)) is not None]
-
-    busy = known("gpu_busy")
-    sums = {name: known(name) for name in ("cpus", "memory_bytes", "gpu_memory_bytes")}
+    busy = [use.gpu_busy for use in uses if use.gpu_busy is not None]
     return {
-        **{name: add_up(values) if values else None for name, values in sums.items()},
+        "cpus": _add_known(use.cpus for use in uses),
+        "memory_bytes": _add_known(use.memory_bytes for use in uses),
+        "gpu_memory_bytes": _add_known(use.gpu_memory_bytes for use in uses),
         "gpu_busy": sum(busy) / len(busy) if busy else None,
     }
+
+
+def _add_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return add_up(known) if known else None
 
 
 def _sum_by_node(job: JobFacts, meter: Meter) -> dict[str, int]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from legato.core.clock import Clock
 from legato.core.slots import indexes_of, node_of
 from legato.core.system_metrics import (
     MEASURE_EVERY_S,
@@ -21,6 +23,7 @@ from legato.core.system_metrics import (
     SystemLine,
     SystemSample,
     WorkerLine,
+    choose_gpus,
     describe_worker,
     follows,
     merge,
@@ -31,6 +34,8 @@ from legato.system.decoding import decode
 _log = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 2 * 2**20
+_MIN_LINES: Final = 8
+"""A line that takes a larger part of the file than one of so many is written without machines."""
 _LONGEST_S: Final = 3 * MEASURE_EVERY_S
 """After a longer time between two samples, such as one in which the machine was suspended, there is a gap."""
 
@@ -41,13 +46,11 @@ class SystemLog:
     Args:
         path: of the file; an existing one is continued.
         max_bytes: its maximum size.
-
-    Attributes:
-        workers: of the last sample, by number.
-        nodes: of the last sample, by name.
+        clock: seconds.
     """
 
-    def __init__(self, path: Path, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = _MAX_BYTES, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._path = path
         self._max_bytes = max_bytes
         self._every_s = MEASURE_EVERY_S
@@ -55,8 +58,23 @@ class SystemLog:
         self._last: float | None = None
         self._pending: SystemLine | None = None
         self._unwritten: list[SystemLine] = []
-        self.workers: dict[int, WorkerLine] = {}
-        self.nodes: dict[str, MachineMetrics] = {}
+        self._workers: dict[int, WorkerLine] = {}
+        self._nodes: dict[str, MachineMetrics] = {}
+        self._noted_at = -math.inf
+
+    @property
+    def workers(self) -> dict[int, WorkerLine]:
+        """Those of the last sample, by number; none if it is old."""
+        return self._workers if self._is_new else {}
+
+    @property
+    def nodes(self) -> dict[str, MachineMetrics]:
+        """Those of the last sample, by name, with the GPUs of the job's slots; none if it is old."""
+        return self._nodes if self._is_new else {}
+
+    @property
+    def _is_new(self) -> bool:
+        return self._clock() - self._noted_at < _LONGEST_S
 
     def load(self) -> None:
         """Continue an existing file, with lines that span the same time."""
@@ -85,21 +103,23 @@ class SystemLog:
             slots: of the workers that run, by number.
             waits: the part of the time of its steps that each worker waited for data since the last call.
         """
-        self.workers = {}
+        self._noted_at = self._clock()
+        numbers: dict[str, set[int]] = {}
+        for slot in slots.values():
+            numbers.setdefault(node_of(slot), set()).update(indexes_of(slot))
+        own = {node: choose_gpus(samples[node], numbers[node]) for node in numbers if node in samples}
+        self._nodes = {node: sample.machine for node, sample in own.items() if sample.machine is not None}
+        self._workers = {}
         for number, slot in slots.items():
-            used = describe_worker(slot, indexes_of(slot), samples.get(node_of(slot)), number)
+            used = describe_worker(slot, indexes_of(slot), own.get(node_of(slot)), number)
             if number in waits:
                 used = msgspec.structs.replace(used, data_wait=round(waits[number], 3))
             if used != WorkerLine(slot=slot):
-                self.workers[number] = used
-        nodes = {node_of(slot) for slot in slots.values()}
-        self.nodes = {
-            node: sample.machine for node, sample in samples.items() if node in nodes and sample.machine is not None
-        }
+                self._workers[number] = used
         before, self._last = self._last, now
-        if before is None or not 0 < now - before < _LONGEST_S or not (self.workers or self.nodes):
+        if before is None or not 0 < now - before < _LONGEST_S or not (self._workers or self._nodes):
             return
-        line = SystemLine(time=now, span_s=now - before, workers=self.workers, nodes=self.nodes)
+        line = SystemLine(time=now, span_s=now - before, workers=self._workers, nodes=self._nodes)
         if self._pending is not None and not follows(line, self._pending):
             self._unwritten.append(self._pending)
             self._pending = None
@@ -111,7 +131,10 @@ class SystemLog:
     def write(self) -> None:
         """Write what is complete. With a full disk, lines are lost; the job continues."""
         lines, self._unwritten = self._unwritten, []
-        content = _encode(lines)
+        content = _encode(
+            line if len(_encode([line])) <= self._max_bytes // _MIN_LINES else msgspec.structs.replace(line, nodes={})
+            for line in lines
+        )
         if not content:
             return
         try:
@@ -153,5 +176,5 @@ def read_lines(content: bytes) -> list[SystemLine]:
     return lines
 
 
-def _encode(lines: list[SystemLine]) -> bytes:
+def _encode(lines: Iterable[SystemLine]) -> bytes:
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)

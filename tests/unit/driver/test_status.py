@@ -196,10 +196,28 @@ def test_impossible_amounts_of_a_machine_do_not_make_a_status_that_cannot_be_sen
     used = {number: WorkerMetrics(cpus=1.0, memory_bytes=2**50) for number in slots}
     log = SystemLog(tmp_path / "system.jsonl")
     log.note(1.0, {node: SystemSample(machine=machine, workers=used) for node in nodes}, slots, {})
-    log.workers |= {1000 + number: WorkerLine(slot="a/0", gpu_memory_bytes=2**53) for number in range(3000)}
+    log.workers.update({1000 + number: WorkerLine(slot="a/0", memory_bytes=2**53) for number in range(3000)})
     job = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set())
     status = build_status(job, Meter(), deque(), None, 0.0, log)
     assert encode(Reply(error=None, status=status))
     assert max(status["memory_bytes"], status["gpu_memory_bytes"]) <= 2**53
     with pytest.raises(msgspec.ValidationError, match="memory_bytes"):
         msgspec.convert(msgspec.to_builtins(machine) | {"memory_bytes": 2**50 + 1}, MachineMetrics)
+
+
+def test_memory_of_a_gpu_counts_once_where_workers_share_it(tmp_path: Path) -> None:
+    def gpu(device: str, *slots: int) -> GpuMetrics:
+        return GpuMetrics(device=device, name="", slots=slots, busy=0.5, memory_bytes=70, total_bytes=80)
+
+    gpus = (gpu("GPU-a", 0, 1), gpu("GPU-b", 2))
+    machine = MachineMetrics(cpus=1.0, num_cpus=1, memory_bytes=1, total_bytes=1, gpus=gpus)
+    now = [0.0]
+    log = SystemLog(tmp_path / "system.jsonl", clock=lambda: now[0])
+    log.note(1.0, {"a": SystemSample(machine=machine)}, {1: "a/0", 2: "a/1"}, {})
+    job = JobFacts(spec=SPEC, rendezvous="", checkpoint_dir="", now=0.0, wanted=set())
+    status = build_status(job, Meter(), deque(), None, 0.0, log)
+    assert status["gpu_memory_bytes"] == 70
+    assert [gpu["device"] for gpu in status["nodes"]["a"]["gpus"]] == ["GPU-a"], "no slot of the job has the other one"
+    now[0] = 31.0
+    status = build_status(job, Meter(), deque(), None, 0.0, log)
+    assert status["gpu_memory_bytes"] is None and status["nodes"] == {}, "the sample is old"

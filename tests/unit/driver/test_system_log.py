@@ -145,3 +145,28 @@ def test_a_clock_that_is_set_back_gives_no_impossible_averages(tmp_path: Path) -
             log.write()
         lines = lines_of(path)
         assert lines and all(1 <= (line.workers[1].cpus or 0) <= 8 and 0 < line.span_s < 1000 for line in lines)
+
+
+def test_a_machine_with_many_gpus_erases_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "system.jsonl"
+    log, slots = SystemLog(path, 20_000), {1: "a/0", 2: "b/0"}
+    gpus = tuple(gpu(f"GPU-{number}-" + 150 * "x", tuple(range(64)), 0.5) for number in range(256))
+    odd = SystemSample(machine=machine(1.0, *gpus))
+    for number in range(20):
+        log.note(1000.0 + 10 * number, {"a": sample(1.0, 1), "b": odd}, slots, {})
+        log.write()
+    lines = lines_of(path)
+    assert lines[0].time == 1010.0 and len(lines) == 19, "each slot has one GPU"
+    assert len(lines[-1].nodes["b"].gpus) == 1 == len(log.nodes["b"].gpus)
+
+
+def test_a_line_that_is_too_large_is_written_without_machines(tmp_path: Path) -> None:
+    log = SystemLog(tmp_path / "system.jsonl", 4000)
+    gpus = tuple(gpu(f"GPU-{number}", (number,), 0.5) for number in range(8))
+    slot = "a/0+1+2+3+4+5+6+7"
+    for number in range(9):
+        log.note(1000.0 + 10 * number, {"a": SystemSample(machine=machine(1.0, *gpus))}, {1: slot}, {1: 0.5})
+        log.write()
+    lines = lines_of(tmp_path / "system.jsonl")
+    assert len(lines) == 8 and all(line.workers[1].gpu_busy == 0.5 and not line.nodes for line in lines)
+    assert len(log.nodes["a"].gpus) == 8
