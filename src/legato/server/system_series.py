@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from legato.api.outputs import GpuSeries, NodeSeries, SystemSeries, WorkerSeries
 from legato.core.errors import NotFound
-from legato.core.system_metrics import SystemLine, follows, merge
+from legato.core.system_metrics import MAX_GPUS, GpuMetrics, SystemLine, follows, merge
 from legato.driver.system_log import read_lines
 from legato.server.job_files import open_file
 
-_MAX_BYTES: Final = 2**23  # a driver writes less
+_MAX_BYTES: Final = 2**22  # a driver writes less
+_MAX_SERIES: Final = 10_000
+
+_Key = TypeVar("_Key", int, str)
 
 
 def read_system_lines(path: Path) -> list[SystemLine]:
@@ -40,14 +43,18 @@ def make_series(lines: Sequence[SystemLine], since: float | None, num_points: in
     workers: dict[int, _Columns] = {}
     nodes: dict[str, _Columns] = {}
     for line in chosen:
-        for number, worker in line.workers.items():
-            workers.setdefault(number, _Columns()).add(line, worker)
-        for name, node in line.nodes.items():
-            nodes.setdefault(name, _Columns()).add(line, node)
+        _add(workers, line, line.workers)
+        _add(nodes, line, line.nodes)
     return SystemSeries(
         tuple(_series_of_worker(number, workers[number]) for number in sorted(workers)),
         tuple(_series_of_node(name, nodes[name]) for name in sorted(nodes)),
     )
+
+
+def _add(columns: dict[_Key, _Columns], line: SystemLine, records: Mapping[_Key, Any]) -> None:
+    for key, record in records.items():
+        if key in columns or len(columns) < _MAX_SERIES:
+            columns.setdefault(key, _Columns()).add(line, record)
 
 
 def _halve(lines: Sequence[SystemLine]) -> Iterator[SystemLine]:
@@ -104,9 +111,11 @@ def _series_of_worker(number: int, columns: _Columns) -> WorkerSeries:
 
 def _series_of_node(name: str, columns: _Columns) -> NodeSeries:
     newest = columns.newest
-    devices: Iterable[str] = dict.fromkeys(
-        gpu.device for record in columns.records if record is not None for gpu in record.gpus
-    )
+    gpus: dict[str, list[GpuMetrics | None]] = {}
+    for number, record in enumerate(columns.records):
+        for gpu in () if record is None else record.gpus:
+            if gpu.device in gpus or len(gpus) < MAX_GPUS:
+                gpus.setdefault(gpu.device, [None] * len(columns.records))[number] = gpu
     return NodeSeries(
         node=name,
         num_cpus=newest.num_cpus,
@@ -114,18 +123,14 @@ def _series_of_node(name: str, columns: _Columns) -> NodeSeries:
         time=tuple(columns.times),
         cpus=columns.column("cpus"),
         memory_bytes=columns.column("memory_bytes"),
-        gpus=tuple(_series_of_gpu(device, columns) for device in devices),
+        gpus=tuple(_series_of_gpu(found) for found in gpus.values()),
     )
 
 
-def _series_of_gpu(device: str, columns: _Columns) -> GpuSeries:
-    found = [
-        None if record is None else next((gpu for gpu in record.gpus if gpu.device == device), None)
-        for record in columns.records
-    ]
+def _series_of_gpu(found: Sequence[GpuMetrics | None]) -> GpuSeries:
     newest = next(gpu for gpu in reversed(found) if gpu is not None)
     return GpuSeries(
-        device=device,
+        device=newest.device,
         name=newest.name,
         slots=newest.slots,
         total_bytes=newest.total_bytes,

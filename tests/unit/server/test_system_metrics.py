@@ -76,6 +76,20 @@ def test_too_many_points_are_averaged_but_not_over_a_gap() -> None:
     assert worker.time == (1020, 1030, 1040)
 
 
+def test_a_job_cannot_ask_for_any_number_of_series() -> None:
+    # A job can write the file. Each line has other GPUs and other workers.
+    lines = []
+    for number in range(40):
+        gpus = tuple(msgspec.structs.replace(GPU, device=f"GPU-{number}-{other}") for other in range(256))
+        workers = {1000 * number + other: WorkerLine(slot="a/0", cpus=1.0) for other in range(1000)}
+        nodes = {"a": msgspec.structs.replace(MACHINE, gpus=gpus)}
+        lines.append(SystemLine(time=10.0 * number, span_s=10.0, workers=workers, nodes=nodes))
+    found = make_series(lines, None, 100)
+    assert len(found.workers) == 10_000
+    assert [gpu.device for gpu in found.nodes[0].gpus] == [f"GPU-0-{other}" for other in range(256)]
+    assert found.nodes[0].gpus[0].busy == (0.25, *[None] * 39)
+
+
 def test_users_see_what_their_jobs_use(platform: Platform) -> None:
     job = platform.submit()
     nothing: dict[str, Any] = {"workers": [], "nodes": []}
