@@ -75,11 +75,11 @@ class WorkerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker uses, with the processes that it has started.
 
     Args:
-        cpus: CPU cores in use, on average since the sample before.
+        cpus: CPU cores in use, on average since the sample before. None: not known, because processes have ended.
         memory_bytes: resident memory. Memory that several of its processes share counts for each of them.
     """
 
-    cpus: Cores
+    cpus: Cores | None
     memory_bytes: Amount
 
 

@@ -98,8 +98,9 @@ class SystemMeter:
         for worker, use in found.items():
             at, earlier = before.get(worker, (now, use))
             if now > at:
-                # Processes that have ended meanwhile take their time with them.
-                cpus = round(max(use.cpu_s - earlier.cpu_s, 0.0) / (now - at), 2)
+                # Processes that nothing of the session reaps take their time with them.
+                is_known = use.cpu_s >= earlier.cpu_s
+                cpus = round((use.cpu_s - earlier.cpu_s) / (now - at), 2) if is_known else None
                 measured[worker] = WorkerMetrics(cpus=cpus, memory_bytes=use.memory_bytes)
         return measured
 

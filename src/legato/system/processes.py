@@ -35,6 +35,7 @@ class Stat(NamedTuple):
         cpu_ticks: CPU time of all its threads, in clock ticks.
         start_time: in clock ticks since boot.
         rss_pages: resident memory in pages.
+        reaped_ticks: CPU time of its children that have ended, and of theirs, in clock ticks.
     """
 
     state: str
@@ -43,6 +44,7 @@ class Stat(NamedTuple):
     cpu_ticks: int
     start_time: int
     rss_pages: int = 0
+    reaped_ticks: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -51,7 +53,10 @@ class Stat(NamedTuple):
 
 
 class SessionUse(NamedTuple):
-    """What a process and the processes of its session use: CPU time in seconds, and resident memory."""
+    """What a process and the processes of its session use: CPU time in seconds, and resident memory.
+
+    The time of processes that have ended counts, if another process of the session has reaped them.
+    """
 
     cpu_s: float
     memory_bytes: int
@@ -77,11 +82,12 @@ def parse_stat(text: str) -> Stat:
     The name in brackets may contain spaces and brackets, so fields are counted from the last bracket.
 
     >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
-    Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711, rss_pages=2)
+    Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711, rss_pages=2, reaped_ticks=15)
     """
     fields = text[text.rindex(")") + 2 :].split()
     cpu_ticks = int(fields[11]) + int(fields[12])
-    return Stat(fields[0], int(fields[2]), int(fields[3]), cpu_ticks, int(fields[19]), int(fields[21]))
+    reaped_ticks = int(fields[13]) + int(fields[14])
+    return Stat(fields[0], int(fields[2]), int(fields[3]), cpu_ticks, int(fields[19]), int(fields[21]), reaped_ticks)
 
 
 def start_time_of(pid: int) -> int | None:
@@ -144,13 +150,14 @@ def measure_sessions(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Sessio
     sums: dict[int, list[int]] = {}
     present = set()
     for pid, stat in _all_stats():
-        if stat.session not in names or stat.has_ended:
+        if stat.session not in names:
             continue
         name, start_time = names[stat.session]
-        if pid == stat.session and stat.start_time == start_time:
+        if pid == stat.session and stat.start_time == start_time and not stat.has_ended:
             present.add(name)
         counted = sums.setdefault(name, [0, 0])
-        counted[0] += stat.cpu_ticks
+        # A process that has ended counts as it is until its parent reaps it, and with its parent from then on.
+        counted[0] += stat.cpu_ticks + stat.reaped_ticks
         counted[1] += stat.rss_pages
     return {name: SessionUse(sums[name][0] / ticks_per_s, sums[name][1] * page_bytes) for name in present}
 

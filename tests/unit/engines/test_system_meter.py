@@ -64,6 +64,31 @@ def test_a_worker_counts_with_the_processes_that_it_has_started(leader: tuple[in
     assert measure_sessions({7: (2**22 + 1, 0)}) == {} == measure_sessions({})
 
 
+def test_processes_that_have_ended_take_no_time_with_them() -> None:
+    # Such as the loader processes of a pass: they are waited for, or not yet.
+    program = """
+import os, sys, time
+def child():
+    pid = os.fork()
+    if not pid:
+        while time.process_time() < 0.5: pass
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+os.waitpid(child(), 0)
+child()
+print("done", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"done\n"
+            assert measure_sessions({7: (process.pid, start_time_of(process.pid) or 0)})[7].cpu_s >= 0.9
+        finally:
+            process.kill()
+
+
 def test_cpu_is_measured_from_one_sample_to_the_next(
     leader: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -87,7 +112,7 @@ def test_cpu_is_measured_from_one_sample_to_the_next(
     assert 8 not in sample.workers, "its first sample"
     monkeypatch.setattr(system_meter, "measure_sessions", lambda _: {7: before})
     clock.now += 10.0
-    assert meter.measure({7: leader}, ()).workers[7].cpus == 0.0, "a process has ended, and its time is gone"
+    assert meter.measure({7: leader}, ()).workers[7].cpus is None, "a process has ended, and its time is gone"
 
 
 def test_a_system_that_shows_nothing_gives_no_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
