@@ -413,7 +413,7 @@ class Driver:
             members = job.members() if job.current is not None and job.current.number == message.view else []
             size = (len(members), len({node_of(member.slot) for member in members})) if members else None
             self._meter.note_sent(number, message)
-            self._meter.data_waits.note(number, message)
+            self._meter.data_waits.note(number, message, self._clock())
             self._meter.note(
                 message, num_new, self._clock(), size=size, is_planned=bool(members) and job.recovering is None
             )

@@ -116,7 +116,7 @@ def build_status(
         "resize_s": meter.delays.last_s,
         "speeds": meter.speeds.list(now),
         "sent_bytes": _sum_by_node(job, meter),
-        "data_wait": meter.data_waits.largest(member.number for member in job.members()),
+        "data_wait": meter.data_waits.largest((member.number for member in job.members()), now),
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         **_sum_up(uses.values()),
         # Workers may share a GPU.
@@ -151,7 +151,7 @@ def build_status(
                 "num_rounds": worker.num_rounds,
                 "connected": not worker.away,
                 "last_heard_s": round(max(now - worker.last_heard, 0.0), 3),
-                "data_wait": meter.data_waits.share(worker.number),
+                "data_wait": meter.data_waits.share(worker.number, now),
                 **_sum_up([uses[worker.number]] if worker.number in uses else []),
             }
             for worker in job.present()

@@ -69,23 +69,32 @@ def test_the_worker_that_waits_longest_for_data_sets_the_wait_of_the_job() -> No
     job.current = View(1, tuple(Member(number, "host") for number in (1, 2)), "")
     assert build_status(job, meter, deque(), None, 0.0)["data_wait"] is None
     for number, waited_s in ((1, 1.0), (2, 3.0), (3, 4.0)):
-        meter.data_waits.note(number, msgspec.structs.replace(progress(1, 4), measured_s=4.0, waited_s=waited_s))
+        meter.data_waits.note(number, msgspec.structs.replace(progress(1, 4), measured_s=4.0, waited_s=waited_s), 0.0)
     status = build_status(job, meter, deque(), None, 0.0)
     assert status["data_wait"] == 0.75, "worker 3 is no member"
     assert [worker["data_wait"] for worker in status["workers"]] == [0.25, 0.75, 1.0]
+    later = build_status(job, meter, deque(), None, 61.0)
+    assert later["data_wait"] is None and later["workers"][0]["data_wait"] is None, "no step for a minute"
 
 
 def test_waits_follow_the_newest_steps_and_leave_out_repeated_and_impossible_reports() -> None:
     waits, said = DataWaits(), msgspec.structs.replace(progress(1, 4), measured_s=100.0, waited_s=100.0)
     waits.note_connected(1)
-    waits.note(1, said)
-    for measured_s, waited_s in ((1.0, 2.0), (1.0, -1.0), (math.nan, math.nan), (math.inf, 1.0), (0.0, 0.0)):
-        waits.note(1, msgspec.structs.replace(said, measured_s=measured_s, waited_s=waited_s))
-    assert waits.share(1) is None and waits.take() == {}
-    waits.note(1, said)
-    assert waits.share(1) == 1.0
-    waits.note(1, msgspec.structs.replace(said, waited_s=0.0))
-    share = waits.share(1)
+    waits.note(1, said, 0.0)
+    for measured_s, waited_s in (
+        (1.0, 2.0),
+        (1.0, -1.0),
+        (math.nan, math.nan),
+        (math.inf, 1.0),
+        (1.7e308, 1.7e308),
+        (0.0, 0.0),
+    ):
+        waits.note(1, msgspec.structs.replace(said, measured_s=measured_s, waited_s=waited_s), 0.0)
+    assert waits.share(1, 0.0) is None and waits.take() == {}
+    waits.note(1, said, 0.0)
+    assert waits.share(1, 0.0) == 1.0
+    waits.note(1, msgspec.structs.replace(said, waited_s=0.0), 0.0)
+    share = waits.share(1, 0.0)
     assert share is not None and share < 0.01
     assert waits.take() == {1: 0.5}, "of all the time since the last call"
 

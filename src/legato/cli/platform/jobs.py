@@ -140,8 +140,11 @@ def explain(
 
 
 def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], list[TrainingEvent]]:
-    """Return the latest losses of workers, the newest first, and the newest advice of each kind on the speed."""
-    from legato.core.wire import COST_ADVICE, DATA_ADVICE
+    """Return the latest losses of workers, the newest first, and the newest advice of each kind on the speed.
+
+    Advice on loading data is left out unless the workers wait for data now, and have got it in the present attempt.
+    """
+    from legato.core.wire import COST_ADVICE, DATA_ADVICE, NOTABLE_WAIT
 
     losses: deque[TrainingEvent] = deque(maxlen=count)
     advice: dict[str, TrainingEvent] = {}
@@ -150,6 +153,11 @@ def _find_losses_and_advice(job: Job, count: int) -> tuple[list[TrainingEvent], 
             losses.append(event)
         elif event.kind == "note":
             advice.update({kind: event for kind in (DATA_ADVICE, COST_ADVICE) if event.reason.startswith(kind)})
+    if DATA_ADVICE in advice:
+        waits = job.record.progress is not None and (job.record.progress.data_wait or 0.0) >= NOTABLE_WAIT
+        began_at = max((attempt.started_at for attempt in job.attempts()), default=0.0)
+        if not waits or advice[DATA_ADVICE].time < began_at:
+            del advice[DATA_ADVICE]
     return list(reversed(losses)), list(advice.values())
 
 

@@ -35,7 +35,7 @@ class DataWait:
         self._view = -1
         self._num_steps = 0
         self._steps_s = self._waited_s = 0.0
-        self._has_advised = False
+        self._has_waited = self._has_advised = False
 
     def begin_pass(self) -> None:
         """Leave out the time since the last step."""
@@ -66,19 +66,28 @@ class DataWait:
             self._waited_s += waited_s
         return now - before, waited_s
 
+    @property
+    def is_due(self) -> bool:
+        """Whether enough steps were measured to be judged by `advise`."""
+        has_enough = self._num_steps >= NUM_COLD + NUM_JUDGED and self._steps_s >= MIN_JUDGED_S
+        return has_enough and not self._has_advised
+
     def advise(self, num_processes: int, num_workers: int, num_spare: int) -> str | None:
-        """Return once what the user should know, as soon as enough steps were measured and much of them is waiting.
+        """Return once what the user should know: when much of the measured steps is waiting twice in a row.
+
+        The first steps may wait for files that the system does not have in its memory yet.
 
         Args:
             num_processes: loader processes of this worker; 0: it loads each batch itself.
             num_workers: on this machine.
             num_spare: cores of this machine that the workers do not use.
         """
-        if self._num_steps < NUM_COLD + NUM_JUDGED or self._steps_s < MIN_JUDGED_S or self._has_advised:
+        if not self.is_due:
             return None
         num_steps, steps_s, waited_s = self._num_steps - NUM_COLD, self._steps_s, self._waited_s
         self._num_steps, self._steps_s, self._waited_s = NUM_COLD, 0.0, 0.0
-        if waited_s < NOTABLE_WAIT * steps_s:
+        had_waited, self._has_waited = self._has_waited, waited_s >= NOTABLE_WAIT * steps_s
+        if not (had_waited and self._has_waited):
             return None
         self._has_advised = True
         # So many processes load a step while the step before is computed.

@@ -232,7 +232,7 @@ class Stepper:
         measured = self._data_wait.end_step(session.membership.connection.view.number)
         if not source.loads:
             return 0.0, 0.0
-        if session.membership.rank == 0 and source.num_processes is not None:
+        if self._data_wait.is_due and session.membership.rank == 0 and source.num_processes is not None:
             num_here = session.membership.connection.view.num_on_node(0)
             num_spare = len(os.sched_getaffinity(0)) - num_here * torch.get_num_threads()
             text = self._data_wait.advise(source.num_processes, num_here, num_spare)

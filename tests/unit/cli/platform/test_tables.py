@@ -336,10 +336,37 @@ def test_explain_shows_what_micro_batches_cost(jobs: Platform, call: Call) -> No
             ("Resumed from a checkpoint.", f"{DATA_ADVICE} 50%", f"{DATA_ADVICE} 80%", advice, "Loading takes 40%.")
         )
     ]
-    told = " ".join(call("explain", "bert")[1].split())
+    add_waiting_job(jobs, "slow", 0.8)
+    told = " ".join(call("explain", "slow")[1].split())
     assert f"Speed: {advice}" in told
     assert f"Speed: {DATA_ADVICE} 80%" in told and "50%" not in told, "the newest of each kind"
     assert "Resumed" not in told and "Loading" not in told
+
+
+def add_waiting_job(jobs: Platform, name: str, data_wait: float | None) -> None:
+    """Add a job whose second attempt began 98 s ago."""
+    progress = make_job()["progress"]
+    jobs.add_job(4, name=name, owner="bob", progress=progress | {"data_wait": data_wait})
+    jobs.canned["attempts"] = {
+        "items": [
+            {"attempt": number, "started_at": NOW - ago_s, "ended_at": None, "outcome": None, "reason": None}
+            for number, ago_s in ((1, 500), (2, 98))
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("data_wait", "ago_s", "is_shown"), [(0.3, 97, True), (0.29, 97, False), (None, 97, False), (0.9, 99, False)]
+)
+def test_explain_advises_loader_processes_only_while_workers_wait(
+    jobs: Platform, call: Call, data_wait: float | None, ago_s: float, is_shown: bool
+) -> None:
+    add_waiting_job(jobs, "slow", data_wait)
+    jobs.canned["explain"] = explanation(decisions=[], because=[])
+    jobs.canned["training"] = [
+        {"seq": 1, "time": NOW - ago_s, "kind": "note", "level": "info", "reason": f"{DATA_ADVICE} 80%", "worker": 1}
+    ]
+    assert (f"Speed: {DATA_ADVICE} 80%" in " ".join(call("explain", "slow")[1].split())) is is_shown
 
 
 def test_explain_shows_reasons_decisions_and_hints(jobs: Platform, call: Call) -> None:
