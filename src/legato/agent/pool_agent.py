@@ -244,6 +244,7 @@ class PoolAgent:
                 self._note_failure(error)
                 num_failed += 1
                 self._url = self._urls[(self._urls.index(self._url) + 1) % len(self._urls)]
+                self._takes_metrics = False  # the next server may be of an earlier release
                 wait_s = _NEXT_S if num_failed % len(self._urls) else min(2 * wait_s, _MAX_RETRY_S)
             else:
                 num_failed = 0

@@ -55,6 +55,7 @@ class SystemLog:
         self._max_bytes = max_bytes
         self._every_s = MEASURE_EVERY_S
         self._num_bytes = 0
+        self._is_cut = False
         self._last: float | None = None
         self._pending: SystemLine | None = None
         self._unwritten: list[SystemLine] = []
@@ -139,11 +140,14 @@ class SystemLog:
             return
         try:
             with self._path.open("ab") as file:
-                file.write(content)
+                # A full disk may have taken a part of the line before.
+                file.write(b"\n" * self._is_cut + content)
+            self._is_cut = False
             self._num_bytes += len(content)
             if self._num_bytes > self._max_bytes:
                 self._thin()
         except OSError as error:
+            self._is_cut = True
             _log.warning("Cannot write what the job's machines use to %s: %s", self._path, error)
 
     def _thin(self) -> None:
@@ -171,7 +175,7 @@ def read_lines(content: bytes) -> list[SystemLine]:
     for line in content.splitlines():
         try:
             lines.append(decode(line, SystemLine))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return lines
 

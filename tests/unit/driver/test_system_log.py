@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -109,6 +110,35 @@ def test_lines_that_cannot_be_joined_do_not_exceed_the_limit(tmp_path: Path) -> 
         run(log, [1000.0 * number, 1000.0 * number + 10.0])
     assert path.stat().st_size <= most
     assert lines_of(path)[-1].time > 98_000, "the newest stay"
+
+
+def test_a_line_after_a_full_disk_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "system.jsonl"
+    log = SystemLog(path)
+    run(log, [1000.0, 1010.0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        run(log, [1020.0])
+    with path.open("ab") as file:
+        file.write(b'{"time": 10')  # what the disk has taken
+    run(log, [1030.0, 1040.0])
+    assert [line.time for line in lines_of(path)] == [1010.0, 1030.0, 1040.0]
+    assert path.read_bytes().count(b"\n") == 4
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_odd_lines_are_left_out() -> None:
+    odd = [
+        b'{"x":' + 100_000 * b"[" + 100_000 * b"]" + b"}",
+        b'{"time": 1.0, "span_s": 0.0, "workers": {}, "nodes": {}}',
+        b'{"time": 1.0, "span_s": 1.0, "workers": {"1": {"slot": "a/0", "memory_bytes": 1e30}}, "nodes": {}}',
+        b"\xff",
+    ]
+    right = b'{"time": 1.0, "span_s": 1.0, "workers": {}, "nodes": {}}'
+    assert len(read_lines(b"\n".join([*odd, right]))) == 1
 
 
 def test_a_disk_that_takes_nothing_does_not_end_the_job(tmp_path: Path) -> None:
