@@ -28,6 +28,7 @@ from legato.agent.orders import AgentOrder
 from legato.agent.pool_agent import PoolAgent, PoolState
 from legato.api.problems import PREFIX
 from legato.core.errors import Unauthenticated, UsageError
+from legato.core.system_metrics import MachineMetrics, SystemSample
 from legato.server.problems import Problem
 
 CLIENT = httpx.AsyncClient
@@ -116,6 +117,26 @@ def test_it_asks_the_next_server_when_one_does_not_answer_and_shows_both_the_sam
     # Servers of another pool must not see the secret.
     with pytest.raises(UsageError, match="it needs a join token"):
         run(tmp_path, monkeypatch, answer, lambda _said: False, ("https://four",), token=None)
+
+
+def test_metrics_go_only_to_a_server_that_has_said_that_it_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = MachineMetrics(cpus=1.0, num_cpus=1, memory_bytes=1, total_bytes=1)
+    monkeypatch.setattr(pool_agent.Samples, "take", lambda _: SystemSample(machine=machine))
+    reports: list[tuple[str, bool]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        if request.url.path == "/api/v1/agents/join":
+            return httpx.Response(200, json={"secret": "s"})
+        if host == "one" and len(reports) == 2:
+            raise httpx.ConnectError("Connection refused")
+        reports.append((host, "metrics" in json.loads(request.content)))
+        return httpx.Response(200, json={"orders": [], "beat_every_s": 0.0, "takes_metrics": host == "one"})
+
+    run(tmp_path, monkeypatch, answer, lambda _said: len(reports) >= 3)
+    assert reports[:3] == [("one", False), ("one", True), ("two", False)], "the second is of an earlier release"
 
 
 def test_the_address_is_the_one_from_which_the_server_was_reached(

@@ -118,7 +118,7 @@ function Charts({ job, metrics, events, ofPlatform, attempts }: ChartsProps) {
     ["job", job.id],
     "/jobs/{job}/system-metrics",
     { path: { job: job.id } },
-    { every_s: ENDED.has(job.stage) ? 0 : 10 },
+    { every_s: ENDED.has(job.stage) ? 0 : 10, isOn: !isOverSteps },
   );
   const used = useMemo(() => (system.data ? chartWorkers(system.data) : []), [system.data]);
   const pick = (x: number) => {
