@@ -31,11 +31,12 @@ def make_series(lines: Sequence[SystemLine], since: float | None, num_points: in
     """Return the series of all workers and machines in some lines.
 
     Args:
-        lines: in their order.
+        lines: in any order.
         since: leave out lines that end before. None: all lines.
         num_points: maximum number of points of a series, beside its gaps: neighbouring lines are averaged.
     """
-    chosen = [line for line in lines if since is None or line.time > since]
+    # A clock that was set back leaves times that came before.
+    chosen = sorted((line for line in lines if since is None or line.time > since), key=lambda line: line.time)
     while len(chosen) > num_points:
         shorter = list(_halve(chosen))
         # Lines that do not follow one another are not averaged: the newest ones count.
@@ -82,7 +83,7 @@ class _Columns:
 
     def add(self, line: SystemLine, record: Any) -> None:
         if self._last is not None and not follows(line, self._last):
-            self.times.append(line.begins)
+            self.times.append(max(line.begins, self._last.time))
             self.records.append(None)
         self.times.append(line.time)
         self.records.append(record)

@@ -90,6 +90,14 @@ def test_a_job_cannot_ask_for_any_number_of_series() -> None:
     assert found.nodes[0].gpus[0].busy == (0.25, *[None] * 39)
 
 
+def test_times_of_a_series_grow_also_after_a_clock_was_set_back() -> None:
+    lines = [line(10 * number, 1) for number in range(1, 100)] + [line(10 * number + 3, 1) for number in range(50, 200)]
+    lines.append(line(990, 1, cpus=2.0))
+    for num_points in (1000, 10):
+        (worker,) = make_series(lines, None, num_points).workers
+        assert list(worker.time) == sorted(worker.time) and worker.time[-1] == 1993
+
+
 def test_users_see_what_their_jobs_use(platform: Platform) -> None:
     job = platform.submit()
     nothing: dict[str, Any] = {"workers": [], "nodes": []}
