@@ -13,6 +13,7 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     samples_per_s: 100,
     step_s: 2,
     resize_s: null,
+    speeds: [],
     num_micro_batches: null,
     shares_freely: false,
     differed_step: null,
