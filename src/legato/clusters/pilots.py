@@ -173,7 +173,7 @@ class PilotRules(msgspec.Struct, frozen=True, kw_only=True):
     replace_s: float = 900.0
     leave_s: float = 180.0
     end_s: float = 300.0
-    silent_s: float = 600.0
+    silent_s: float = 300.0
 
 
 class PilotAgent(msgspec.Struct, frozen=True, kw_only=True):

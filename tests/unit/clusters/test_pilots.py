@@ -107,9 +107,9 @@ def test_an_empty_agent_that_does_not_end_is_ended_first_gently() -> None:
 
 
 def test_a_pilot_whose_agent_is_silent_is_ended_unless_a_job_holds_it() -> None:
-    silent = agent("a", silent_since=NOW - 600, idle_since=NOW - 600)
+    silent = agent("a", silent_since=NOW - 300, idle_since=NOW - 300)
     assert [end.force for end in plan_pilots(RULES, demand(1), [pilot("a")], [silent], NOW).ending] == [True]
-    busy = agent("a", 1, silent_since=NOW - 600)
+    busy = agent("a", 1, silent_since=NOW - 300)
     assert plan_pilots(RULES, demand(1), [pilot("a")], [busy], NOW).ending == ()
 
 
