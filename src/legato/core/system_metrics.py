@@ -231,3 +231,16 @@ def merge(one: SystemLine, other: SystemLine) -> SystemLine:
             name: join_machines(one.nodes.get(name), other.nodes.get(name)) for name in {**one.nodes, **other.nodes}
         },
     )
+
+
+def halve(lines: Iterable[SystemLine]) -> list[SystemLine]:
+    """Return lines of which each two that follow one another are averaged, in the same order."""
+    halved: list[SystemLine] = []
+    is_pair = False
+    for line in lines:
+        if halved and not is_pair and follows(line, halved[-1]):
+            halved[-1], is_pair = merge(halved[-1], line), True
+        else:
+            halved.append(line)
+            is_pair = False
+    return halved

@@ -26,6 +26,7 @@ from legato.core.system_metrics import (
     choose_gpus,
     describe_worker,
     follows,
+    halve,
     merge,
 )
 from legato.driver.journal import replace_file
@@ -151,14 +152,7 @@ class SystemLog:
             _log.warning("Cannot write what the job's machines use to %s: %s", self._path, error)
 
     def _thin(self) -> None:
-        thinned: list[SystemLine] = []
-        is_pair = False
-        for line in read_lines(self._path.read_bytes()):
-            if thinned and not is_pair and follows(line, thinned[-1]):
-                thinned[-1], is_pair = merge(thinned[-1], line), True
-            else:
-                thinned.append(line)
-                is_pair = False
+        thinned = halve(read_lines(self._path.read_bytes()))
         content = _encode(thinned)
         while len(content) > self._max_bytes * 3 // 4:
             # Lines that cannot be joined, because the job was away between them: the oldest go.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from legato.api.outputs import GpuSeries, NodeSeries, SystemSeries, WorkerSeries
 from legato.core.errors import NotFound
-from legato.core.system_metrics import MAX_GPUS, GpuMetrics, SystemLine, follows, merge
+from legato.core.system_metrics import MAX_GPUS, GpuMetrics, SystemLine, follows, halve
 from legato.driver.system_log import read_lines
 from legato.server.job_files import open_file
 
@@ -38,7 +38,7 @@ def make_series(lines: Sequence[SystemLine], since: float | None, num_points: in
     # A clock that was set back leaves times that came before.
     chosen = sorted((line for line in lines if since is None or line.time > since), key=lambda line: line.time)
     while len(chosen) > num_points:
-        shorter = list(_halve(chosen))
+        shorter = halve(chosen)
         # Lines that do not follow one another are not averaged: the newest ones count.
         chosen = shorter if len(shorter) < len(chosen) else chosen[-num_points:]
     workers: dict[int, _Columns] = {}
@@ -56,21 +56,6 @@ def _add(columns: dict[_Key, _Columns], line: SystemLine, records: Mapping[_Key,
     for key, record in records.items():
         if key in columns or len(columns) < _MAX_SERIES:
             columns.setdefault(key, _Columns()).add(line, record)
-
-
-def _halve(lines: Sequence[SystemLine]) -> Iterator[SystemLine]:
-    """Average each two lines that follow one another."""
-    left: SystemLine | None = None
-    for line in lines:
-        if left is not None and follows(line, left):
-            yield merge(left, line)
-            left = None
-            continue
-        if left is not None:
-            yield left
-        left = line
-    if left is not None:
-        yield left
 
 
 class _Columns:
