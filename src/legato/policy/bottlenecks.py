@@ -7,11 +7,10 @@ because these jobs have no need in common.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
-from legato.policy.causes import count, explain_needs, ids, names
+from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, ids, list_some, names
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.free_slots import FreeSlots
 from legato.policy.moves import Plan
@@ -19,8 +18,6 @@ from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import OWN_MACHINE, JobDemand
-
-_MAX_NODES_NAMED: Final = 3
 
 
 def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
@@ -69,9 +66,7 @@ def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], 
         claim.hi = claim.target
         others = [other for other in rivals if other is not claim]
         by = names(others, len(others))
-        told = ", ".join(nodes[:_MAX_NODES_NAMED])
-        more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
-        where = f"node{'' if len(nodes) == 1 else 's'} {told}{more}"
+        where = f"node{'' if len(nodes) == 1 else 's'} {list_some(nodes)}"
         if claim.target:
             claim.limit = f"its share of the {count(room)} of {where}, with {by}, which can use no others"
         else:
@@ -83,9 +78,9 @@ def _share(pool: SortedSnapshot, rivals: Sequence[Claim], nodes: Sequence[str], 
 def explain_left(job: JobDemand, free: FreeSlots) -> str:
     """Explain why no more workers of a job fit, as a part of a sentence."""
     left = free.count_left(job)
-    told = [f"node {node} has {number} left" for node, number in left[:_MAX_NODES_NAMED]]
-    if len(left) > _MAX_NODES_NAMED:
-        told.append(f"{len(left) - _MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
+    told = [f"node {node} has {number} left" for node, number in left[:MAX_NODES_NAMED]]
+    if len(left) > MAX_NODES_NAMED:
+        told.append(f"{len(left) - MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
     labels = tuple(sorted(job.labels.items()))
     nodes = f"nodes with {explain_needs((1, labels, ()))}" if labels else "its nodes"
     if labels == (OWN_MACHINE,):

@@ -17,6 +17,7 @@ from legato.policy.snapshot import OWN_MACHINE, JobDemand, Slot
 from legato.policy.users import group_by_queue
 
 MAX_CAUSES: Final = 5
+MAX_NODES_NAMED: Final = 3
 _ALL: Final = "all that the pool has"
 _WEIGHTS: Final = {1.0: "1", 0.5: "1/2", 0.25: "1/4"}
 
@@ -463,6 +464,16 @@ def names(claims: Sequence[Claim], number: int) -> str:
     if number == 2:
         return f"{claims[0].job.title} and {claims[1].job.title}"
     return f"{claims[0].job.title} and {number - 1} others"
+
+
+def list_some(told: Sequence[str]) -> str:
+    """List the first few of some nodes, and count the rest.
+
+    >>> list_some(["a", "b"]), list_some(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = f" and {len(told) - MAX_NODES_NAMED} more" if len(told) > MAX_NODES_NAMED else ""
+    return ", ".join(told[:MAX_NODES_NAMED]) + more
 
 
 def ids(claims: Sequence[Claim]) -> tuple[str, ...]:

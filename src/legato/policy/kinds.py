@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from legato.policy.causes import count, explain_needs, name_unusable
+from legato.policy.causes import MAX_NODES_NAMED, count, explain_needs, list_some, name_unusable
 from legato.policy.claims import Claim, SortedSnapshot, deal_slots, is_by_user, needs_of, sort_jobs
 from legato.policy.free_slots import can_run, has_labels
 from legato.policy.recent_use import find_levels
@@ -24,7 +24,6 @@ from legato.policy.sizes import fit_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
 
 _CPU: Final = "cpu"
-_MAX_NODES_NAMED: Final = 3
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
@@ -98,8 +97,8 @@ class _Kind:
     def explain_unusable(self, job: JobDemand) -> str:
         """Name the nodes that could run a job if they were usable, as the end of a sentence."""
         found = [slot for name, slot in self._unusable.items() if can_run(name, self._nodes.get(name), job)]
-        told = "; ".join(name_unusable(slot) for slot in found[:_MAX_NODES_NAMED])
-        more = f"; {len(found) - _MAX_NODES_NAMED} more nodes cannot be used" if len(found) > _MAX_NODES_NAMED else ""
+        told = "; ".join(name_unusable(slot) for slot in found[:MAX_NODES_NAMED])
+        more = f"; {len(found) - MAX_NODES_NAMED} more nodes cannot be used" if len(found) > MAX_NODES_NAMED else ""
         return f"; {told}{more}" if found else ""
 
     def add(self, claim: Claim) -> None:
@@ -281,8 +280,7 @@ def _explain_others(kind: _Kind, kinds: Iterable[_Kind], nodes: Mapping[str, Nod
             continue
         names = sorted(other.usable)
         difference = _explain_difference(own, kind, nodes.get(names[0]), other)
-        named = ", ".join(names[:_MAX_NODES_NAMED]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        are = f"node {named} is" if len(names) == 1 else f"nodes {named} are"
+        are = f"node {names[0]} is" if len(names) == 1 else f"nodes {list_some(names)} are"
         told.append(f"{are} of another kind ({difference})" if difference else f"{are} of another kind")
     return "; ".join(told)
 

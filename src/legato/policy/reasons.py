@@ -6,14 +6,11 @@ A sentence stays the same while the situation does: it contains no elapsed or re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, names
+from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, list_some, names
 from legato.policy.claims import Claim, Refusal, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import DecisionKind, Standing
-
-_MAX_NODES_NAMED: Final = 3
 
 
 def choose_kind(claim: Claim) -> DecisionKind:
@@ -311,8 +308,7 @@ def _its(number: int) -> str:
 
 def _name_lost(claim: Claim) -> str:
     nodes = [f"{node} ({claim.lost_on[node] or 'down or drained'})" for node in sorted(claim.lost_on)]
-    more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
-    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
+    return f"node{'' if len(nodes) == 1 else 's'} {list_some(nodes)}"
 
 
 def _can_save(claim: Claim) -> bool:
@@ -327,9 +323,7 @@ def _describe_lease(claims: Sequence[Claim]) -> str:
         return ""
     if len(nodes) == 1:
         return f"a worker may still run on lost node {nodes[0]} until the lease of its agent is over"
-    more = f" and {len(nodes) - _MAX_NODES_NAMED} more" if len(nodes) > _MAX_NODES_NAMED else ""
-    these = f"{', '.join(nodes[:_MAX_NODES_NAMED])}{more}"
-    return f"workers may still run on lost nodes {these} until the leases of their agents are over"
+    return f"workers may still run on lost nodes {list_some(nodes)} until the leases of their agents are over"
 
 
 def _explain_strayed(claim: Claim) -> str:
