@@ -25,8 +25,19 @@ Size = tuple[int, int]
 
 @dataclass(slots=True)
 class _Measured:
+    """The last stretches (samples, seconds) with one size, their median speed and the sum of their seconds."""
+
     stretches: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_NUM_STRETCHES))
+    samples_per_s: float = 0.0
+    measured_s: float = 0.0
     noted_at: float = 0.0
+
+    def add(self, num_samples: float, elapsed_s: float, now: float) -> None:
+        self.stretches.append((num_samples, elapsed_s))
+        # Here and not for each status: a driver is asked for it more often than a stretch ends.
+        self.samples_per_s = statistics.median(samples / seconds for samples, seconds in self.stretches)
+        self.measured_s = sum(seconds for _, seconds in self.stretches)
+        self.noted_at = now
 
 
 class SpeedMeter:
@@ -73,8 +84,7 @@ class SpeedMeter:
             known = _Measured()
         self._measured.pop(size, None)  # the size that was measured last comes last
         self._measured[size] = known
-        known.stretches.append((self._num_samples, self._elapsed_s))
-        known.noted_at = now
+        known.add(self._num_samples, self._elapsed_s, now)
         self._num_samples, self._elapsed_s = 0.0, 0.0
         if len(self._measured) > _MAX_SIZES:
             del self._measured[next(iter(self._measured))]
@@ -85,8 +95,8 @@ class SpeedMeter:
             {
                 "num_workers": size[0],
                 "num_nodes": size[1],
-                "samples_per_s": statistics.median(samples / elapsed_s for samples, elapsed_s in known.stretches),
-                "measured_s": sum(elapsed_s for _, elapsed_s in known.stretches),
+                "samples_per_s": known.samples_per_s,
+                "measured_s": known.measured_s,
                 "age_s": now - known.noted_at,
             }
             for size, known in self._measured.items()

@@ -207,12 +207,11 @@ class Causes:
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
         if claim.ratio is not None:
             rival = next((winner for winner in peers.last_winners if winner is not claim), None)
-            told = None if rival is None else _compare_gains(claim, rival)
-            if rival is not None and told is not None:
+            if rival is not None and (told := _compare_gains(claim, rival)) is not None:
                 return Cause(told, ids([rival]))
-        kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
-        if claim.ratio is not None:
             kind = "a share by speed"
+        else:
+            kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.

@@ -333,7 +333,6 @@ def _merge_speeds(before: Progress | None, status: Mapping[str, Any], now: float
         known = speeds.get(size)
         if not _is_possible(speed) or (known is not None and speed.measured_s < min(known.measured_s, _LONG_S)):
             continue  # a new driver has measured for less time than the one before
-        speeds.pop(size, None)
         speeds[size] = speed
     return tuple(sorted(speeds.values(), key=lambda speed: speed.at)[-_MAX_SPEEDS:])
 
