@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import fork_server
+from tests import fork_server, tiers
 from tests.hosts.bed import Hosts, why_not
 from tests.hosts.ssh import Ssh, find_server
 
@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")
     parser.addoption("--soak-schedule", default=None, help="what happens to a job on several hosts, instead of a seed")
     parser.addoption("--soak-seconds", type=float, default=None, help="for how long a platform is disturbed")
+    parser.addoption("--share", type=tiers.read_share, default=None, metavar="K/N", help="of the tests marked soak")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,11 +36,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each process begin with tests that may take long, so that none of them runs alone at the end.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one share of the slow tests, and let each process begin with those that may take long.
 
-    pytest-xdist gives each process an equal part of the list.
+    None of these runs alone at the end then: pytest-xdist gives each process an equal part of the list.
     """
+    if share := config.getoption("--share"):
+        slow = [item for item in items if item.get_closest_marker("soak")]
+        slow.sort(key=lambda item: (-_limit_s(item), item.nodeid))
+        left_out = {item for item in tiers.leave_out(slow, *share) if not item.get_closest_marker("every_share")}
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     num = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     limits = {item: _limit_s(item) for item in items}
     long = sorted((item for item in items if limits[item]), key=lambda item: -limits[item])

@@ -558,6 +558,7 @@ spec:
 """
 
 
+@pytest.mark.every_share
 def test_two_users_share_four_slots_and_lose_no_step_whatever_happens_to_machines(
     platform: Platform, cluster: Cluster, alone: Callable[[int], str]
 ) -> None:

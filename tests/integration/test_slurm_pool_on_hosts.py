@@ -278,6 +278,7 @@ class Shared(SharedCluster):
         return next(host for host in self._pool.hosts.numbers if self._pool.hosts.name(host) == name)
 
 
+@pytest.mark.every_share
 def test_two_users_share_four_slots_and_lose_no_step_whatever_happens_to_machines(pool: Pool, alone: Alone) -> None:
     pool.start()
     share(Shared(pool), alone(EPOCHS))
