@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import http
 import logging
+import platform
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -383,7 +384,8 @@ def explain_absence(waited_s: float, port: int) -> str:
     """Return why a machine cannot be used whose agent has not connected to a port of the driver for some time."""
     return (
         f"its agent has not connected within {waited_s:g} s. Let the machine reach port {port} of the driver's machine "
-        "(the setting driver_ports limits the ports); agent.log in the agent's folder of the job says what it tried"
+        f"{platform.node()} (the setting driver_ports limits the ports); agent.log in the agent's folder of the job "
+        "says what it tried"
     )
 
 

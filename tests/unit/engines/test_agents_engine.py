@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import re
 import threading
 import time
@@ -610,7 +611,10 @@ def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slo
         await slow
         lost, ended = await take(events, 2)
         assert isinstance(lost, NodeLost) and lost.node == "c"
-        assert f"port {bed.door.port} of the driver's machine" in lost.reason and "driver_ports" in lost.reason
+        assert (
+            f"port {bed.door.port} of the driver's machine {platform.node()} (" in lost.reason
+            and "driver_ports" in lost.reason
+        )
         assert isinstance(ended, Exited) and ended.exit_code == EXIT_REFUSED
         assert "its agent has not connected within 120 s" in ended.reason
         assert bed.engine.last_running == {}
