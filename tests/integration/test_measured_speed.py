@@ -1,8 +1,12 @@
-"""A real job that is slower with three workers than with two: the platform measures it and takes one slot back."""
+"""A real job that is slower with three workers than with two: the platform measures it and takes one slot back.
+
+The next run of its code begins with two.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,5 +65,14 @@ def test_a_worker_that_slows_a_job_down_leaves_it(tmp_path: Path, monkeypatch: p
             want = "2 of up to 3 slots: it was slower with 3 workers than with 2"
             ask.wait(f"jobs/{job.id}", lambda found: found["decided_reason"] == want)
             job.stop(now=True)
+            ask.wait(f"jobs/{job.id}", lambda found: found["stage"] == "stopped")
+            again = client.submit(script, name="again", max_workers=3, code=script.parent)
+            want = "starts with 2 of up to 3 slots: earlier runs of its code were slower with 3 workers than with 2"
+            ask.wait(f"jobs/{again.id}/explain", lambda found: want in {one["reason"] for one in found["decisions"]})
+            found = ask.wait(f"jobs/{again.id}", lambda found: found["stage"] == "running")
+            assert found["num_slots"] == 2
+            (told,) = (one for one in again.explain().sentences if one.startswith("From earlier runs of the same code"))
+            assert re.fullmatch(r".*: [\d.]+ samples/s with 2 workers, [\d.]+ samples/s with 3 workers\.", told)
+            again.stop(now=True)
     events = [json.loads(line) for line in (tmp_path / "home/jobs" / job.id / "events.jsonl").read_text().splitlines()]
     assert not [event for event in events if event["level"] == "error"]

@@ -113,7 +113,8 @@ class Causes:
             return Cause(claim.limit_in_full, claim.limit_because)
         slowdown = job.slowdown
         if slowdown is not None and claim.target == claim.hi and num_workers <= slowdown.most < job.max_workers:
-            return Cause(f"it was slower with {slowdown.slower} workers than with {slowdown.best}")
+            was = "earlier runs of its code were" if slowdown.slower in job.earlier else "it was"
+            return Cause(f"{was} slower with {slowdown.slower} workers than with {slowdown.best}")
         if claim.target == claim.hi or claim.share >= claim.target + each:
             useless = num_workers + 1
             last = (next_size(job, claim.target) or job.max_slots + each) // each - 1

@@ -23,7 +23,8 @@ from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
 from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
 
-_CPU: Final = "cpu"
+CPU: Final = "cpu"
+"""The device of slots without a GPU."""
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
@@ -33,7 +34,7 @@ def kind_of(node: Node | None, slot: Slot) -> str:
     >>> kind_of(Node(name="a", kind="x1"), Slot(id="a/0", node="a", device="GPU-6e", gpu_type="NVIDIA A100"))
     'x1/NVIDIA A100'
     """
-    return f"{'' if node is None else node.kind}/{_CPU if slot.device == _CPU else slot.gpu_type}"
+    return f"{'' if node is None else node.kind}/{CPU if slot.device == CPU else slot.gpu_type}"
 
 
 def is_type(asked: str, gpu_type: str) -> bool:
@@ -70,7 +71,7 @@ class _Kind:
     @property
     def gpu_type(self) -> str | None:
         """Model of its GPUs; "": unknown. None: they are CPUs."""
-        return None if not self.slots or self.slots[0].device == _CPU else self.slots[0].gpu_type
+        return None if not self.slots or self.slots[0].device == CPU else self.slots[0].gpu_type
 
     def find_room(self, job: JobDemand) -> int:
         """Return the most slots that a job could have if no other job had any."""
@@ -117,7 +118,7 @@ def divide(snapshot: Snapshot, rules: Rules) -> list[SortedSnapshot]:
     names: dict[tuple[str, str, bool], str] = {}
     inside: dict[str, list[Slot]] = {}
     for slot in snapshot.slots:
-        key = (slot.node, slot.gpu_type, slot.device == _CPU)
+        key = (slot.node, slot.gpu_type, slot.device == CPU)
         name = names.get(key)
         if name is None:
             name = names[key] = kind_of(nodes.get(slot.node), slot)

@@ -141,7 +141,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         num_micro_batches: per step; slots that would not make the step faster are not assigned, not even below the
             minimum. None: every slot helps.
         shares_freely: each step is divided among any number of workers: every slot up to that number helps.
-        speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order.
+        speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order, also those of earlier runs.
+        earlier: numbers of workers of which `speeds` has only what earlier runs of the same code have measured.
         slowdown: what they say, as `legato.policy.speeds.find_slowdown` returns it.
         standing: its state.
         lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
@@ -174,6 +175,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     num_micro_batches: int | None = None
     shares_freely: bool = False
     speeds: tuple[Speed, ...] = ()
+    earlier: tuple[int, ...] = ()
     slowdown: Slowdown | None = None
     standing: Standing = Standing.WAITING
     lost_nodes: tuple[str, ...] = ()

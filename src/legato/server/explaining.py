@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from legato.api import jobs
@@ -14,8 +14,10 @@ from legato.control.stages import ENDED, UNDECIDED, Stage
 from legato.control.store import Store
 from legato.core.balance import cheap_numbers, describe_cheap_numbers
 from legato.core.limits import render_size
+from legato.core.speed import Speed
 from legato.core.wire import NOTABLE_WAIT
 from legato.policy.snapshot import Decision as PolicyDecision
+from legato.policy.snapshot import JobDemand
 
 _NUM_LOST: Final = 20
 _NUM_NAMED: Final = 4
@@ -54,22 +56,26 @@ class Explainer:
         self._asker = asker
         self._now = now
 
-    def explain(self, job: Job, latest: PolicyDecision | None, limit: int) -> Explanation:
+    def explain(
+        self, job: Job, latest: PolicyDecision | None, limit: int, *, demand: JobDemand | None = None
+    ) -> Explanation:
         """Explain one job.
 
         Args:
             job: a job that the asker may see.
             latest: the policy's last decision on the job. None: this server made none.
             limit: maximum number of decisions in the answer.
+            demand: the job as the policy saw it. None: not known.
         """
         decisions = self._store.jobs.read_decisions(job.id, limit=max(limit, _NUM_LOST))
         freed = self._find_freed(job)
         lost = self._find_lost(job, {decision.time: decision.reason for decision in decisions})
         wants_more = self._wants_more(job, latest)
+        speeds = _describe_speeds(job, demand)
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
-            sentences=self._write(job, holders, lost, freed, wants_more=wants_more),
+            sentences=self._write(job, holders, lost, freed, speeds, wants_more=wants_more),
             wanted=latest.wanted if latest else None,
             share=latest.share if latest else None,
             because=self._describe(latest.because if latest else ()),
@@ -87,6 +93,7 @@ class Explainer:
         holders: tuple[Party, ...],
         lost: tuple[LostSlot, ...],
         freed: tuple[LostSlot, ...],
+        speeds: tuple[str, ...],
         *,
         wants_more: bool,
     ) -> tuple[str, ...]:
@@ -111,6 +118,7 @@ class Explainer:
             total = job.progress.num_micro_batches or 0
             if job.is_elastic and job.max_workers > 1 and (cheap := cheap_numbers(total, job.max_workers)):
                 sentences.append(describe_cheap_numbers(cheap))
+        sentences.extend(speeds)
         if job.stage is Stage.PAUSED:
             sentences.append("It gets no slots until a user resumes it.")
             # Slots that it lost before the pause do not explain why it has none now.
@@ -234,3 +242,27 @@ def _make_party(holder: Holder) -> Party:
 
 def _title(holder: Holder) -> str:
     return f"{holder.owner}/{holder.name}"
+
+
+def _describe_speeds(job: Job, demand: JobDemand | None) -> tuple[str, ...]:
+    """Describe the speeds that a job has measured, and those of earlier runs that the policy expects of it."""
+    own = () if job.progress is None else job.progress.speeds
+    earlier = [one for one in demand.speeds if one.num_workers in demand.earlier] if demand is not None else []
+    told = [f"Its measured speed: {_list_speeds(own)}."] if own and job.stage not in ENDED else []
+    told += [f"From earlier runs of the same code: {_list_speeds(earlier)}."] if earlier else []
+    return tuple(told)
+
+
+def _list_speeds(speeds: Iterable[Speed]) -> str:
+    """Write measured speeds.
+
+    >>> _list_speeds([Speed(num_workers=4, num_nodes=2, samples_per_s=812.36, measured_s=60.0, at=0.0)])
+    '812.4 samples/s with 4 workers on 2 nodes'
+    """
+    told = []
+    for one in sorted(speeds, key=lambda one: (one.num_workers, one.num_nodes)):
+        workers = "1 worker" if one.num_workers == 1 else f"{one.num_workers} workers"
+        nodes = f" on {one.num_nodes} nodes" if one.num_nodes > 1 else ""
+        rate = f"{one.samples_per_s:.0f}" if one.samples_per_s >= 1000 else f"{one.samples_per_s:.4g}"
+        told.append(f"{rate} samples/s with {workers}{nodes}")
+    return ", ".join(told)

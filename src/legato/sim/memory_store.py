@@ -29,6 +29,7 @@ from legato.control.records import (
 from legato.control.stages import ENDED, MOVES, UNDECIDED, Action, Stage, stage_after
 from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
 from legato.core.lifecycle import check_move
+from legato.policy.earlier_runs import EarlierRun
 from legato.policy.snapshot import RecentUse
 
 _replace = msgspec.structs.replace
@@ -114,6 +115,20 @@ class MemoryLoopStore:
             totals[job.queue, job.owner] = totals.get((job.queue, job.owner), 0.0) + newest - oldest
         return tuple(
             RecentUse(queue=queue, user=user, num_slots=number) for (queue, user), number in sorted(totals.items())
+        )
+
+    def read_earlier_runs(self, job: str) -> tuple[EarlierRun, ...]:
+        """Return the earlier runs of a job's code, the newest first."""
+        own = self.jobs[job]
+        return tuple(
+            EarlierRun(
+                machine_kind=other.machine_kind or "",
+                num_micro_batches=other.progress.num_micro_batches,
+                has_same_parameters=True,
+                speeds=other.progress.speeds,
+            )
+            for other in reversed(self.jobs.values())
+            if other.id != job and (other.owner, other.code) == (own.owner, own.code) and other.progress is not None
         )
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -270,6 +285,8 @@ class _PendingWrite:
             job = _replace(job, progress=change.progress)
         if change.exit_code is not None:
             job = _replace(job, exit_code=change.exit_code)
+        if change.machine_kind is not None:
+            job = _replace(job, machine_kind=change.machine_kind)
         if change.is_retry:
             job = _replace(job, num_retries=job.num_retries + 1)
         if change.note is not None:

@@ -92,6 +92,7 @@ class World:
             priority=plan.priority,
             is_elastic=plan.is_elastic,
             max_retries=plan.max_retries,
+            code=plan.code,
         )
         return self.store.submit(new, plan.owner)
 

@@ -20,6 +20,8 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         submitted_at: seconds from the beginning.
+        code: its name; a job starts with the speeds that earlier jobs of its owner with the same code have measured.
+            None: it has no earlier runs.
         line: number of its line in the file.
     """
 
@@ -27,6 +29,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     load: Load
     owner: str = "user"
     queue: str = "default"
+    code: str | None = None
     submitted_at: float = 0.0
     min_workers: int = 1
     max_workers: int = 1
@@ -71,6 +74,7 @@ COLUMNS: Final[dict[str, _Reader]] = {
     "name": _TEXT,
     "owner": _TEXT,
     "queue": _TEXT,
+    "code": _TEXT,
     "submitted_at": _SECONDS,
     "min": _WHOLE,
     "max": _WHOLE,
@@ -157,6 +161,7 @@ def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
         name=values.get("name", f"line-{line}"),
         owner=values.get("owner", "user"),
         queue=values.get("queue", "default"),
+        code=values.get("code"),
         submitted_at=values.get("submitted_at", 0.0),
         min_workers=low,
         max_workers=high,
@@ -230,7 +235,7 @@ def write_workload(path: Path, plans: Iterable[PlannedJob]) -> None:
         writer.writerow(name for name in COLUMNS if name != "duration_s")
         for plan in plans:
             load = plan.load
-            who = (plan.name, plan.owner, plan.queue, plan.submitted_at, plan.min_workers, plan.max_workers)
+            who = (plan.name, plan.owner, plan.queue, plan.code, plan.submitted_at, plan.min_workers, plan.max_workers)
             static = "no" if plan.is_elastic else "yes"
             speedups = " ".join(f"{number}:{speed!r}" for number, speed in load.speedups)
             what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s, speedups)

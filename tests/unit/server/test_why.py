@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
 from legato.api.jobs import Progress
 from legato.control.records import DeclaredSlot, Node, Queue, Verdict
 from legato.control.stages import Stage
 from legato.core.balance import describe_cheap_numbers
-from legato.policy.snapshot import Decision, DecisionKind
+from legato.core.speed import Speed
+from legato.policy.snapshot import Decision, DecisionKind, JobDemand, Snapshot
 
 
 def decision(job: str, wanted: int, *because: str) -> Decision:
@@ -111,6 +113,27 @@ def test_a_long_wait_for_data_is_named(platform: Platform) -> None:
         told = platform.get(f"jobs/{job}/explain")["sentences"]
         assert ("Its workers wait for data 78% of the time of a step." in told) is want
         assert platform.get(f"jobs/{job}")["progress"]["data_wait"] == data_wait
+
+
+def test_measured_speeds_are_named_with_those_of_earlier_runs(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=4)
+    platform.start(job, "node/0", "node/1")
+    own, earlier = (
+        Speed(num_workers=number, num_nodes=nodes, samples_per_s=rate, measured_s=60.0, at=NOW)
+        for number, nodes, rate in ((2, 2, 12345.6), (1, 1, 812.36))
+    )
+    platform.write(job, progress=Progress(time=NOW, num_workers=2, speeds=(own,)))
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "Its measured speed: 12346 samples/s with 2 workers on 2 nodes." in told
+    assert not any("earlier runs" in one for one in told), "this server has decided nothing"
+    demand = JobDemand(
+        id=job, name="mnist", owner="ann", queue="default", submitted_at=NOW, max_workers=4, speeds=(own, earlier)
+    )
+    platform.loop.snapshot = Snapshot(now=NOW, slots=(), jobs=(msgspec.structs.replace(demand, earlier=(1,)),))
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "Its measured speed: 12346 samples/s with 2 workers on 2 nodes." in told
+    assert "From earlier runs of the same code: 812.4 samples/s with 1 worker." in told
 
 
 def test_slots_of_workers_that_cannot_connect_are_explained(platform: Platform) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import msgspec
 import pytest
 
+from legato.control.records import JobPatch
 from legato.core.speed import FORGET_S
 from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.load import Load
-from legato.sim.simulation import Setting, World
+from legato.sim.memory_store import MemoryLoopStore
+from legato.sim.simulation import Setting, World, simulate
 from legato.sim.workload import PlannedJob
 
 SPEEDUPS = ((2, 1.9), (3, 2.0), (4, 1.2))
@@ -47,3 +50,58 @@ def test_a_slot_that_slows_a_job_down_goes_to_another_one(policy: Policy) -> Non
         turning.cancel()
 
     clock.run(story())
+
+
+def test_a_later_job_of_the_same_code_starts_with_what_an_earlier_one_has_measured() -> None:
+    """It leaves out the number that was too slow, and tries it again half an hour after its start."""
+
+    async def story() -> None:
+        world = World(Setting(num_slots=4))
+        turning = asyncio.create_task(world.run(world.make_loop("one")))
+
+        async def run(code: str | None, owner: str, *seconds_with: tuple[int, float]) -> list[tuple[int, str]]:
+            """Run a job with these maximums for so long; return its slots and the reasons, each second."""
+            plan = make_plan("j", 10**6, SPEEDUPS)
+            job = world.submit(msgspec.structs.replace(plan, code=code, owner=owner))
+            seen = []
+            for most, seconds in seconds_with:
+                world.store.patch(job.id, JobPatch(max_workers=most))
+                for _ in range(int(seconds)):
+                    await asyncio.sleep(1.0)
+                    held = sum(one.job == job.id for one in world.store.open.values())
+                    seen.append((held, world.store.jobs[job.id].decided_reason or ""))
+            world.store.stop(job.id)
+            await asyncio.sleep(10.0)
+            return seen
+
+        await run("same", "ann", (2, 100), (4, 100))
+        seen = await run("same", "ann", (4, FORGET_S + 200))
+        sizes = [held for held, _ in itertools.groupby(held for held, _ in seen) if held]
+        assert sizes == [3, 4, 3], "it tries 4 once, and then believes its own measurement"
+        assert [held for held, _ in seen].index(4) >= FORGET_S
+        why = "3 of up to 4 slots: earlier runs of its code were slower with 4 workers than with 2"
+        assert why.replace("3 of", "starts with 3 of") in {reason for _, reason in seen}
+        assert why in {reason for _, reason in seen}
+        for code, owner in (("another", "ann"), (None, "ann"), ("same", "ben")):
+            assert max(held for held, _ in await run(code, owner, (4, 100))) == 4
+        turning.cancel()
+
+    clock.run(story())
+
+
+def test_earlier_runs_are_read_once_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, int]] = []
+    find = MemoryLoopStore.read_earlier_runs
+
+    def note(store: MemoryLoopStore, job: str) -> object:
+        read.append((job, store.jobs[job].attempt))
+        return find(store, job)
+
+    monkeypatch.setattr(MemoryLoopStore, "read_earlier_runs", note)
+    plans = [msgspec.structs.replace(make_plan(name, 50), code=name) for name in "abc"]
+    simulate([*plans, make_plan("without", 50)], Setting(num_slots=4))
+    assert len(read) == 6
+    assert set(read) == {(job, attempt) for job, _ in read for attempt in (0, 1)}
+    read.clear()
+    simulate(plans, Setting(num_slots=4, rules=Rules(measured_speed_s=None)))
+    assert read == []

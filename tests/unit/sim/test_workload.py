@@ -20,16 +20,18 @@ def read(tmp_path: Path, text: str) -> list[PlannedJob]:
 
 
 def test_all_columns(tmp_path: Path) -> None:
-    text = """name,owner,queue,submitted_at,min,max,priority,static,steps,step_s,num_micro_batches,overhead_s,speedups
-    a,ann,night,1.5,2,4,9000,no,100,0.25,8,0.01,2:1.9 4:0.5
+    text = """\
+name,code,owner,queue,submitted_at,min,max,priority,static,steps,step_s,num_micro_batches,overhead_s,speedups
+    a,resnet,ann,night,1.5,2,4,9000,no,100,0.25,8,0.01,2:1.9 4:0.5
 
-    b,ben,default,2,1,4,,yes,10,,,,
+    b,,ben,default,2,1,4,,yes,10,,,,
     """
     first, second = read(tmp_path, text)
     assert first == PlannedJob(
         name="a",
         owner="ann",
         queue="night",
+        code="resnet",
         submitted_at=1.5,
         min_workers=2,
         max_workers=4,

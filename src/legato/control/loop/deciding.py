@@ -5,7 +5,8 @@ No I/O and no clock. `legato.policy` decides which job gets which slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +18,11 @@ from legato.control.records import LOCAL, Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, needs_server
 from legato.core.slots import join_slots
+from legato.core.speed import Speed
 from legato.policy import snapshot as policy
+from legato.policy.earlier_runs import EarlierRun, find_earlier_speeds
 from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
+from legato.policy.kinds import CPU, kind_of
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Standing
@@ -37,6 +41,7 @@ def make_snapshot(
     *,
     expects_agents: bool = False,
     measured_speed_s: float | None = None,
+    earlier_runs: Mapping[str, Sequence[EarlierRun]] = MappingProxyType({}),
 ) -> policy.Snapshot:
     """Return the snapshot of the pool for the policy.
 
@@ -52,6 +57,7 @@ def make_snapshot(
             to it.
         expects_agents: machines with agents may join at any time; otherwise only those count that have joined.
         measured_speed_s: as in `Rules`.
+        earlier_runs: of the same code, by job, as `legato.policy.earlier_runs.merge_runs` returns them.
     """
     left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
@@ -64,10 +70,8 @@ def make_snapshot(
             continue
         with left_out.unless_fails(job.id, "what is known of it"):
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
-            if measured_speed_s is not None and job.progress is not None and job.progress.speeds:
-                speeds = tuple(one for one in job.progress.speeds if one.measured_s >= measured_speed_s)
-                slowdown = find_slowdown(speeds, job.min_workers, now)
-                described = msgspec.structs.replace(described, speeds=speeds, slowdown=slowdown)
+            if measured_speed_s is not None:
+                described = _add_speeds(pool, described, job, earlier_runs.get(job.id, ()), measured_speed_s, now)
             if kept and policy.TEST_LABEL not in described.labels:
                 described = msgspec.structs.replace(described, refusals=described.refusals | kept)
             bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None
@@ -94,6 +98,50 @@ def make_snapshot(
         for node in pool.facts.nodes
     )
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues, nodes=nodes)
+
+
+def _add_speeds(
+    pool: RoundFacts,
+    described: policy.JobDemand,
+    job: Job,
+    runs: Sequence[EarlierRun],
+    measured_speed_s: float,
+    now: float,
+) -> policy.JobDemand:
+    """Add the measured speeds of a job that count, and those of earlier runs for other numbers of workers."""
+    known = () if job.progress is None else job.progress.speeds
+    speeds = tuple(one for one in known if one.measured_s >= measured_speed_s)
+    earlier: tuple[Speed, ...] = ()
+    kind = (described.machine_kind or _find_only_kind(pool)) if runs else None
+    if kind is not None:
+        earlier = find_earlier_speeds(
+            runs,
+            speeds,
+            machine_kind=kind,
+            num_micro_batches=described.num_micro_batches,
+            started_at=now if job.started_at is None else job.started_at,
+            now=now,
+        )
+    if not speeds and not earlier:
+        return described
+    speeds += earlier
+    return msgspec.structs.replace(
+        described,
+        speeds=speeds,
+        earlier=tuple(sorted({one.num_workers for one in earlier})),
+        slowdown=find_slowdown(speeds, job.min_workers, now),
+    )
+
+
+def _find_only_kind(pool: RoundFacts) -> str | None:
+    """Return the kind of machine of a job that has not begun. None: the pool has several kinds, or no slots."""
+    kinds = {node.name: node.kind or "" for node in pool.facts.nodes}
+    models = {(kinds.get(slot.node, ""), slot.device == CPU, slot.gpu_type or "") for slot in pool.facts.slots}
+    if len(models) != 1:
+        return None
+    kind, is_cpu, gpu_type = models.pop()
+    node = policy.Node(name="", kind=kind)
+    return kind_of(node, policy.Slot(id="", node="", device=CPU if is_cpu else "", gpu_type=gpu_type))
 
 
 def keep_levels(found: Iterable[policy.RecentUse], before: Iterable[policy.RecentUse]) -> tuple[policy.RecentUse, ...]:

@@ -26,6 +26,7 @@ from legato.control.records import (
 )
 from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store.database import Database
+from legato.control.store.earlier_runs import read_earlier_runs
 from legato.control.store.job_rows import move_job, read_spec, select_jobs
 from legato.control.store.lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
 from legato.control.store.pool import ask_rows, close_rows, open_rows, select_nodes, select_open, select_slots
@@ -34,6 +35,7 @@ from legato.control.store.rows import Unreadable, read_each
 from legato.control.store.schema import attempts, decisions, jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.control.store.usage import Usage
+from legato.policy.earlier_runs import EarlierRun
 from legato.policy.snapshot import RecentUse
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
@@ -150,6 +152,11 @@ class Loop:
     def read_recent_use(self, now: float, half_life_s: float) -> tuple[RecentUse, ...]:
         """Return the decayed use of all users, as an average number of slots."""
         return Usage(self._database).read_recent(now, half_life_s)
+
+    def read_earlier_runs(self, job: str) -> tuple[EarlierRun, ...]:
+        """Return the newest earlier runs of a job's code that have measured speeds, the newest first."""
+        with self._database.reading() as connection:
+            return read_earlier_runs(connection, job)
 
     def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
         """Write the observations or the decisions of a round in one transaction.

@@ -13,7 +13,7 @@ from legato.api.jobs import TrainingEvent
 from legato.api.outputs import Metrics, SystemSeries
 from legato.control.records import Allocation, Attempt
 from legato.driver.journal import JobDirectory
-from legato.policy.snapshot import Decision
+from legato.policy.snapshot import Decision, JobDemand
 from legato.server.answers import Answer, Listed, responses
 from legato.server.authentication import CurrentUser
 from legato.server.explaining import Explainer, Explanation
@@ -36,7 +36,9 @@ _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
 def explain(job: str, here: Here, asker: CurrentUser, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """Explain why a job is in its stage, and why it has its number of slots."""
     found = here.store.jobs.find(job, asker)
-    return Answer(Explainer(here.store, asker, here.now()).explain(found, _find_last_decision(here, found.id), limit))
+    explainer = Explainer(here.store, asker, here.now())
+    demand = _find_last_demand(here, found.id)
+    return Answer(explainer.explain(found, _find_last_decision(here, found.id), limit, demand=demand))
 
 
 @router.get("/jobs/{job}/attempts", **responses(Listed[Attempt], errors=(404,)))
@@ -105,6 +107,12 @@ def get_system_metrics(
     found = here.store.jobs.find(job, asker)
     lines = read_system_lines(JobDirectory(here.directory(found)).system_file)
     return Answer(make_series(lines, since, points))
+
+
+def _find_last_demand(here: Services, job: str) -> JobDemand | None:
+    """Return a job as the policy saw it in its last decision; None if this server did not make it."""
+    seen = () if here.loop.snapshot is None else here.loop.snapshot.jobs
+    return next((demand for demand in seen if demand.id == job), None)
 
 
 def _find_last_decision(here: Services, job: str) -> Decision | None:

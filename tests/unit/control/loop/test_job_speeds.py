@@ -1,0 +1,75 @@
+"""Speeds for the policy: those of the job, and those of earlier runs on the same kind of machine."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.control.loop.test_rounds import NOTHING, SLOTS, make_pool, make_running
+
+from legato.api.jobs import Progress
+from legato.control.loop.deciding import make_snapshot
+from legato.control.loop.left_out import LeftOut
+from legato.control.loop.loop_state import RoundFacts
+from legato.control.records import Job, StoredNode
+from legato.control.stages import Stage
+from legato.core.speed import Speed
+from legato.policy.earlier_runs import EarlierRun
+from legato.policy.snapshot import JobDemand
+
+NOW = 1000.0
+
+
+def make_speed(number: int, rate: float, measured_s: float = 60.0) -> Speed:
+    return Speed(num_workers=number, num_nodes=1, samples_per_s=rate, measured_s=measured_s, at=NOW - 10)
+
+
+RUN = EarlierRun(
+    machine_kind="x/cpu",
+    num_micro_batches=None,
+    has_same_parameters=True,
+    speeds=(make_speed(1, 10.0), make_speed(2, 8.0)),
+)
+
+
+def see(job: Job, *kinds: str, **options: object) -> JobDemand:
+    """Return the job as the policy sees it in a pool with machines of these kinds."""
+    facts = make_pool(job, SLOTS[:2] if job.attempt else ()).facts
+    nodes = tuple(
+        StoredNode(name=name, engine="local", declared_at=0.0, kind=kind, traits=None, labels=None)
+        for name, kind in zip(("n", "m"), kinds, strict=False)
+    )
+    slots = (*facts.slots, *(msgspec.structs.replace(facts.slots[0], id="m/0", node="m") for _ in kinds[1:]))
+    pool = RoundFacts(msgspec.structs.replace(facts, nodes=nodes, slots=slots))
+    given = {"measured_speed_s": 60.0, "earlier_runs": {job.id: (RUN,)}} | options
+    works = {job.id: None} if job.stage is Stage.QUEUED else {}
+    (demand,) = make_snapshot(pool, NOTHING, {}, works, NOW, LeftOut(), **given).jobs  # type: ignore[arg-type]
+    return demand
+
+
+def test_a_job_without_measurements_gets_those_of_earlier_runs_on_its_kind_of_machine() -> None:
+    job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW - 60, machine_kind="x/cpu")
+    found = see(job, "x")
+    assert [(one.num_workers, one.samples_per_s, one.at) for one in found.speeds] == [
+        (1, 10.0, NOW - 60),
+        (2, 8.0, NOW - 60),
+    ]
+    assert found.earlier == (1, 2)
+    assert found.slowdown is not None
+    assert see(job, "x", measured_speed_s=None).speeds == ()
+    assert see(msgspec.structs.replace(job, machine_kind="y/cpu"), "x").speeds == ()
+
+
+def test_a_waiting_job_gets_them_if_all_machines_are_of_one_kind() -> None:
+    job = msgspec.structs.replace(make_running(0, "said"), stage=Stage.QUEUED, attempt=0, started_at=None)
+    assert see(job, "x").earlier == (1, 2)
+    assert see(job, "x", "x").earlier == (1, 2)
+    assert see(job, "x", "y").earlier == (), "which one it gets is not known"
+    assert see(job, "y").earlier == ()
+
+
+def test_own_measurements_replace_them_number_by_number() -> None:
+    progress = Progress(time=NOW, speeds=(make_speed(2, 9.0), make_speed(1, 1.0, measured_s=20.0)))
+    job = msgspec.structs.replace(make_running(2, "said"), started_at=NOW, machine_kind="x/cpu", progress=progress)
+    found = see(job, "x")
+    assert found.earlier == (1,)
+    assert {one.num_workers: one.samples_per_s for one in found.speeds} == {2: 9.0, 1: pytest.approx(10.0 * 9 / 8)}
