@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, RoundFacts
@@ -330,6 +331,14 @@ def carry_out(
     return changes
 
 
+def _forget_speeds(pool: RoundFacts, job: Job, kind: str | None) -> Progress | None:
+    """Return the progress of a job that continues on another kind of machine, without its speeds. None: no change."""
+    before = _complete_kind(pool, job.machine_kind)
+    if kind is None or before is None or kind == before or job.progress is None or not job.progress.speeds:
+        return None
+    return msgspec.structs.replace(job.progress, speeds=())
+
+
 def _leave(pool: RoundFacts, job: Job, why: str) -> JobChange:
     """Record in the store, with an event, why no decision was made for a job, unless the store says so already."""
     verdict = Verdict(len(pool.kept(job)), f"the scheduler ignores this job, and does not change its slots: {why}")
@@ -368,4 +377,5 @@ def _carry_out_one(
         workers={slot: join_slots(slots) for slots in decision.workers for slot in slots if slot in granted},
         machine_kind=kind,
         verdict=Verdict(len(decision.slots), decision.reason, is_new),
+        progress=_forget_speeds(pool, job, kind),
     )

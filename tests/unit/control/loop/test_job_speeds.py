@@ -1,15 +1,15 @@
-"""Speeds for the policy: those of the job, and those of earlier runs on the same kind of machine."""
+"""Speeds for the policy: those of earlier runs on the same kind of machine, and none of another kind after a move."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.control.loop.test_rounds import NOTHING, SLOTS, make_pool, make_running
+from tests.unit.control.loop.test_rounds import NOTHING, SLOTS, decide, make_pool, make_running
 
 from legato.api.jobs import Progress
-from legato.control.loop.deciding import make_snapshot
+from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
-from legato.control.loop.loop_state import RoundFacts
+from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.records import Job, StoredNode
 from legato.control.stages import Stage
 from legato.core.speed import Speed
@@ -73,3 +73,18 @@ def test_own_measurements_replace_them_number_by_number() -> None:
     found = see(job, "x")
     assert found.earlier == (1,)
     assert {one.num_workers: one.samples_per_s for one in found.speeds} == {2: 9.0, 1: pytest.approx(10.0 * 9 / 8)}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "forgets"), [("x/cpu", "x/cpu", False), ("x/cpu", "y/cpu", True), (None, "x/cpu", False)]
+)
+def test_a_job_that_continues_on_another_kind_of_machine_forgets_its_speeds(
+    before: str | None, now: str, forgets: bool
+) -> None:
+    progress = Progress(time=NOW, step=7, speeds=(make_speed(2, 9.0),))
+    job = msgspec.structs.replace(make_running(0, "said"), stage=Stage.QUEUED, progress=progress, machine_kind=before)
+    decisions = decide(job, SLOTS[:2], "resumes", 2)
+    (decision,) = decisions.decisions
+    decisions = msgspec.structs.replace(decisions, decisions=(msgspec.structs.replace(decision, machine_kind=now),))
+    (change,) = carry_out(make_pool(job, ()), decisions, {job.id: Memory(1)}, LeftOut())
+    assert change.progress == (msgspec.structs.replace(progress, speeds=()) if forgets else None)
