@@ -105,10 +105,10 @@ class Causes:
         job = claim.job
         each = job.gpus_per_worker
         num_workers = claim.target // each
-        if num_workers == job.max_workers:
-            return Cause("its maximum" if job.elastic else "all that it needs")
-        if num_workers == job.num_micro_batches:
-            return Cause(explain_few_micro_batches(job))
+        if claim.is_trial:
+            return Cause(explain_trial(claim))
+        if num_workers in (job.max_workers, job.num_micro_batches):
+            return Cause(_explain_most(job, num_workers))
         if claim.limit and claim.target == claim.hi:
             return Cause(claim.limit_in_full, claim.limit_because)
         slowdown = job.slowdown
@@ -394,7 +394,7 @@ def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:
 
 def _find_last_winners(claims: Sequence[Claim]) -> list[Claim]:
     """Return the two claims that gain least from their last step above their minimum, as far as there are two."""
-    winners = [claim for claim in claims if claim.target > claim.lo]
+    winners = [claim for claim in claims if claim.target > claim.lo and not claim.is_trial]
     return heapq.nsmallest(2, winners, key=lambda claim: (weigh_step(claim, _size_before(claim)), claim.order))
 
 
@@ -433,6 +433,19 @@ def _percent(gain: float) -> int:
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     """Return the first few others."""
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
+
+
+def _explain_most(job: JobDemand, num_workers: int) -> str:
+    """Explain that a job has its maximum, or a worker for each micro-batch."""
+    if num_workers == job.max_workers:
+        return "its maximum" if job.elastic else "all that it needs"
+    return explain_few_micro_batches(job)
+
+
+def explain_trial(claim: Claim) -> str:
+    """Explain that a job has another number of workers than its share, to measure its speed."""
+    number = claim.target // claim.job.gpus_per_worker
+    return f"it tries {number} worker{'' if number == 1 else 's'} to measure its speed"
 
 
 def explain_few_micro_batches(job: JobDemand) -> str:

@@ -96,7 +96,7 @@ def weigh_step(claim: Claim, size: int) -> float:
     job, ratio = claim.job, claim.ratio
     assert ratio is not None
     gain, larger = 0.0, next_size(job, size)
-    known = larger is not None and larger <= max(claim.held, job.wanted or 0)
+    known = larger is not None and larger <= _find_taken(claim)
     # Without micro-batches, each further step gains less; with them, a useful size may come after a less useful one.
     for _ in range(_NUM_STEPS if job.num_micro_batches is not None and not job.shares_freely else 1):
         if larger is None or larger > claim.hi:
@@ -104,6 +104,14 @@ def weigh_step(claim: Claim, size: int) -> float:
         gain = max(gain, math.log(find_gain(job, ratio, size, larger)) / (larger - size))
         larger = next_size(job, larger)
     return job.priority * gain * (_STICKY if known else 1.0)
+
+
+def _find_taken(claim: Claim) -> int:
+    """Return the number of slots up to which steps were taken. Those of a trial do not count."""
+    job = claim.job
+    if job.is_trial and job.speeds:
+        return max(speed.num_workers for speed in job.speeds) * job.gpus_per_worker
+    return max(claim.held, job.wanted or 0)
 
 
 def _tie(claim: Claim) -> Order:

@@ -111,6 +111,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
             lost another slot.
         ratio: part of its step that more workers do not make faster (`legato.policy.curves`). None: that does
             not count.
+        is_trial: ``target`` is a number of workers that it tries for a while, so that its speed is measured.
         limit: why it cannot have more than ``hi`` slots, if that depends on the places of slots; "": it does not.
         limit_because: ids of jobs that are the cause of the limit.
         unplaced: it does not get some free slots yet, for the reason ``limit``.
@@ -142,6 +143,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lost_on: dict[str, str] = msgspec.field(default_factory=dict)
     strayed: int = 0
     ratio: float | None = None
+    is_trial: bool = False
     limit: str = ""
     limit_because: tuple[str, ...] = ()
     unplaced: bool = False

@@ -112,6 +112,8 @@ def _decide_one(claim: Claim, pool: SortedSnapshot, explainer: Explainer) -> Dec
         ceiling=explainer.find_ceiling(claim),
         workers=_list_workers(claim) if claim.job.gpus_per_worker > 1 else (),
         machine_kind=pool.kind if slots else None,
+        is_trial=claim.is_trial,
+        num_trials=claim.job.num_trials + (claim.is_trial and not claim.job.is_trial),
     )
 
 

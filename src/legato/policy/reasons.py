@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, ids, list_some, names
+from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, explain_trial, ids, list_some, names
 from legato.policy.claims import Claim, Refusal, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import DecisionKind, Standing
@@ -99,12 +99,14 @@ class Explainer:
         if claim.strayed:
             causes.append(_explain_strayed(claim))
         gainers = claim.gives_to
+        if claim.is_trial and claim.size < claim.held:
+            causes.append(explain_trial(claim))
         if gainers:
             causes.append(self._explain_gainers(claim, gainers))
         elif not claim.target and claim.held < claim.lo:
             rest = "one is" if claim.held == 1 else f"{claim.held} are"
             causes.append(f"{rest} left, fewer than the {claim.lo} that it needs")
-        elif claim.size < claim.held:
+        elif claim.size < claim.held and not claim.is_trial:
             causes.append(self._explain_excess(claim))
         told = "; ".join(causes)
         if kind is DecisionKind.SHRINK:
@@ -142,6 +144,8 @@ class Explainer:
     def _relation(self, claim: Claim, gainer: Claim) -> str:
         """Explain why one job gets the slots of another."""
         mine, theirs, queue = claim.job.priority, gainer.job.priority, gainer.job.queue
+        if gainer.is_trial:
+            return "measures its speed with that many workers"
         if queue != claim.job.queue and (self._rules.policy.is_fair or self._causes.is_within_floor(queue)):
             return f"queue '{queue}' is entitled to them"
         if self._pool.by_user and gainer.job.owner != claim.job.owner:

@@ -144,6 +144,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         speeds: measured speeds that count, as in `Rules.measured_speed_s`, in any order, also those of earlier runs.
         earlier: numbers of workers of which `speeds` has only what earlier runs of the same code have measured.
         slowdown: what they say, as `legato.policy.speeds.find_slowdown` returns it.
+        is_trial, num_trials: of the last decision.
         standing: its state.
         lost_nodes: lost nodes on which a worker of it may still run. Until the leases of their agents are over, it is
             not resized.
@@ -177,6 +178,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     speeds: tuple[Speed, ...] = ()
     earlier: tuple[int, ...] = ()
     slowdown: Slowdown | None = None
+    is_trial: bool = False
+    num_trials: int = 0
     standing: Standing = Standing.WAITING
     lost_nodes: tuple[str, ...] = ()
     wanted: int | None = None
@@ -248,6 +251,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ceiling: ceiling of its queue, if a higher one would give it more slots. None: it would not.
         workers: the slots of each worker, if a worker has several; else empty.
         machine_kind: kind of the machines with its slots. Pass it back. None: it has no slots.
+        is_trial: ``wanted`` differs from its share for a while, so that its speed is measured. Pass it back.
+        num_trials: how many times that has begun. Pass it back too.
     """
 
     job: str
@@ -263,6 +268,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ceiling: int | None = None
     workers: tuple[tuple[str, ...], ...] = ()
     machine_kind: str | None = None
+    is_trial: bool = False
+    num_trials: int = 0
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from legato.sim.memory_store import MemoryLoopStore
 from legato.sim.simulation import Setting, World, simulate
 from legato.sim.workload import PlannedJob
 
+RIVALS = (Policy.FAIR, Policy.THROUGHPUT)
 SPEEDUPS = ((2, 1.9), (3, 2.0), (4, 1.2))
 
 
@@ -105,3 +106,14 @@ def test_earlier_runs_are_read_once_for_each_attempt(monkeypatch: pytest.MonkeyP
     read.clear()
     simulate(plans, Setting(num_slots=4, rules=Rules(measured_speed_s=None)))
     assert read == []
+
+
+def test_two_jobs_of_a_user_find_out_which_of_them_gains_more() -> None:
+    """They share equally at first, and would for good without a trial."""
+    plans = [make_plan("flat", 1000, ((2, 1.1), (8, 1.2))), make_plan("steep", 5000)]
+    plans = [msgspec.structs.replace(plan, max_workers=8) for plan in plans]
+    fair, measured = (simulate(plans, Setting(num_slots=8, rules=Rules(policy=policy))) for policy in RIVALS)
+    ended = [{job.name: job.ended_at or 0.0 for job in world.store.jobs.values()} for world in (fair, measured)]
+    assert ended[1]["steep"] < ended[0]["steep"] * 0.9, ended
+    reasons = {decision.reason for decision in measured.store.decisions}
+    assert any("it tries 3 workers to measure its speed" in reason for reason in reasons)

@@ -22,7 +22,7 @@ class Memory:
     Args:
         attempt: of the job.
         wanted: value of the policy's last decision, which is its next input.
-        wanted_since: likewise.
+        wanted_since, is_trial, num_trials: likewise.
         num_workers: as last reported.
         resized_at: when that changed.
         bounds: its minimum, maximum and priority, as last seen.
@@ -41,6 +41,8 @@ class Memory:
     attempt: int
     wanted: int | None = None
     wanted_since: float | None = None
+    is_trial: bool = False
+    num_trials: int = 0
     num_workers: int | None = None
     resized_at: float | None = None
     bounds: tuple[int, int, int] | None = None
@@ -103,6 +105,7 @@ def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
         # The policy's target and the machines stay; the rest concerned the previous attempt.
         last = found or Memory(job.attempt)
         found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account, refusals=dict(last.refusals))
+        found.num_trials = last.num_trials
         memories[job.id] = found
     return found
 

@@ -9,7 +9,7 @@ from tests.unit.control.loop.test_rounds import NOTHING, SLOTS, decide, make_poo
 from legato.api.jobs import Progress
 from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
-from legato.control.loop.loop_state import Memory, RoundFacts
+from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, StoredNode
 from legato.control.stages import Stage
 from legato.core.speed import Speed
@@ -88,3 +88,17 @@ def test_a_job_that_continues_on_another_kind_of_machine_forgets_its_speeds(
     decisions = msgspec.structs.replace(decisions, decisions=(msgspec.structs.replace(decision, machine_kind=now),))
     (change,) = carry_out(make_pool(job, ()), decisions, {job.id: Memory(1)}, LeftOut())
     assert change.progress == (msgspec.structs.replace(progress, speeds=()) if forgets else None)
+
+
+def test_trials_are_counted_over_decisions_and_attempts() -> None:
+    job, memories = make_running(2, "said"), dict[str, Memory]()
+    decisions = decide(job, SLOTS, "tries 3", 3)
+    (decision,) = decisions.decisions
+    decision = msgspec.structs.replace(decision, is_trial=True, num_trials=2)
+    pool = make_pool(job, SLOTS[:2])
+    carry_out(pool, msgspec.structs.replace(decisions, decisions=(decision,)), memories, LeftOut())
+    (found,) = make_snapshot(pool, NOTHING, memories, {}, NOW, LeftOut()).jobs
+    assert (found.is_trial, found.num_trials) == (True, 2)
+    memory_of(msgspec.structs.replace(job, attempt=2), memories)
+    (found,) = make_snapshot(pool, NOTHING, memories, {}, NOW, LeftOut()).jobs
+    assert (found.is_trial, found.num_trials) == (False, 2)
