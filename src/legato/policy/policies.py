@@ -4,7 +4,7 @@ The cycle, each step in a module of its own:
 
 1. `claims`, `kinds`: sort the snapshot, in an order that does not depend on how it came, and divide it by kind of
    machine.
-2. `scarce`, `admission`, `sizing`: compute the target of every job from scratch.
+2. `scarce`, `admission`, `sizing`, `trials`: compute the target of every job from scratch.
 3. `moves`: plan which slots the jobs would have in the end. If a target cannot be placed, `bottlenecks` lowers
    limits, and step 2 is repeated.
 4. `steadiness`: decide how much of the change is made now.

@@ -33,7 +33,7 @@ from legato.policy.snapshot import Decisions, RecentUse, Snapshot
 
 _SPARE: Final = 0.5  # share of the lease that must be left, so that messages to drivers arrive before it expires
 _COUNT_EVERY_S: Final = 60.0  # between two counts of what users have used
-_MAX_READ: Final = 100  # jobs of which a round reads the earlier runs, so that a server with many starts quickly
+_MAX_READ: Final = 100  # jobs of which a round reads the earlier runs, so that a server with many jobs starts quickly
 _READS: Final = 1000  # of recent use within a half-life: it changes by less than 0.1 % of all slots meanwhile
 _REST: Final = 3.0  # pause after a round, as a multiple of its duration, and at most until the next regular round
 
