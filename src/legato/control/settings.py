@@ -393,6 +393,13 @@ class Settings(BaseSettings):
         "policy is fair and not all minimums fit, so that jobs take turns. None: the time below the fair"
         " share does not count. For a full pool try 60",
     )
+    long_job_slot_s: float | None = Field(
+        default=_RULES.long_job_slot_s,
+        gt=0,
+        description="seconds of slots (3600 per GPU and hour) after which a job is long, when the policy is fair or "
+        "throughput. Long jobs that share are served one after the other: each weighs an eighth of the one before it. "
+        "Few jobs then take very long; later long jobs wait for earlier ones. None: long jobs share as others do",
+    )
     measured_speed_s: float | None = Field(
         default=_RULES.measured_speed_s,
         gt=0,

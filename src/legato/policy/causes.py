@@ -206,13 +206,15 @@ class Causes:
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
             others = _without(peers.claims, claim)
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
+        if claim.comes_after is not None:
+            return Cause(f"it is a long job that comes after {claim.comes_after.job.title}", ids([claim.comes_after]))
         if claim.ratio is not None:
             rival = next((winner for winner in peers.last_winners if winner is not claim), None)
             if rival is not None and (told := _compare_gains(claim, rival)) is not None:
                 return Cause(told, ids([rival]))
             kind = "a share by speed"
         else:
-            kind = "an equal share" if peers.equal else f"a share by its priority {claim.job.priority}"
+            kind = _name_share(claim, peers)
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
@@ -377,9 +379,18 @@ def _name_users(users: Sequence[User], number: int) -> str:
 def _make_peers(claims: list[Claim]) -> Peers:
     hungry = [claim for claim in claims if claim.target < claim.hi]
     full = [claim for claim in claims if claim.target >= claim.hi]
-    equal = all(claim.job.priority == hungry[0].job.priority for claim in hungry)
+    equal = all(claim.weight == hungry[0].weight for claim in hungry)
     winners = _find_last_winners(claims) if claims and claims[0].ratio is not None else []
     return Peers(claims, hungry, full, equal, sum(claim.target for claim in claims), winners)
+
+
+def _name_share(claim: Claim, peers: Peers) -> str:
+    """Name the rule by which a job that is not a later long one shares with others."""
+    if peers.equal:
+        return "an equal share"
+    if any(other.comes_after is not None for other in peers.hungry):
+        return "a share by weight (later long jobs weigh less)"
+    return f"a share by its priority {claim.job.priority}"
 
 
 def _share_with(claim: Claim, peers: Peers, kind: str, among: str) -> Cause:

@@ -32,10 +32,8 @@ def size_together(claims: Sequence[Claim], share: float, whole: int, budget: Bud
     if claims and claims[0].ratio is not None:
         _size_by_speed(claims, whole, budget)
         return
-    shares = share_out(share, [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims])
-    parts = [
-        Part(exact, claim.job.priority, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)
-    ]
+    shares = share_out(share, [Bounds(claim.weight, claim.lo, claim.hi) for claim in claims])
+    parts = [Part(exact, claim.weight, claim.held, _tie(claim)) for claim, exact in zip(claims, shares, strict=True)]
     for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
         claim.share = exact
         claim.target = fit_size(claim.job, size)
@@ -81,7 +79,7 @@ def rank(claim: Claim) -> tuple[float, bool, Order]:
     """
     if claim.ratio is not None:
         return (-weigh_step(claim, claim.target), claim.held <= claim.target, _tie(claim))
-    return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
+    return deal_key(claim.target, claim.weight, claim.held, _tie(claim))
 
 
 def weigh_step(claim: Claim, size: int) -> float:
@@ -103,7 +101,7 @@ def weigh_step(claim: Claim, size: int) -> float:
             break
         gain = max(gain, math.log(find_gain(job, ratio, size, larger)) / (larger - size))
         larger = next_size(job, larger)
-    return job.priority * gain * (_STICKY if known else 1.0)
+    return claim.weight * gain * (_STICKY if known else 1.0)
 
 
 def _find_taken(claim: Claim) -> int:

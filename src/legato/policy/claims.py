@@ -99,7 +99,9 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     Args:
         job: as in the snapshot.
         order: sort key; the smaller one goes first.
+        weight: of its share; its priority, or less for a long job that comes after another one.
         behind: how many times its precedence is doubled.
+        comes_after: the first of the long jobs with which it shares. None: it is not long, or is the first.
         due: its slots if slots were divisible.
         lo: its smallest size.
         hi: its largest useful size.
@@ -135,7 +137,9 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     order: Order
     lo: int
     hi: int
+    weight: float
     behind: int = 0
+    comes_after: Claim | None = None
     due: float = 0.0
     slots: list[Slot] = msgspec.field(default_factory=list)
     held: int = 0
@@ -346,7 +350,15 @@ def _make_claim(job: JobDemand, rules: Rules) -> Claim:
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         behind = find_behind(job, lo, rules.fair_finish_s)
     ratio = find_ratio(job) if rules.policy is Policy.THROUGHPUT else None
-    return Claim(job=job, order=_order(job, rules, behind), lo=lo, hi=largest_size(job), behind=behind, ratio=ratio)
+    return Claim(
+        job=job,
+        order=_order(job, rules, behind),
+        lo=lo,
+        hi=largest_size(job),
+        weight=float(job.priority),
+        behind=behind,
+        ratio=ratio,
+    )
 
 
 def _order(job: JobDemand, rules: Rules, behind: int) -> Order:

@@ -24,6 +24,7 @@ from legato.policy.causes import count
 from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.due import set_due
 from legato.policy.kinds import divide
+from legato.policy.long_jobs import weigh_long_jobs
 from legato.policy.moves import Plan
 from legato.policy.place import place
 from legato.policy.reasons import Explainer, choose_kind
@@ -82,6 +83,7 @@ def _decide_on(pool: SortedSnapshot, rules: Rules) -> float | None:
     """Decide on the slots of one kind of machine; return when the decision changes without other news."""
     if rules.policy.is_fair and rules.fair_finish_s is not None:
         set_due(pool)
+    weigh_long_jobs(pool, rules)
     share_scarce(pool, rules)
     decide_targets(pool, rules)
     plan = Plan(pool)

@@ -155,11 +155,15 @@ class Explainer:
             return "comes before it" if gainer.order < claim.order else "can use them"
         if gainer.behind > claim.behind:
             return "has been below its share for longer"
+        if claim.comes_after is not None and gainer.weight > claim.weight:
+            return f"goes first, because {claim.job.title} is a long job that comes after {claim.comes_after.job.title}"
         return self._compare_priorities(mine, theirs, gainer)
 
     def _compare_priorities(self, mine: int, theirs: int, gainer: Claim) -> str:
         if gainer.ratio is not None and gainer.target > gainer.lo:
             return "has a share by speed" if theirs == mine else f"has a share by speed with its priority {theirs}"
+        if gainer.comes_after is not None:
+            return f"is entitled to {count(gainer.target)}"
         if theirs == mine:
             return f"has the same {'weight' if self._rules.policy.is_fair else 'priority'}"
         if theirs > mine:

@@ -61,6 +61,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         measured_speed_s: seconds of training with a number of workers after which its measured speed counts: a job then
             gets no slots with which it was slower than with fewer. 60: long enough to tell a slow machine from a slow
             minute. None: measured speeds do not count.
+        long_job_slot_s: seconds of slots after which a job is long. Of the long jobs that share under a fair share, the
+            one that comes first keeps its weight, and each later one weighs an eighth of the one before it, so that
+            they end one after the other. None: all share alike.
     """
 
     policy: Policy = Policy.FAIR
@@ -73,3 +76,4 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ageing_s: float | None = None
     fair_finish_s: float | None = None
     measured_speed_s: float | None = 60.0
+    long_job_slot_s: float | None = None

@@ -156,6 +156,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             the next one.
         served_slot_s: seconds of slots that it has had.
         behind: of the last decision.
+        used_slot_s: seconds of slots that it has had in all attempts; 0 if that does not count.
     """
 
     id: str
@@ -189,6 +190,7 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     due_slot_s: float = 0.0
     served_slot_s: float = 0.0
     behind: int = 0
+    used_slot_s: float = 0.0
 
     @property
     def title(self) -> str:

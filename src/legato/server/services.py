@@ -260,6 +260,7 @@ def make_rules(settings: Settings) -> Rules:
         ageing_s=settings.ageing_s,
         fair_finish_s=settings.fair_finish_s,
         measured_speed_s=settings.measured_speed_s,
+        long_job_slot_s=settings.long_job_slot_s,
     )
 
 

@@ -64,6 +64,7 @@ class MemoryLoopStore:
         self.lease: Lease | None = None
         self._unfinished: dict[str, Job] = {}
         self._specs: dict[str, dict[str, Any]] = {}
+        self._closed_slot_s: dict[str, float] = {}
 
     # ------------------------------------------------------------ the control loop
 
@@ -130,6 +131,13 @@ class MemoryLoopStore:
             for other in reversed(self.jobs.values())
             if other.id != job and (other.owner, other.code) == (own.owner, own.code) and other.progress is not None
         )
+
+    def read_used_slot_s(self, now: float) -> dict[str, float]:
+        """Return the seconds of slots that each job which has not ended has had."""
+        used = {job: self._closed_slot_s.get(job, 0.0) for job in self._unfinished}
+        for found in self.open.values():
+            used[found.job] += now - found.since
+        return used
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
         """Write changes, each completely or not at all; after an error nothing is written."""
@@ -236,6 +244,12 @@ class MemoryLoopStore:
         self.slots[slot] = _replace(self.slots[slot], unusable_since=None, unusable_reason=None)
         self._on_news()
 
+    def note_use(self, closed: Iterable[Allocation]) -> None:
+        """Note that slots are no longer allocated."""
+        for found in closed:
+            assert found.until is not None
+            self._closed_slot_s[found.job] = self._closed_slot_s.get(found.job, 0.0) + found.until - found.since
+
     @property
     def num_unfinished(self) -> int:
         """The number of jobs that have not ended."""
@@ -323,6 +337,7 @@ class _PendingWrite:
             self._store._put(job)
         self._store.open = self._open
         self._store.closed += self._closed
+        self._store.note_use(self._closed)
         self._store.decisions += self._decisions
 
 

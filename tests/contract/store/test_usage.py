@@ -91,3 +91,11 @@ def test_old_use_is_deleted_and_use_of_deleted_jobs_stays(store: Store, fence: i
     assert store.usage.read(0.0) == (Used("default", "ann", pytest.approx(120.0)), Used("default", "ben", 60.0))
     store.loop.count_usage(fence, NOW + 60 + KEPT_S + 2 * HOUR_S)
     assert store.usage.read(0.0) == ()
+
+
+def test_the_use_of_a_job_counts_all_its_slots_until_it_ends(store: Store, fence: int) -> None:
+    names = {job.id: job.owner for job in store.loop.read_facts().jobs}
+    used = {names[job]: seconds for job, seconds in store.loop.read_used_slot_s(NOW + 100).items()}
+    assert used == {"ann": 200.0, "ben": 100.0}
+    # A clock that was set back takes nothing away.
+    assert set(store.loop.read_used_slot_s(NOW - 100).values()) == {0.0}

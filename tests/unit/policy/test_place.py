@@ -22,7 +22,9 @@ def on_nodes(**numbers: int) -> list[Slot]:
 
 def make_claim(held: list[Slot], size: int, **fields: object) -> Claim:
     each = int(str(fields.get("gpus_per_worker", 1)))
-    return Claim(job=make_job("u/j", 99, **fields), order=("j",), lo=each, hi=99, slots=list(held), size=size)
+    return Claim(
+        job=make_job("u/j", 99, **fields), order=("j",), lo=each, hi=99, weight=5000, slots=list(held), size=size
+    )
 
 
 def placed(held: list[Slot], size: int, free: list[Slot], nodes: tuple[Node, ...] = (), **fields: object) -> list[str]:

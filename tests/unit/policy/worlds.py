@@ -125,6 +125,7 @@ def _with_account(draw: st.DrawFn, job: JobDemand) -> JobDemand:
         due_slot_s=draw(st.sampled_from([0.0, 100.0, 1e4])),
         served_slot_s=draw(st.sampled_from([0.0, 100.0, 1e4])),
         behind=draw(st.integers(0, 3)),
+        used_slot_s=draw(st.sampled_from([0.0, 0.0, 2e4, 3e4])),
     )
 
 
@@ -161,4 +162,5 @@ def any_rules() -> st.SearchStrategy[Rules]:
         ageing_s=st.sampled_from([None, 10.0]),
         fair_finish_s=st.sampled_from([None, None, 60.0]),
         stability_s=st.just(3.0),
+        long_job_slot_s=st.sampled_from([None, None, 28_800.0]),
     )

@@ -29,6 +29,7 @@ from legato.policy.rules import Rules
 from legato.policy.snapshot import Standing
 from legato.policy.speeds import find_slowdown
 
+NOTHING_USED: Final[Mapping[str, float]] = {}
 _KEPT: Final = "it is kept for a test of its cluster"
 
 
@@ -43,6 +44,7 @@ def make_snapshot(
     expects_agents: bool = False,
     measured_speed_s: float | None = None,
     earlier_runs: Mapping[str, Sequence[EarlierRun]] = MappingProxyType({}),
+    used_slot_s: Mapping[str, float] = NOTHING_USED,
 ) -> policy.Snapshot:
     """Return the snapshot of the pool for the policy.
 
@@ -59,6 +61,7 @@ def make_snapshot(
         expects_agents: machines with agents may join at any time; otherwise only those count that have joined.
         measured_speed_s: as in `Rules`.
         earlier_runs: of the same code, by job, as `legato.policy.earlier_runs.merge_runs` returns them.
+        used_slot_s: seconds of slots that jobs have had; 0 for jobs that are missing.
     """
     left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
@@ -73,6 +76,8 @@ def make_snapshot(
             described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
             if measured_speed_s is not None:
                 described = _add_speeds(pool, described, job, earlier_runs.get(job.id, ()), measured_speed_s, now)
+            if used := used_slot_s.get(job.id):
+                described = msgspec.structs.replace(described, used_slot_s=used)
             if kept and policy.TEST_LABEL not in described.labels:
                 described = msgspec.structs.replace(described, refusals=described.refusals | kept)
             bound = _find_bond(described, reports.get(job.id), works.get(job.id)) if has_agents else None

@@ -71,6 +71,10 @@ class LoopStore(Protocol):
         """Return the newest earlier runs of a job's code that have measured speeds, the newest first."""
         ...
 
+    def read_used_slot_s(self, now: float) -> Mapping[str, float]:
+        """Return the seconds of slots that each job which has not ended has had in all attempts."""
+        ...
+
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
         """Write changes, each completely or not at all. Raises FencedOut if another loop has the lease by now."""
         ...
@@ -133,6 +137,7 @@ class ControlLoop:
         self._counted_at = -math.inf
         self._use_read_at = -math.inf
         self._recent_use: tuple[RecentUse, ...] = ()
+        self._used_slot_s: Mapping[str, float] = {}
         self.decisions: Decisions | None = None
         self.snapshot: Snapshot | None = None
         self.stats = LoopStats()
@@ -228,7 +233,7 @@ class ControlLoop:
         return True
 
     async def _count_usage(self, lease: Lease) -> None:
-        """Count what users have used, once a minute, and now and then read the recent use if it counts."""
+        """Count what users have used, once a minute, and read the use of jobs and the recent use if they count."""
         now = self._now()
         if 0 <= now - self._counted_at < _COUNT_EVERY_S:
             return
@@ -240,6 +245,8 @@ class ControlLoop:
                 found = await self._in_thread(self._store.read_recent_use, now, half_life_s)
                 self._recent_use = deciding.keep_levels(found, self._recent_use)
                 self._use_read_at = now
+            if self._rules.long_job_slot_s is not None:
+                self._used_slot_s = await self._in_thread(self._store.read_used_slot_s, now)
         except (FencedOut, StoreError):
             self._counted_at = -math.inf
             raise
@@ -260,6 +267,7 @@ class ControlLoop:
                 expects_agents=self._expects_agents,
                 measured_speed_s=self._rules.measured_speed_s,
                 earlier_runs={job: runs for job, (_, runs) in self._earlier_runs.items() if runs},
+                used_slot_s=self._used_slot_s,
             )
             snapshot = msgspec.structs.replace(snapshot, recent_use=self._recent_use)
             self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import bindparam, case, func, insert, or_, select, update
 
 from legato.control.records import (
     Allocation,
@@ -32,7 +32,7 @@ from legato.control.store.lease import check_fence, claim_home, end_lease, give_
 from legato.control.store.pool import ask_rows, close_rows, open_rows, select_nodes, select_open, select_slots
 from legato.control.store.queues import read_each_queue
 from legato.control.store.rows import Unreadable, read_each
-from legato.control.store.schema import attempts, decisions, jobs
+from legato.control.store.schema import allocations, attempts, decisions, jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.control.store.usage import Usage
 from legato.policy.earlier_runs import EarlierRun
@@ -157,6 +157,19 @@ class Loop:
         """Return the newest earlier runs of a job's code that have measured speeds, the newest first."""
         with self._database.reading() as connection:
             return read_earlier_runs(connection, job)
+
+    def read_used_slot_s(self, now: float) -> dict[str, float]:
+        """Return the seconds of slots that each job which has not ended has had in all attempts."""
+        end = func.coalesce(allocations.c.until, now)
+        lasted = case((end > allocations.c.since, end - allocations.c.since), else_=0.0)
+        statement = (
+            select(allocations.c.job, func.sum(lasted))
+            .join(jobs, jobs.c.id == allocations.c.job)
+            .where(jobs.c.stage.in_(OPEN))
+            .group_by(allocations.c.job)
+        )
+        with self._database.reading() as connection:
+            return {job: float(used) for job, used in connection.execute(statement)}
 
     def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
         """Write the observations or the decisions of a round in one transaction.
