@@ -9,6 +9,7 @@ import msgspec
 
 from legato.core.errors import UsageError
 from legato.policy.rules import FairBy, Policy
+from legato.policy.snapshot import MAX_PRIORITY
 from legato.sim.simulation import Setting
 from legato.sim.workload import PlannedJob
 
@@ -22,33 +23,69 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
         name: on the command line.
         policy: by which slots are divided.
         fair_by: what shares the slots of a queue under a fair share.
-        all_static: every job has its maximum of workers or none.
+        all_static: every job has the number of workers that it asks for, or none.
+        is_plain: measured speeds and lengths of jobs do not count.
+        is_serial: long jobs are served one after the other.
+        demote_after_slot_s: as in `Setting`; all jobs begin with the same priority.
     """
 
     name: str
     policy: Policy
     fair_by: FairBy = FairBy.USER
     all_static: bool = False
+    is_plain: bool = False
+    is_serial: bool = False
+    demote_after_slot_s: tuple[float, ...] = ()
 
     def apply(self, plans: Iterable[PlannedJob], setting: Setting) -> tuple[list[PlannedJob], Setting]:
         """Return a workload and a platform, adapted to this scheme.
 
         If all jobs are static, a job that asks for more slots than the pool has asks for all slots of the pool.
+        A scheme that is not serial keeps ``Rules.long_job_slot_s``, unless it is plain.
         """
-        setting = _replace(setting, rules=_replace(setting.rules, policy=self.policy, fair_by=self.fair_by))
-        if not self.all_static:
-            return list(plans), setting
-        return [_make_static(plan, find_limit(plan, setting)) for plan in plans], setting
+        rules = setting.rules
+        long_s = rules.long_job_slot_s
+        if self.is_serial:
+            long_s = LONG_JOB_SLOT_S if long_s is None else long_s
+        elif self.is_plain:
+            long_s = None
+        rules = _replace(
+            rules,
+            policy=self.policy,
+            fair_by=self.fair_by,
+            long_job_slot_s=long_s,
+            measured_speed_s=None if self.is_plain else rules.measured_speed_s,
+        )
+        setting = _replace(setting, rules=rules, demote_after_slot_s=self.demote_after_slot_s)
+        found = list(plans)
+        if self.demote_after_slot_s:
+            found = [_replace(plan, priority=MAX_PRIORITY) for plan in found]
+        if self.all_static:
+            found = [_make_static(plan, find_limit(plan, setting)) for plan in found]
+        return found, setting
 
+
+LONG_JOB_SLOT_S: Final = 28_800.0
+"""8 hours on one slot: from then on a job is long, where long jobs are served one after the other."""
+
+_LAS_SLOT_S: Final = 57_600.0
+"""16 hours on one slot, as in the evaluation of Pollux (OSDI 2021): jobs with less service go first."""
 
 SCHEMES: Final = {
-    "fair": Scheme(name="fair", policy=Policy.FAIR),
-    "fair-by-job": Scheme(name="fair-by-job", policy=Policy.FAIR, fair_by=FairBy.JOB),
-    "throughput": Scheme(name="throughput", policy=Policy.THROUGHPUT),
-    "throughput-by-job": Scheme(name="throughput-by-job", policy=Policy.THROUGHPUT, fair_by=FairBy.JOB),
-    "priority": Scheme(name="priority", policy=Policy.PRIORITY),
-    "fifo": Scheme(name="fifo", policy=Policy.FIFO),
-    "gang": Scheme(name="gang", policy=Policy.FIFO, all_static=True),
+    scheme.name: scheme
+    for scheme in (
+        Scheme(name="fair", policy=Policy.FAIR),
+        Scheme(name="fair-by-job", policy=Policy.FAIR, fair_by=FairBy.JOB),
+        Scheme(name="fair-serial", policy=Policy.FAIR, is_serial=True),
+        Scheme(name="throughput", policy=Policy.THROUGHPUT),
+        Scheme(name="throughput-by-job", policy=Policy.THROUGHPUT, fair_by=FairBy.JOB),
+        Scheme(name="throughput-serial", policy=Policy.THROUGHPUT, is_serial=True),
+        Scheme(name="max-min", policy=Policy.FAIR, fair_by=FairBy.JOB, is_plain=True),
+        Scheme(name="priority", policy=Policy.PRIORITY),
+        Scheme(name="fifo", policy=Policy.FIFO),
+        Scheme(name="gang", policy=Policy.FIFO, all_static=True),
+        Scheme(name="las", policy=Policy.PRIORITY, all_static=True, demote_after_slot_s=(_LAS_SLOT_S,)),
+    )
 }
 
 
@@ -95,5 +132,6 @@ def check_fits(plans: Iterable[PlannedJob], setting: Setting) -> None:
 
 
 def _make_static(plan: PlannedJob, limit: int) -> PlannedJob:
-    width = min(plan.max_workers, limit)
+    asked = plan.max_workers if plan.asked_workers is None else plan.asked_workers
+    width = min(asked, limit)
     return _replace(plan, is_elastic=False, min_workers=width, max_workers=width)

@@ -97,6 +97,7 @@ class SimulatedAttempt:
         self._num_workers_ever = 0
         self._at = self._loop.time()
         self._paused_until = self._at
+        self._resized_at: float | None = None
         self._num_trained = 0
         self._measured: dict[tuple[int, int], tuple[float, float]] = {}
         self._ending: Outcome | None = None
@@ -132,7 +133,7 @@ class SimulatedAttempt:
 
     def _status(self) -> dict[str, object]:
         num_workers = len(self.members)
-        rate = 1 / self.load.seconds_per_step(num_workers) if num_workers else None
+        rate = 1 / self._step_s() if num_workers else None
         return {
             "name": self.order.job,
             "state": "training" if num_workers else "forming",
@@ -150,7 +151,7 @@ class SimulatedAttempt:
                 {
                     "num_workers": size[0],
                     "num_nodes": size[1],
-                    "samples_per_s": 1 / self.load.seconds_per_step(size[0]),
+                    "samples_per_s": 1 / self.load.seconds_per_step(*size),
                     "measured_s": min(measured_s, _MOST_MEASURED_S),
                     "age_s": self._at - noted_at,
                 }
@@ -244,14 +245,20 @@ class SimulatedAttempt:
         num_workers = len(self.members)
         if num_workers >= self._bounds[0] and self._ending is None:
             spent_s = moment - begun
-            done = spent_s / self.load.seconds_per_step(num_workers)
+            done = spent_s / self._step_s()
             self.step = min(self.step + done, float(self.load.num_steps))
             self.saved.useful_s += spent_s * min(self.load.num_useful(num_workers), num_workers)
-            size = (num_workers, len({node_of(worker.slot) for worker in self.members}))
+            size = (num_workers, self._count_nodes())
             self._measured[size] = (self._measured.get(size, (0.0, 0.0))[0] + spent_s, moment)
         every = self.load.checkpoint_every
         if every is not None:
             self.saved.step = max(self.saved.step, self.step // every * every)
+
+    def _count_nodes(self) -> int:
+        return len({node_of(worker.slot) for worker in self.members})
+
+    def _step_s(self) -> float:
+        return self.load.seconds_per_step(len(self.members), self._count_nodes())
 
     def _fill(self) -> None:
         """Start a worker in every assigned slot that has none, and dismiss the workers in other slots."""
@@ -316,7 +323,7 @@ class SimulatedAttempt:
             self._next = None
         num_workers = len(self.members)
         if self._ending is None and num_workers and num_workers >= self._bounds[0]:
-            left_s = (self._next_stop() - self.step) * self.load.seconds_per_step(num_workers)
+            left_s = (self._next_stop() - self.step) * self._step_s()
             pause_s = max(self._paused_until - self._loop.time(), 0.0)
             self._next = self._loop.call_later(pause_s + max(left_s, 0.0), self._reach)
         self._observer.on_news()
@@ -330,7 +337,9 @@ class SimulatedAttempt:
             trained.pop()  # several at once are one change
         elif self._num_trained and num_workers and self._ending is None:
             self.saved.num_resizes += 1
-            self._paused_until = moment + self._observer.costs.resize_s
+            self._resized_at = moment
+        if self._resized_at == moment:
+            self._paused_until = moment + self.load.pause_s(num_workers, self._observer.costs)
         self._num_trained = num_workers
         trained.append((moment, num_workers))
 

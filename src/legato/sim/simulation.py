@@ -7,17 +7,19 @@ follows news within a second, as on the real platform. Without news the next one
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from legato.control.loop.loop import ControlLoop
-from legato.control.records import Job, NewJob, Queue
+from legato.control.records import Job, JobPatch, NewJob, Queue
+from legato.control.stages import Stage
 from legato.control.work import Work
 from legato.policy.rules import Rules
 from legato.sim import clock
@@ -37,7 +39,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         num_slots: of the pool, on nodes of ``slots_per_node``.
         rules: of the policy.
         costs: times that workers and drivers need besides the steps.
+        nodes: the slots of each node, if not all have ``slots_per_node``; their sum is ``num_slots``.
         queues: with their settings.
+        demote_after_slot_s: seconds of slots, in rising order. A job that has had the first number of them gets half of
+            its priority, and so on: least attained service. Empty: priorities do not change.
         interval_s: between rounds of the loop, when there is news.
         quiet_s: between rounds of the loop, when there is no news.
     """
@@ -46,12 +51,17 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     slots_per_node: int = 8
     rules: Rules = Rules()
     costs: Costs = Costs()
+    nodes: tuple[int, ...] = ()
     queues: tuple[Queue, ...] = ()
+    demote_after_slot_s: tuple[float, ...] = ()
     interval_s: float = 1.0
     quiet_s: float = 60.0
 
     def slots(self) -> list[str]:
         """Return the names of the slots."""
+        if self.nodes:
+            assert sum(self.nodes) == self.num_slots, self
+            return [f"node-{node}/{number}" for node, size in enumerate(self.nodes) for number in range(size)]
         per_node = self.slots_per_node
         return [f"node-{number // per_node}/{number % per_node}" for number in range(self.num_slots)]
 
@@ -114,6 +124,15 @@ class World:
             num_intervals = max(math.ceil((clock.now() - begun) / interval_s - _NEAR), 1)
             await _sleep_until(begun + num_intervals * interval_s)
 
+    def demote(self, priorities: Mapping[str, int]) -> None:
+        """Lower the priority of each job that has had much service; ``priorities`` are those of the submissions."""
+        for job, used_s in self.store.read_used_slot_s(clock.now()).items():
+            times = bisect.bisect_right(self.setting.demote_after_slot_s, used_s)
+            priority = max(priorities[job] >> times, 1)
+            found = self.store.get(job)
+            if priority < found.priority and found.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING):
+                self.store.patch(job, JobPatch(priority=priority))
+
     def has_ended(self) -> bool:
         """Whether all jobs that were submitted have ended."""
         return not self.store.num_unfinished
@@ -158,9 +177,13 @@ async def _simulate(
     world = World(setting)
     turning = asyncio.create_task(world.run(world.make_loop()))
     coming = deque(plans)
+    priorities: dict[str, int] = {}
     while clock.now() < limit_s and not turning.done():
         while coming and coming[0].submitted_at <= clock.now():
-            world.submit(coming.popleft())
+            plan = coming.popleft()
+            priorities[world.submit(plan).id] = plan.priority
+        if setting.demote_after_slot_s:
+            world.demote(priorities)
         store = world.store
         on_progress(len(store.jobs) - store.num_unfinished, clock.now())
         if not coming and (world.has_ended() or world.is_stuck()):

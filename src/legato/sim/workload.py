@@ -12,7 +12,7 @@ import msgspec
 
 from legato.core.errors import UsageError
 from legato.policy.snapshot import DEFAULT_PRIORITY, MAX_PRIORITY
-from legato.sim.load import Load
+from legato.sim.load import Curve, Load
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
         submitted_at: seconds from the beginning.
         code: its name; a job starts with the speeds that earlier jobs of its owner with the same code have measured.
             None: it has no earlier runs.
+        asked_workers: its number of workers on a platform without elastic jobs. None: ``max_workers``.
         line: number of its line in the file.
     """
 
@@ -33,6 +34,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: float = 0.0
     min_workers: int = 1
     max_workers: int = 1
+    asked_workers: int | None = None
     priority: int = DEFAULT_PRIORITY
     is_elastic: bool = True
     max_retries: int = 0
@@ -55,11 +57,28 @@ def _boolean(text: str) -> bool:
     return answers[text.lower()]
 
 
-def _speedups(text: str) -> tuple[tuple[int, float], ...]:
+def read_curve(text: str) -> Curve:
+    """Read values for some numbers of workers, such as ``1:10 8:30``, or one value for all numbers.
+
+    Raises:
+        ValueError: the text is something else.
+
+    >>> read_curve("1:10 8:30"), read_curve("2.5")
+    (((1, 10.0), (8, 30.0)), ((1, 2.5),))
+    """
+    if ":" not in text:
+        return ((1, _seconds(text)),)
     pairs = [part.split(":") for part in text.split()]
-    read = tuple((int(number), _seconds(speed)) for number, speed in pairs)
+    read = tuple((int(number), _seconds(value)) for number, value in pairs)
     numbers = [number for number, _ in read]
-    if numbers != sorted(set(numbers)) or min(numbers) < 2 or not all(1e-3 <= speed <= 1e6 for _, speed in read):
+    if numbers != sorted(set(numbers)) or numbers[0] < 1:
+        raise ValueError(text)
+    return read
+
+
+def _speedups(text: str) -> Curve:
+    read = read_curve(text)
+    if ":" not in text or read[0][0] < 2 or not all(1e-3 <= speed <= 1e6 for _, speed in read):
         raise ValueError(text)
     return read
 
@@ -78,6 +97,7 @@ COLUMNS: Final[dict[str, _Reader]] = {
     "submitted_at": _SECONDS,
     "min": _WHOLE,
     "max": _WHOLE,
+    "asked": _WHOLE,
     "priority": _WHOLE,
     "static": (_boolean, "yes or no"),
     "steps": _WHOLE,
@@ -85,7 +105,11 @@ COLUMNS: Final[dict[str, _Reader]] = {
     "step_s": _SECONDS,
     "num_micro_batches": _WHOLE,
     "overhead_s": _SECONDS,
+    "a_s": _SECONDS,
+    "b_s": _SECONDS,
+    "node_s": _SECONDS,
     "speedups": (_speedups, "numbers of workers from 2 on, in rising order, with their speed: 2:1.9 4:3.4 8:2.8"),
+    "resize_s": (read_curve, "seconds, or seconds for some numbers of workers in rising order: 1:10 8:30"),
 }
 
 
@@ -152,6 +176,9 @@ def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
         raise UsageError(
             f"{where}: {low}..{high} workers is not a range. Write a min of 1 or more that is not above max."
         )
+    asked = values.get("asked")
+    if asked is not None and not low <= asked <= high:
+        raise UsageError(f"{where}: asked is {asked}. Write a number from min to max, {low} to {high}.")
     priority = values.get("priority", DEFAULT_PRIORITY)
     if not 1 <= priority <= MAX_PRIORITY:
         raise UsageError(f"{where}: priority is {priority}. Write a number from 1 to {MAX_PRIORITY}.")
@@ -165,6 +192,7 @@ def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
         submitted_at=values.get("submitted_at", 0.0),
         min_workers=low,
         max_workers=high,
+        asked_workers=asked,
         priority=priority,
         is_elastic=not values.get("static", False),
         load=_read_load(values, where),
@@ -174,20 +202,32 @@ def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
 
 def _read_load(values: dict[str, Any], where: str) -> Load:
     steps, duration_s, step_s = values.get("steps"), values.get("duration_s"), values.get("step_s")
+    a_s, b_s = values.get("a_s"), values.get("b_s")
     if (steps is None) == (duration_s is None):
         raise UsageError(f"{where}: give either steps or duration_s, the seconds that it takes on one worker.")
-    if steps is None:
-        step_s = step_s or 1.0
-        steps = max(round((duration_s or 0.0) / step_s), 1)
+    if b_s is not None and a_s is None:
+        raise UsageError(f"{where}: b_s needs a_s: a step takes a_s / W + b_s seconds on W workers.")
+    if a_s is not None and {"step_s", "overhead_s", "speedups"} & values.keys():
+        raise UsageError(
+            f"{where}: a_s and b_s are the time of a step, a_s / W + b_s on W workers. Leave step_s, overhead_s and "
+            "speedups empty."
+        )
+    if a_s is not None:
+        step_s = a_s
     step_s = 1.0 if step_s is None else step_s
-    if steps < 1 or step_s <= 0:
-        raise UsageError(f"{where}: steps and step_s must be above 0.")
+    if step_s <= 0 or (steps is not None and steps < 1):
+        raise UsageError(f"{where}: steps and {'step_s' if a_s is None else 'a_s'} must be above 0.")
+    if steps is None:
+        steps = max(round((duration_s or 0.0) / (step_s + (b_s or 0.0))), 1)
     return Load(
         num_steps=steps,
         step_s=step_s,
         num_micro_batches=values.get("num_micro_batches"),
         overhead_s=values.get("overhead_s", 0.0),
+        fixed_s=b_s or 0.0,
+        node_s=values.get("node_s", 0.0),
         speedups=values.get("speedups", ()),
+        resize_s=values.get("resize_s", ()),
     )
 
 
@@ -230,13 +270,36 @@ def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_wor
 
 def write_workload(path: Path, plans: Iterable[PlannedJob]) -> None:
     """Write a workload as CSV, so that `read_workload` reads the same."""
+    names = [name for name in COLUMNS if name != "duration_s"]
     with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(name for name in COLUMNS if name != "duration_s")
-        for plan in plans:
-            load = plan.load
-            who = (plan.name, plan.owner, plan.queue, plan.code, plan.submitted_at, plan.min_workers, plan.max_workers)
-            static = "no" if plan.is_elastic else "yes"
-            speedups = " ".join(f"{number}:{speed!r}" for number, speed in load.speedups)
-            what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s, speedups)
-            writer.writerow((*who, plan.priority, static, *what))
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(_write_row(plan) for plan in plans)
+
+
+def _write_row(plan: PlannedJob) -> dict[str, object]:
+    load = plan.load
+    row: dict[str, object] = {
+        "name": plan.name,
+        "owner": plan.owner,
+        "queue": plan.queue,
+        "code": plan.code,
+        "submitted_at": plan.submitted_at,
+        "min": plan.min_workers,
+        "max": plan.max_workers,
+        "asked": plan.asked_workers,
+        "priority": plan.priority,
+        "static": "no" if plan.is_elastic else "yes",
+        "steps": load.num_steps,
+        "num_micro_batches": load.num_micro_batches,
+        "node_s": load.node_s or None,
+        "speedups": _write_curve(load.speedups),
+        "resize_s": _write_curve(load.resize_s),
+    }
+    if load.fixed_s:
+        return row | {"a_s": load.step_s, "b_s": load.fixed_s}
+    return row | {"step_s": load.step_s, "overhead_s": load.overhead_s}
+
+
+def _write_curve(curve: Curve) -> str:
+    return " ".join(f"{number}:{value!r}" for number, value in curve)

@@ -148,9 +148,8 @@ def test_what_is_drawn_is_what_was_counted(scheme: str) -> None:
 
 
 def test_names_of_schemes() -> None:
-    assert [
-        scheme.name for scheme in parse_schemes("fair,fair-by-job,throughput,throughput-by-job,priority,fifo,gang")
-    ] == list(SCHEMES)
+    assert [scheme.name for scheme in parse_schemes(",".join(SCHEMES))] == list(SCHEMES)
+    assert [scheme.name for scheme in parse_schemes("gang, las")] == ["gang", "las"]
     for wrong in ("fairr", "fair,fair", "", "fair,,fifo"):
         with pytest.raises(UsageError):
             parse_schemes(wrong)

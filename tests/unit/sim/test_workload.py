@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from legato.core.errors import UsageError
-from legato.sim.load import Load
+from legato.sim.load import Costs, Load
+from legato.sim.random_jobs import NUM_USERS, draw_training_jobs
 from legato.sim.workload import PlannedJob, draw_workload, read_workload, write_workload
 
 ROOT = Path(__file__).parents[3]
@@ -52,6 +55,19 @@ def test_few_columns(tmp_path: Path) -> None:
     assert (plan.name, plan.submitted_at, plan.min_workers, plan.load.num_steps) == ("line-2", 0.0, 1, 90)
 
 
+def test_curves(tmp_path: Path) -> None:
+    text = "max,asked,duration_s,a_s,b_s,node_s,resize_s\n8,4,90,2.5,0.5,0.25,1:2 5:6\n8,,90,1,,,7\n"
+    first, second = read(tmp_path, text)
+    assert (first.asked_workers, second.asked_workers) == (4, None)
+    # 90 s on one worker are 30 steps of 3 s.
+    assert first.load == Load(num_steps=30, step_s=2.5, fixed_s=0.5, node_s=0.25, resize_s=((1, 2.0), (5, 6.0)))
+    assert second.load == Load(num_steps=90, step_s=1.0, resize_s=((1, 7.0),))
+    assert [first.load.seconds_per_step(number, nodes) for number, nodes in ((1, 1), (5, 1), (5, 3))] == [3, 1, 1.5]
+    assert [first.load.pause_s(number, Costs()) for number in (1, 3, 9)] == [2, 4, 6]
+    costs = Costs(resize_by_size=((1, 1.0), (2, 5.0)))
+    assert [Load(num_steps=1, step_s=1.0).pause_s(number, costs) for number in (1, 2, 4)] == [1, 5, 5]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -83,6 +99,17 @@ def test_few_columns(tmp_path: Path) -> None:
         ("max,steps,speedups\n4,10,fast\n", "line 2: speedups is 'fast'"),
         ("max,steps,duration_s\n4,10,10\n", "line 2: give either steps or duration_s"),
         ('max,steps,name\n4,10,"open\n', "it is not CSV"),
+        ("max,steps,b_s\n4,10,1\n", "line 2: b_s needs a_s"),
+        ("max,steps,a_s,step_s\n4,10,1,1\n", "line 2: a_s and b_s are the time of a step"),
+        ("max,steps,a_s,speedups\n4,10,1,2:1\n", "line 2: a_s and b_s are the time of a step"),
+        ("max,steps,a_s\n4,10,0\n", "line 2: steps and a_s must be above 0"),
+        ("max,duration_s,step_s\n4,10,0\n", "line 2: steps and step_s must be above 0"),
+        ("max,steps,node_s\n4,10,-1\n", "line 2: node_s is '-1'"),
+        ("max,steps,resize_s\n4,10,8:1 2:1\n", "line 2: resize_s is '8:1 2:1'"),
+        ("max,steps,resize_s\n4,10,0:1\n", "line 2: resize_s is '0:1'"),
+        ("max,steps,resize_s\n4,10,long\n", "line 2: resize_s is 'long'"),
+        ("max,steps,speedups\n4,10,2\n", "line 2: speedups is '2'"),
+        ("min,max,asked,steps\n2,4,1,10\n", "line 2: asked is 1. Write a number from min to max, 2 to 4"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:
@@ -101,11 +128,29 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         read_workload(tmp_path)
 
 
-def test_what_is_drawn_can_be_written_and_read(tmp_path: Path) -> None:
-    plans = draw_workload(7, 50)
-    assert plans == draw_workload(7, 50) != draw_workload(8, 50)
+@pytest.mark.parametrize("draw", [draw_workload, draw_training_jobs])
+def test_what_is_drawn_can_be_written_and_read(tmp_path: Path, draw: Callable[[int, int], list[PlannedJob]]) -> None:
+    plans = draw(7, 50)
+    assert plans == draw(7, 50) != draw(8, 50)
     write_workload(tmp_path / "w.csv", plans)
     assert [msgspec.structs.replace(plan, line=None) for plan in read_workload(tmp_path / "w.csv")] == plans
+
+
+def test_training_jobs_have_the_distributions_that_the_page_tells() -> None:
+    plans = draw_training_jobs(1, 4000, mean_gap_s=60.0, num_slots=64)
+    alone_s = sorted(plan.load.num_steps * plan.load.seconds_per_step(1) for plan in plans)
+    assert alone_s[2000] == pytest.approx(1800, rel=0.1)
+    assert alone_s[3960] > 15 * 3600 and alone_s[-1] <= 200 * 3600 + 1
+    assert plans[-1].submitted_at / len(plans) == pytest.approx(60, rel=0.1)
+    for plan in plans:
+        asked = plan.asked_workers
+        assert asked is not None and 1 <= asked <= 32 and plan.max_workers == 2 * asked
+        if 1 < asked < 32:
+            # With one worker more it would be less efficient than it wants.
+            assert plan.load.num_useful(asked) / asked >= 0.5 - 1e-4
+            assert plan.load.num_useful(asked + 1) / (asked + 1) <= 0.8 + 1e-4
+    users = Counter(plan.owner for plan in plans)
+    assert users["user-1"] == pytest.approx(2 * users["user-2"], rel=0.2) and len(users) == NUM_USERS
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples/workloads").glob("*.csv")), ids=lambda path: path.name)

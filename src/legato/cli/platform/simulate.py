@@ -20,17 +20,21 @@ from legato.cli.terminal.output import Output, render_for_programs, write
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
     from legato.control.records import Queue
+    from legato.sim.load import Costs
     from legato.sim.report import JobReport, Report, Run
     from legato.sim.schemes import Scheme
     from legato.sim.simulation import Setting
+    from legato.sim.summary import Estimate, Summary
     from legato.sim.workload import PlannedJob
 
 _MAX_SLOTS: Final = 100_000
 _MAX_JOBS: Final = 100_000
 _OFF: Final = "[default: off]"
+_NODES: Final = re.compile(r"(?:(?P<count>\d{1,6})x)?(?P<size>\d{1,6})")
 _QUEUE: Final = re.compile(r"(?P<name>[^:]+):(?P<facts>[^:]+)")
 
 
@@ -60,22 +64,32 @@ def _number(what: str, example: int, highest: int) -> Any:
 
 def simulate(
     workload: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Argument(
-            metavar="[WORKLOAD.csv]",
-            help="CSV file with one job per line. Without it, --random makes random jobs.",
+            metavar="[WORKLOAD.csv...]",
+            help="CSV file with one job per line. Several are simulated one after the other, and compared with 95 % "
+            "intervals. Without it, --random makes random jobs.",
         ),
     ] = None,
     policy: Annotated[
         str,
         typer.Option(
             metavar="NAME[,NAME...]",
-            help="Policy: fair, fair-by-job, throughput, throughput-by-job, priority, fifo or gang. Several, separated "
-            "by commas, are compared.",
+            help="Policy: fair, fair-by-job, fair-serial, throughput, throughput-by-job, throughput-serial, priority "
+            "or fifo; or, for comparison, max-min, gang (FIFO with backfill) or las (least attained service). "
+            "Several, separated by commas, are compared.",
         ),
     ] = "fair",
     slots: Annotated[int, _number("the number of slots of the pool", 8, _MAX_SLOTS)] = 8,
     slots_per_node: Annotated[int, _number("the number of slots of a node", 8, _MAX_SLOTS)] = 8,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SLOTS[,COUNTxSLOTS...]",
+            help="The slots of each node, instead of --slots and --slots-per-node: 4x8,2x4 are four nodes with 8 slots "
+            "and two with 4.",
+        ),
+    ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,20 +126,66 @@ def simulate(
         float,
         _seconds("the training time with a number of workers after which its measured speed counts; 0: never", 60),
     ] = 60.0,
+    long_job: Annotated[
+        float | None,
+        _quantity(
+            "the slot seconds after which a job is long, so that long jobs are served one after the other",
+            "slot seconds",
+            28800,
+            metavar="SLOT-SECONDS",
+            default=_OFF,
+        ),
+    ] = None,
     worker_start: Annotated[float, _seconds("the time from the start of a worker until it takes part", 3)] = 3.0,
     resize_pause: Annotated[
-        float, _seconds("the time that all workers of a job pause when their number changes", 0.1)
-    ] = 0.1,
+        str,
+        typer.Option(
+            metavar="SECONDS",
+            help="The time that all workers of a job pause when their number changes. By the number after the change: "
+            "'1:5 8:20'; it is linear between.",
+        ),
+    ] = "0.1",
     drain: Annotated[float, _seconds("the time from the request to leave until a worker is gone", 0.3)] = 0.3,
     until: Annotated[
         float | None, _seconds("the time at which the simulation ends", 3600, "[default: when all jobs have ended]")
     ] = None,
     random: Annotated[int | None, _number("the number of random jobs", 200, _MAX_JOBS)] = None,
+    random_kind: Annotated[
+        str,
+        typer.Option(
+            metavar="simple|training",
+            help="The kind of random jobs: simple ones that every worker helps, or training jobs that profit from "
+            "workers to different degrees.",
+        ),
+    ] = "simple",
     seed: Annotated[int, _number("the seed of the random jobs", 1, 2**32)] = 1,
+    seeds: Annotated[
+        int, _number("the number of seeds, from --seed on; several are compared with 95 % intervals", 10, 1000)
+    ] = 1,
     mean_gap: Annotated[float, _seconds("the mean time between two random submissions", 60)] = 60.0,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Save the random jobs as a workload file.")
+        Path | None, typer.Option(metavar="FILE.csv", help="Save the random or imported jobs as a workload file.")
     ] = None,
+    sacct: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gpu|cpu|node",
+            help="The files are output of Slurm's sacct --parsable2, and this is what counts as a slot.",
+        ),
+    ] = None,
+    efficiency: Annotated[
+        float,
+        _quantity(
+            "with --sacct: the speed of a job on the slots that it had, divided by their number",
+            "a number",
+            0.8,
+            metavar="NUMBER",
+        ),
+    ] = 1.0,
+    growth: Annotated[
+        float,
+        _quantity("with --sacct: how many times more slots than it had a job can use", "a number", 2, metavar="NUMBER"),
+    ] = 1.0,
     draw: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the slots of each job over time.")
     ] = None,
@@ -133,11 +193,8 @@ def simulate(
     output: OutputOption = Output.table,
 ) -> None:
     """Simulate a workload under the real policies in virtual time, and report completion, waiting and use of slots."""
-    import msgspec
-
     from legato.drawing.files import check_path
     from legato.policy.rules import Rules
-    from legato.sim.load import Costs
     from legato.sim.schemes import check_fits, parse_schemes
     from legato.sim.simulation import Setting
 
@@ -148,9 +205,11 @@ def simulate(
         raise UsageError("--usage-half-life must be above 0. Leave it out, so that past use does not count.")
     if slots < 1 or slots_per_node < 1:
         raise UsageError("Cannot simulate a pool without slots. Give 1 or more with --slots and --slots-per-node.")
+    sizes = () if nodes is None else _read_nodes(nodes)
     setting = Setting(
-        num_slots=slots,
+        num_slots=sum(sizes) or slots,
         slots_per_node=slots_per_node,
+        nodes=sizes,
         rules=Rules(
             usage_half_life_s=usage_half_life,
             stability_s=stability,
@@ -160,25 +219,29 @@ def simulate(
             ageing_s=ageing,
             fair_finish_s=fair_finish,
             measured_speed_s=measured_speed or None,
+            long_job_slot_s=long_job or None,
         ),
-        costs=Costs(start_s=worker_start, resize_s=resize_pause, drain_s=drain),
+        costs=_read_costs(worker_start, resize_pause, drain),
         queues=tuple(_read_queue(text) for text in queue or ()),
     )
-    plans, title = _find_plans(workload, random, seed, mean_gap, slots, save)
-    for scheme in schemes:
-        check_fits(*scheme.apply(plans, setting))
+    if sacct is not None:
+        found = _import_all(workload or [], sacct, efficiency, growth)
+    elif workload:
+        found = _read_all(workload, random)
+    else:
+        found = _draw_all(random, random_kind, range(seed, seed + seeds), mean_gap, setting.num_slots)
+    if draw is not None and len(found) > 1:
+        raise UsageError("--draw draws one workload. Give one file, or one seed.")
+    if save is not None:
+        _save(save, found, can_save=sacct is not None or not workload)
+    for _, plans in found:
+        for scheme in schemes:
+            check_fits(*scheme.apply(plans, setting))
     with _quiet_log():
-        runs = _run_all(plans, setting, schemes, until)
+        runs = [_run_all(plans, setting, schemes, until, title if len(found) > 1 else "") for title, plans in found]
     if draw is not None:
-        _draw(runs, draw, f"{title} on {slots} slots")
-    reports = [run.report for run in runs]
-    for report in reports:
-        _report_unfinished(report)
-    if output is Output.csv:
-        rows = [{"policy": run.report.policy, **msgspec.to_builtins(job)} for run in runs for job in run.report.jobs]
-        typer.echo(render_for_programs(rows, output), nl=False)
-        return
-    write(reports, output, lambda: _render_all(reports, with_jobs=jobs or output is Output.wide))
+        _draw(runs[0], draw, f"{found[0][0]} on {setting.num_slots} slots")
+    _show([title for title, _ in found], [[run.report for run in own] for own in runs], output, with_jobs=jobs)
 
 
 ENTRIES: Final = (
@@ -216,30 +279,111 @@ def _read_queue(text: str) -> Queue:
     return Queue(name=found["name"], weight=weight, floor=floor, ceiling=None if ceiling is None else int(ceiling))
 
 
-def _find_plans(
-    workload: Path | None, random: int | None, seed: int, mean_gap_s: float, num_slots: int, save: Path | None
-) -> tuple[list[PlannedJob], str]:
-    """Return the jobs, and the name of the workload."""
-    from legato.sim.workload import draw_workload, read_workload, write_workload
+def _read_nodes(text: str) -> tuple[int, ...]:
+    """Read the slots of the nodes, such as ``4x8,2x4``."""
+    sizes: list[int] = []
+    for part in text.split(","):
+        found = _NODES.fullmatch(part.strip())
+        count, size = (int(found["count"] or 1), int(found["size"])) if found else (0, 0)
+        if not count or not size or len(sizes) + count > _MAX_SLOTS or sum(sizes) + count * size > _MAX_SLOTS:
+            raise UsageError(
+                f"Cannot read the nodes '{text}': '{part}'. Write, for example, 4x8,2x4 for four nodes with 8 slots "
+                f"and two with 4, up to {_MAX_SLOTS:,} slots."
+            )
+        sizes += [size] * count
+    return tuple(sizes)
 
-    if (workload is None) == (random is None):
+
+def _read_costs(start_s: float, resize: str, drain_s: float) -> Costs:
+    from legato.sim.load import Costs
+    from legato.sim.workload import read_curve
+
+    try:
+        curve = read_curve(resize)
+    except ValueError:
+        raise UsageError(
+            f"Cannot read --resize-pause '{resize}'. Write seconds, 0 or more, such as 0.1, or seconds by the number "
+            "of workers, such as '1:5 8:20'."
+        ) from None
+    return Costs(start_s=start_s, resize_s=curve[0][1], resize_by_size=curve if len(curve) > 1 else (), drain_s=drain_s)
+
+
+def _read_all(files: Sequence[Path], random: int | None) -> list[tuple[str, list[PlannedJob]]]:
+    """Return the name and the jobs of each workload."""
+    from legato.sim.workload import read_workload
+
+    if random is not None:
+        raise UsageError("Give either workload files, or --random 200 to draw jobs.")
+    return [(path.name, read_workload(path)) for path in files]
+
+
+def _draw_all(
+    num_jobs: int | None, kind: str, seeds: Sequence[int], mean_gap_s: float, num_slots: int
+) -> list[tuple[str, list[PlannedJob]]]:
+    from legato.sim.random_jobs import draw_training_jobs
+    from legato.sim.workload import draw_workload
+
+    if num_jobs is None:
         raise UsageError("Give either a workload file, or --random 200 to draw jobs.")
-    if workload is not None:
-        if save is not None:
-            raise UsageError("--save is for drawn jobs, but these come from a file. Leave it out, or use --random.")
-        return read_workload(workload), workload.name
-    assert random is not None
-    if random < 1:
-        raise UsageError("Cannot draw 0 jobs. Give 1 or more with --random.")
+    if num_jobs < 1 or not seeds:
+        raise UsageError("Cannot draw 0 jobs. Give 1 or more with --random and with --seeds.")
     if mean_gap_s <= 0:
         raise UsageError("--mean-gap must be above 0. Give the seconds between two submissions.")
-    plans = draw_workload(seed, random, mean_gap_s=mean_gap_s, max_workers=num_slots)
-    if save is not None:
-        try:
-            write_workload(save, plans)
-        except OSError as error:
-            raise UsageError(f"Cannot write '{save}': {error.strerror}. Choose another place.") from error
-    return plans, f"{random} jobs of seed {seed}"
+    if kind not in ("simple", "training"):
+        raise UsageError(f"There is no kind of random jobs '{kind}'. Write simple or training.")
+    found = []
+    for seed in seeds:
+        if kind == "training":
+            plans = draw_training_jobs(seed, num_jobs, mean_gap_s=mean_gap_s, num_slots=num_slots)
+        else:
+            plans = draw_workload(seed, num_jobs, mean_gap_s=mean_gap_s, max_workers=num_slots)
+        found.append((f"{num_jobs} jobs of seed {seed}", plans))
+    return found
+
+
+def _import_all(
+    files: Sequence[Path], unit: str, efficiency: float, growth: float
+) -> list[tuple[str, list[PlannedJob]]]:
+    from legato.sim.sacct import COMMAND, Scaling, SlotUnit, read_sacct
+
+    units = [one.value for one in SlotUnit]
+    if unit not in units:
+        raise UsageError(f"Cannot count slots by '{unit}'. Write one of {', '.join(units)} with --sacct.")
+    if not files:
+        raise UsageError(f"--sacct needs a file. Write one with: {COMMAND} > jobs.txt")
+    if not 0.05 <= efficiency <= 1:
+        raise UsageError("--efficiency is a number from 0.05 to 1: 0.8 if 10 slots are 8 times as fast as one.")
+    if not 1 <= growth <= 1000:
+        raise UsageError("--growth is a number from 1 to 1000: 2 if a job can use twice the slots that it had.")
+    found = []
+    for path in files:
+        size = path.stat().st_size if path.is_file() else 0
+        with _progress(f"reading {path.name}", size) as tell:
+            read = read_sacct(
+                path,
+                SlotUnit(unit),
+                Scaling(efficiency=efficiency, growth=growth),
+                most_jobs=_MAX_JOBS,
+                on_progress=lambda done, tell=tell: tell(done, 0.0),  # type: ignore[misc]
+            )
+        typer.echo(f"legato: {path.name}: {read.describe()}", err=True)
+        found.append((path.name, read.plans))
+    return found
+
+
+def _save(path: Path, found: Sequence[tuple[str, list[PlannedJob]]], *, can_save: bool) -> None:
+    from legato.sim.workload import write_workload
+
+    if not can_save:
+        raise UsageError(
+            "--save is for drawn or imported jobs, but these come from a workload file. Leave it out, or use --random."
+        )
+    if len(found) > 1:
+        raise UsageError("--save saves one workload. Give one file, or one seed.")
+    try:
+        write_workload(path, found[0][1])
+    except OSError as error:
+        raise UsageError(f"Cannot write '{path}': {error.strerror}. Choose another place.") from error
 
 
 # ---------------------------------------------------------------- the simulation
@@ -262,14 +406,14 @@ def _quiet_log() -> Iterator[None]:
 
 
 def _run_all(
-    plans: Sequence[PlannedJob], setting: Setting, schemes: Sequence[Scheme], until_s: float | None
+    plans: Sequence[PlannedJob], setting: Setting, schemes: Sequence[Scheme], until_s: float | None, title: str
 ) -> list[Run]:
     from legato.sim.report import run_scheme
 
     limit_s = float("inf") if until_s is None else until_s
     runs = []
     for scheme in schemes:
-        with _progress(scheme.name, len(plans)) as tell:
+        with _progress(f"{title} {scheme.name}".strip(), len(plans)) as tell:
             runs.append(run_scheme(plans, setting, scheme, limit_s=limit_s, on_progress=tell))
     return runs
 
@@ -288,7 +432,8 @@ def _progress(name: str, num_jobs: int) -> Iterator[Callable[[int, float], None]
         task = progress.add_task(name, total=num_jobs)
 
         def tell(num_ended: int, now: float) -> None:
-            progress.update(task, completed=num_ended, description=f"{name}, at {format_elapsed(int(now))}")
+            at = f", at {format_elapsed(int(now))}" if now else ""
+            progress.update(task, completed=num_ended, description=f"{name}{at}")
 
         yield tell
 
@@ -305,12 +450,44 @@ def _draw(runs: Sequence[Run], path: Path, title: str) -> None:
 # ---------------------------------------------------------------- output
 
 
-def _report_unfinished(report: Report) -> None:
+def _show(titles: Sequence[str], reports: Sequence[Sequence[Report]], output: Output, *, with_jobs: bool) -> None:
+    """Print the reports of each workload."""
+    import msgspec
+
+    from legato.sim.summary import summarize
+
+    several = len(titles) > 1
+    for title, own in zip(titles, reports, strict=True):
+        for report in own:
+            _report_unfinished(report, f"{title}, " if several else "")
+    if output is Output.csv:
+        rows = [
+            {**({"workload": title} if several else {}), "policy": report.policy, **msgspec.to_builtins(job)}
+            for title, own in zip(titles, reports, strict=True)
+            for report in own
+            for job in report.jobs
+        ]
+        typer.echo(render_for_programs(rows, output), nl=False)
+        return
+    with_jobs = with_jobs or output is Output.wide
+    if not several:
+        write(reports[0], output, lambda: _render_all(reports[0], with_jobs=with_jobs))
+        return
+    summaries = summarize(reports)
+    found = {
+        "summary": summaries,
+        "workloads": [{"name": title, "reports": own} for title, own in zip(titles, reports, strict=True)],
+    }
+    write(found, output, lambda: _render_several(titles, summaries, reports if with_jobs else ()))
+
+
+def _report_unfinished(report: Report, place: str) -> None:
     left = [job for job in report.jobs if job.completion_s is None]
     if report.num_unfinished:
         example = f": job '{clean(left[0].name)}' {clean(left[0].reason)}" if left else ""
         typer.echo(
-            f"legato: {report.policy}: {report.num_unfinished} of {report.num_jobs} jobs did not end{example}", err=True
+            f"legato: {place}{report.policy}: {report.num_unfinished} of {report.num_jobs} jobs did not end{example}",
+            err=True,
         )
 
 
@@ -363,6 +540,38 @@ def _render_figures(reports: Sequence[Report]) -> Table:
     num_jobs = [f"{report.num_jobs - report.num_unfinished} of {report.num_jobs}" for report in reports]
     table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(reports) - 1))
     return table
+
+
+def _render_several(titles: Sequence[str], summaries: Sequence[Summary], reports: Sequence[Sequence[Report]]) -> Group:
+    """Draw a row for each figure: means over the workloads with their intervals, and ratios to the first policy."""
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("")
+    for summary in summaries:
+        table.add_column(summary.policy.upper(), justify="right", no_wrap=True)
+    for summary in summaries[1:]:
+        table.add_column(f"{summary.policy} / {summaries[0].policy}".upper(), justify="right", no_wrap=True)
+    for name, (title, kind) in _FIGURES.items():
+        cells = [_render_estimate(own.figures[name], kind) for own in summaries]
+        cells += [_render_estimate(own.ratios[name], "number") for own in summaries[1:]]
+        table.add_row(title, *cells)
+    num_jobs = [f"{own.num_jobs - own.num_unfinished} of {own.num_jobs}" for own in summaries]
+    table.add_row("jobs that succeeded", *num_jobs, *[""] * (len(summaries) - 1))
+    told = f"Means over {len(titles)} workloads, ± half of the 95 % interval (Student's t; one value per workload)."
+    parts: list[Any] = [table, "", told]
+    for title, own in zip(titles, reports, strict=False):
+        for report in own:
+            parts += ["", clean(title), _render_jobs(report)]
+    return Group(*parts)
+
+
+def _render_estimate(estimate: Estimate | None, kind: str) -> str:
+    if estimate is None:
+        return "-"
+    value = _render_figure(estimate.mean, kind)
+    return value if estimate.margin is None else f"{value} ± {_render_figure(estimate.margin, kind)}"
 
 
 def _render_figure(value: float | None, kind: str) -> str:

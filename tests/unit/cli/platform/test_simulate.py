@@ -146,7 +146,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["none.csv"], "Cannot read workload 'none.csv': No such file"),
         (
             ["two.csv", "--policy", "lottery"],
-            "There is no policy 'lottery'. Write one or more of fair, fair-by-job, throughput, ",
+            "There is no policy 'lottery'. Write one or more of fair, fair-by-job, fair-serial, ",
         ),
         (["two.csv", "--policy", "fair,fair"], "named twice"),
         (["two.csv", "--slots", "0"], "a pool without slots"),
