@@ -143,7 +143,7 @@ class Explainer:
 
     def _relation(self, claim: Claim, gainer: Claim) -> str:
         """Explain why one job gets the slots of another."""
-        mine, theirs, queue = claim.job.priority, gainer.job.priority, gainer.job.queue
+        queue = gainer.job.queue
         if gainer.is_trial:
             return "measures its speed with that many workers"
         if queue != claim.job.queue and (self._rules.policy.is_fair or self._causes.is_within_floor(queue)):
@@ -155,11 +155,12 @@ class Explainer:
             return "comes before it" if gainer.order < claim.order else "can use them"
         if gainer.behind > claim.behind:
             return "has been below its share for longer"
+        return self._compare_priorities(claim, gainer)
+
+    def _compare_priorities(self, claim: Claim, gainer: Claim) -> str:
+        mine, theirs = claim.job.priority, gainer.job.priority
         if claim.comes_after is not None and gainer.weight > claim.weight:
             return f"goes first, because {claim.job.title} is a long job that comes after {claim.comes_after.job.title}"
-        return self._compare_priorities(mine, theirs, gainer)
-
-    def _compare_priorities(self, mine: int, theirs: int, gainer: Claim) -> str:
         if gainer.ratio is not None and gainer.target > gainer.lo:
             return "has a share by speed" if theirs == mine else f"has a share by speed with its priority {theirs}"
         if gainer.comes_after is not None:

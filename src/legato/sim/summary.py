@@ -1,8 +1,8 @@
 """Figures over several workloads: means with their confidence intervals, and ratios to the first policy. Pure.
 
 An interval is that of Student's t at 95 %, over the workloads: each workload counts as one observation, because the
-times of jobs in one workload depend on one another. A ratio is computed for each workload before its mean is taken, so
-what makes one workload harder than another for all policies does not widen the interval.
+times of jobs in one workload depend on one another. A ratio is that of the means, and its interval is paired (the ratio
+estimator of survey sampling): what makes one workload harder than another for all policies does not widen it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from legato.sim.report import Report, compare, list_figures
+from legato.sim.report import Report, list_figures
 
 # Quantiles of Student's t for 97.5 %, by degrees of freedom from 1 on.
 _T: Final = (
@@ -44,7 +44,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         num_jobs: of all workloads.
         num_unfinished: of these jobs.
         figures: by the names of `list_figures`.
-        ratios: each figure divided by that of the first policy with the same workload.
+        ratios: each mean divided by that of the first policy, over the workloads that have both figures.
     """
 
     policy: str
@@ -73,6 +73,23 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, find_quantile(number - 1) * deviation / math.sqrt(number))
 
 
+def estimate_ratio(values: Sequence[float], bases: Sequence[float]) -> Estimate | None:
+    """Return the mean of values divided by that of their bases, and half of its 95 % interval; None without bases.
+
+    >>> estimate_ratio([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    Estimate(mean=0.5, margin=0.0)
+    """
+    total = math.fsum(bases)
+    if not total:
+        return None
+    number, ratio = len(bases), math.fsum(values) / total
+    if number == 1:
+        return Estimate(ratio, None)
+    squares = math.fsum((value - ratio * base) ** 2 for value, base in zip(values, bases, strict=True))
+    error = math.sqrt(squares / (number - 1) / number) / abs(total / number)
+    return Estimate(ratio, find_quantile(number - 1) * error)
+
+
 def find_quantile(degrees: int) -> float:
     """Return the 97.5 % quantile of Student's t, to three decimals.
 
@@ -92,15 +109,15 @@ def summarize(reports: Sequence[Sequence[Report]]) -> list[Summary]:
     Args:
         reports: for each workload the reports of the same policies, in the same order.
     """
-    ratios = [compare(own) for own in reports]
+    rows = [[list_figures(report) for report in own] for own in reports]
     return [
         Summary(
             policy=first.policy,
             num_workloads=len(reports),
             num_jobs=sum(own[place].num_jobs for own in reports),
             num_unfinished=sum(own[place].num_unfinished for own in reports),
-            figures=_estimate_each([list_figures(own[place]) for own in reports]),
-            ratios=_estimate_each([own[place] for own in ratios]),
+            figures=_estimate_each([own[place] for own in rows]),
+            ratios=_compare_each([own[place] for own in rows], [own[0] for own in rows]),
         )
         for place, first in enumerate(reports[0])
     ]
@@ -109,3 +126,14 @@ def summarize(reports: Sequence[Sequence[Report]]) -> list[Summary]:
 def _estimate_each(rows: Sequence[Mapping[str, float | None]]) -> dict[str, Estimate | None]:
     found = {name: [row[name] for row in rows] for name in rows[0]}
     return {name: estimate([value for value in values if value is not None]) for name, values in found.items()}
+
+
+def _compare_each(
+    rows: Sequence[Mapping[str, float | None]], bases: Sequence[Mapping[str, float | None]]
+) -> dict[str, Estimate | None]:
+    found = {}
+    for name in rows[0]:
+        pairs = [(row[name], base[name]) for row, base in zip(rows, bases, strict=True)]
+        both = [(value, base) for value, base in pairs if value is not None and base is not None]
+        found[name] = estimate_ratio([value for value, _ in both], [base for _, base in both])
+    return found

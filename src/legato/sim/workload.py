@@ -40,6 +40,12 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int = 0
     line: int | None = None
 
+    def at_most_asked(self) -> PlannedJob:
+        """Return the same job with ``asked_workers`` as its maximum."""
+        if self.asked_workers is None:
+            return self
+        return msgspec.structs.replace(self, max_workers=self.asked_workers)
+
 
 def _whole(text: str) -> int:
     return int(text)

@@ -10,7 +10,7 @@ from legato.sim.load import Load
 from legato.sim.report import list_figures, run_scheme
 from legato.sim.schemes import SCHEMES
 from legato.sim.simulation import Setting
-from legato.sim.summary import estimate, find_quantile, summarize
+from legato.sim.summary import estimate, estimate_ratio, find_quantile, summarize
 from legato.sim.workload import PlannedJob
 
 
@@ -22,6 +22,17 @@ def test_the_interval_contains_the_mean_in_95_of_100_cases() -> None:
         assert found is not None and found.margin is not None
         hits += abs(found.mean - 5.0) <= found.margin
     assert hits / 4000 == pytest.approx(0.95, abs=0.012)
+
+
+def test_the_interval_of_a_ratio_contains_it_too() -> None:
+    source = random.Random(2)
+    hits = 0
+    for _ in range(4000):
+        bases = [source.uniform(50.0, 150.0) for _ in range(8)]
+        found = estimate_ratio([0.5 * base + source.gauss(0.0, 5.0) for base in bases], bases)
+        assert found is not None and found.margin is not None
+        hits += abs(found.mean - 0.5) <= found.margin
+    assert hits / 4000 == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +51,7 @@ def test_ratios_are_paired() -> None:
     values = [[list_figures(report)["mean_completion_s"] for report in own] for own in reports]
     ratio, mean = fair.ratios["mean_completion_s"], fair.figures["mean_completion_s"]
     assert ratio is not None and mean is not None and ratio.margin is not None and mean.margin is not None
-    assert ratio.mean == pytest.approx(sum(own[1] / own[0] for own in values if own[0] and own[1]) / 3)
+    assert ratio.mean == pytest.approx(sum(own[1] or 0 for own in values) / sum(own[0] or 0 for own in values))
     # The workloads differ by a factor of four, but the policies by the same in each.
     assert mean.margin / mean.mean > 1 > 0.2 > ratio.margin / ratio.mean
     assert (gang.num_workloads, gang.num_jobs, gang.num_unfinished, gang.policy) == (3, 6, 0, "gang")

@@ -149,6 +149,9 @@ def simulate(
     until: Annotated[
         float | None, _seconds("the time at which the simulation ends", 3600, "[default: when all jobs have ended]")
     ] = None,
+    at_most_asked: Annotated[
+        bool, typer.Option("--at-most-asked", help="No job gets more workers than it asks for (column asked).")
+    ] = False,
     random: Annotated[int | None, _number("the number of random jobs", 200, _MAX_JOBS)] = None,
     random_kind: Annotated[
         str,
@@ -230,6 +233,8 @@ def simulate(
         found = _read_all(workload, random)
     else:
         found = _draw_all(random, random_kind, range(seed, seed + seeds), mean_gap, setting.num_slots)
+    if at_most_asked:
+        found = [(title, [plan.at_most_asked() for plan in plans]) for title, plans in found]
     if draw is not None and len(found) > 1:
         raise UsageError("--draw draws one workload. Give one file, or one seed.")
     if save is not None:

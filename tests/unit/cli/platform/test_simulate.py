@@ -126,6 +126,44 @@ def test_jobs_are_drawn_by_lot_and_written_down(tmp_path: Path) -> None:
     assert drawn.stdout == again.stdout == saved.stdout != other.stdout
 
 
+def test_several_seeds_and_files_give_intervals(two: Path, tmp_path: Path) -> None:
+    options = ("--random", 6, "--random-kind", "training", "--slots", 16, "--policy", "gang,fair")
+    done = call(*options, "--seed", 3, "--seeds", 3)
+    rows = {line[:20].strip(): line[20:] for line in done.stdout.splitlines()}
+    assert rows["completion, mean"].count(" ± ") == 3
+    assert rows["jobs that succeeded"].split() == ["18", "of", "18", "18", "of", "18"]
+    assert "Means over 3 workloads, ± half of the 95 % interval" in done.stdout
+    found = json.loads(call(*options, "--seed", 3, "--seeds", 3, "-o", "json").stdout)
+    alone = [json.loads(call(*options, "--seed", seed, "-o", "json").stdout) for seed in (3, 4, 5)]
+    assert [one["reports"] for one in found["workloads"]] == alone
+    means = [reports[1]["completion_s"]["mean"] for reports in alone]
+    assert found["summary"][1]["figures"]["mean_completion_s"]["mean"] == pytest.approx(sum(means) / 3)
+    (tmp_path / "more.csv").write_text(TWO)
+    rows = list(csv.DictReader(io.StringIO(call(two, tmp_path / "more.csv", "-o", "csv").stdout)))
+    assert [row["workload"] for row in rows] == ["two.csv", "two.csv", "more.csv", "more.csv"]
+
+
+def test_output_of_sacct_is_simulated_and_saved(tmp_path: Path) -> None:
+    real = ROOT / "tests/unit/sim/sacct.txt"
+    done = call(real, "--sacct", "gpu", "--save", tmp_path / "w.csv", "--growth", 2, "--efficiency", 0.8, "-o", "json")
+    assert done.exit_code == 0, done.output
+    assert "sacct.txt: read 10 jobs from 27 lines" in done.stderr
+    assert json.loads(done.stdout) == json.loads(call(tmp_path / "w.csv", "-o", "json").stdout)
+
+
+def test_the_nodes_and_the_pause_may_have_several_sizes(two: Path) -> None:
+    found = json.loads(call(two, "--nodes", "2x3,2", "-o", "json").stdout)[0]
+    assert found["makespan_s"] == json.loads(call(two, "--slots", 8, "-o", "json").stdout)[0]["makespan_s"]
+    slow = json.loads(call(two, "--slots", 4, "--resize-pause", "1:30 4:60", "-o", "json").stdout)[0]
+    assert slow["makespan_s"] > json.loads(call(two, "--slots", 4, "-o", "json").stdout)[0]["makespan_s"] + 20
+
+
+def test_no_job_grows_above_what_it_asks_for(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("max,asked,steps\n8,2,100\n8,,100\n")
+    jobs = json.loads(call(tmp_path / "w.csv", "--slots", 16, "--at-most-asked", "-o", "json").stdout)[0]["jobs"]
+    assert jobs[0]["completion_s"] > 50 and jobs[1]["completion_s"] < 30
+
+
 def test_jobs_that_do_not_end_are_reported(two: Path) -> None:
     done = call(two, "--until", 6, "--slots", 1)
     assert done.exit_code == 0
@@ -144,6 +182,20 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         ([], "Give either a workload file, or --random 200"),
         (["two.csv", "--random", "5"], "Give either"),
         (["none.csv"], "Cannot read workload 'none.csv': No such file"),
+        (["two.csv", "--nodes", "4x"], "Cannot read the nodes '4x': '4x'. Write, for example, 4x8,2x4"),
+        (["two.csv", "--nodes", "0x4"], "Cannot read the nodes"),
+        (["two.csv", "--nodes", "99999x9999"], "up to 100,000 slots"),
+        (["two.csv", "--resize-pause", "4:1 2:3"], "Cannot read --resize-pause '4:1 2:3'"),
+        (["two.csv", "--resize-pause", "-1"], "Cannot read --resize-pause '-1'"),
+        (["--random", "3", "--seeds", "0"], "Cannot draw 0 jobs"),
+        (["--random", "3", "--random-kind", "odd"], "There is no kind of random jobs 'odd'"),
+        (["--random", "3", "--seeds", "2", "--draw", "a.svg"], "--draw draws one workload"),
+        (["--random", "3", "--seeds", "2", "--save", "a.csv"], "--save saves one workload"),
+        (["two.csv", "--sacct", "core"], "Cannot count slots by 'core'. Write one of gpu, cpu, node"),
+        (["--sacct", "gpu"], "--sacct needs a file. Write one with: sacct --allusers"),
+        (["two.csv", "--sacct", "gpu"], "its first line does not name the columns, with JobID"),
+        (["two.csv", "--sacct", "gpu", "--efficiency", "2"], "--efficiency is a number from 0.05 to 1"),
+        (["two.csv", "--sacct", "gpu", "--growth", "0.5"], "--growth is a number from 1 to 1000"),
         (
             ["two.csv", "--policy", "lottery"],
             "There is no policy 'lottery'. Write one or more of fair, fair-by-job, fair-serial, ",
