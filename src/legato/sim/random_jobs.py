@@ -1,6 +1,6 @@
 """Draws random workloads like those of a cluster for training, by a seed. Runs nothing.
 
-The distributions, which [simulation.md](docs/simulation.md) also says:
+The distributions, which docs/simulation.md describes too:
 
 - Submissions are a Poisson process: the gaps between them are exponential.
 - The time of a job on one worker is log-normal, with a median of half an hour and a standard deviation of the logarithm

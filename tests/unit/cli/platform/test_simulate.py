@@ -213,7 +213,7 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["two.csv", "--queue", "night:floor=4,ceiling=2"], "a ceiling not below the floor"),
         (["two.csv", "--draw", "two.jpeg"], "Give a name that ends in .svg or .png"),
         (["two.csv", "--draw", "none/two.svg"], "there is no folder"),
-        (["two.csv", "--save", "copy.csv"], "--save is for drawn jobs"),
+        (["two.csv", "--save", "copy.csv"], "--save is for drawn or imported jobs"),
         (["--random", "0"], "Give 1 or more with --random"),
         (["--random", "3", "--mean-gap", "0"], "--mean-gap must be above 0"),
         (["--random", "3", "--save", "none/w.csv"], "Choose another place"),
