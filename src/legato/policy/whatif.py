@@ -107,4 +107,4 @@ def _describe_plan(own: Decision, starts: str, effects: tuple[Effect, ...]) -> s
     if not shrinks:
         return f"{told}; no other job loses slots"
     more = f" and {len(shrinks) - 3} more" if len(shrinks) > 3 else ""
-    return f"{told}; other jobs shrink: {', '.join(shrinks[:3])}{more}"
+    return f"{told}; other jobs lose slots: {', '.join(shrinks[:3])}{more}"

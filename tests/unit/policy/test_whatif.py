@@ -25,7 +25,7 @@ def test_it_says_whom_it_would_shrink() -> None:
     found = plan(snapshot, make_job("bob/b", at=1.0), RULES)
     assert (found.starts, found.slots_now, found.slots, found.share) == ("soon", 0, 2, 2.0)
     assert found.effects == (Effect(job="a", title="anna/a", before=4, after=2),)
-    assert found.reason == "would start with 2 slots as soon as they are freed; other jobs shrink: anna/a 4 → 2"
+    assert found.reason == "would start with 2 slots as soon as they are freed; other jobs lose slots: anna/a 4 → 2"
 
 
 def test_it_says_what_it_would_wait_for() -> None:
@@ -53,7 +53,7 @@ def test_many_who_shrink_are_counted() -> None:
     snapshot, _ = settle(make_snapshot(10, [make_job(f"u/j{index}", 2, at=float(index)) for index in range(5)]))
     found = plan(snapshot, make_job("bob/b", 5, at=9.0, elastic=False), RULES)
     assert len(found.effects) == 5
-    assert found.reason.endswith("other jobs shrink: u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
+    assert found.reason.endswith("other jobs lose slots: u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
 
 
 def test_a_plan_names_cheap_numbers_of_workers() -> None:

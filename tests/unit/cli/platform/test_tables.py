@@ -448,14 +448,14 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "slots_now": 0,
         "slots": 2,
         "share": 2.0,
-        "reason": "would start with 2 slots as soon as they are freed; other jobs shrink: anna/mnist 4 → 2",
+        "reason": "would start with 2 slots as soon as they are freed; other jobs lose slots: anna/mnist 4 → 2",
         "effects": [
             {"job": None, "title": "anna/mnist", "before": 4, "after": 2},
             {"job": "j-1", "title": "bob/bert", "before": 1, "after": 0},
         ],
     }
     assert call("plan", "--workers", "1..4", "--priority", "7000")[1] == (
-        "It would start with 2 slots as soon as they are freed; other jobs shrink: anna/mnist 4 → 2.\n"
+        "It would start with 2 slots as soon as they are freed; other jobs lose slots: anna/mnist 4 → 2.\n"
         "It would end up with 2 slots if nothing else changes; its exact share is 2.00.\n"
         "\n"
         "JOB         GPUS NOW  GPUS THEN\n"
