@@ -6,6 +6,7 @@ import heapq
 import operator
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from legato.policy.claim_sizes import weigh_step
@@ -35,7 +36,8 @@ class Peers(NamedTuple):
     Args:
         claims: all of them, in order of precedence.
         hungry: claims that could use more slots.
-        full: claims that could not.
+        full: claims that could not, or whose minimum exceeds their share.
+        least: the fewest slots per priority of those that could use more; a minimum above that exceeds a share.
         equal: whether the hungry ones have the same weight.
         size: target of all of them together, in slots.
         last_winners: the two that gain least from their last step, if measured speeds count.
@@ -44,6 +46,7 @@ class Peers(NamedTuple):
     claims: list[Claim]
     hungry: list[Claim]
     full: list[Claim]
+    least: float
     equal: bool
     size: int
     last_winners: list[Claim]
@@ -65,6 +68,26 @@ class Sharers(NamedTuple):
     equal: bool
 
 
+class UserCause(NamedTuple):
+    """Why a user has its slots.
+
+    Args:
+        jobs: what its jobs have.
+        job: the same if it has one job.
+        beside: further words: whom it shares with, or what else it has.
+        because: the jobs that are named.
+    """
+
+    jobs: str
+    job: str
+    beside: str
+    because: tuple[str, ...]
+
+    def tell(self, among: str = "", *, lone: bool = False) -> str:
+        """Return a part of a sentence about the user, or about its one job. ``among``: of what."""
+        return f"{self.job if lone else self.jobs}{among}{self.beside}"
+
+
 class Causes:
     """The circumstances of one decision.
 
@@ -81,19 +104,35 @@ class Causes:
         inside: dict[str | int, list[Claim]] = {}
         for claim in self.admitted:
             inside.setdefault(self._key_of_peers(claim), []).append(claim)
-        self._peers = {name: _make_peers(claims) for name, claims in inside.items()}
+        # Priorities of jobs in several queues, which share by the weights of these.
+        self._over_queues: set[str | int] = set()
+        if rules.policy == Policy.PRIORITY:
+            self._over_queues = {key for key, claims in inside.items() if len({each.job.queue for each in claims}) > 1}
+        self._peers = {
+            name: _make_peers(claims, is_one_queue=name not in self._over_queues) for name, claims in inside.items()
+        }
         users = group_by_queue({key: user for key, user in pool.users.items() if user.admitted})
         self._sharers = {queue: _find_sharers(inside) for queue, inside in users.items()}
         self._peers_of_user: dict[tuple[str, str], Peers] = {}
-        self._user_causes: dict[tuple[str, str], Cause] = {}
+        self._user_causes: dict[tuple[str, str], UserCause] = {}
         self._by_turn = sorted(self.admitted, key=operator.attrgetter("turn"))
+        # Slots of the first claims together, by their number; only strict policies need it.
+        self._sums = [] if rules.policy.is_fair else [0, *accumulate(claim.target for claim in self.admitted)]
         self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
         self._inside: dict[str, list[Claim]] = {}
         for claim in self.admitted:
             self._inside.setdefault(claim.job.queue, []).append(claim)
+        # Places of the claims of queues with floors, and how many slots the first of them have together.
+        self._with_floors: dict[str, tuple[list[int], list[int]]] = {}
+        if not rules.policy.is_fair:
+            for name, held in self._inside.items():
+                if pool.queues[name].floor:
+                    places = [self._place[claim.job.id] for claim in held]
+                    self._with_floors[name] = places, [0, *accumulate(claim.target for claim in held)]
         queues = self._queues = {name: sum(claim.target for claim in held) for name, held in self._inside.items()}
         self._unused = pool.capacity - sum(queues.values())
-        self._behind: dict[str, bool] = {}
+        self._ceilings: dict[str, int | None] = {}
+        self._behind: dict[tuple[str, int], bool] = {}
         self._shared_causes: dict[tuple[str, str, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
 
@@ -116,11 +155,7 @@ class Causes:
             was = "earlier runs of its code were" if slowdown.slower in job.earlier else "it was"
             return Cause(f"{was} slower with {slowdown.slower} workers than with {slowdown.best}")
         if claim.target == claim.hi or claim.share >= claim.target + each:
-            useless = num_workers + 1
-            last = (next_size(job, claim.target) or job.max_slots + each) // each - 1
-            more = f"{useless}" if useless == last else f"{useless} to {last}"
-            total = job.num_micro_batches
-            return Cause(f"{more} workers would be no faster than {num_workers} with its {total} micro-batches")
+            return _explain_useless(claim)
         cause = self._explain_share(claim)
         return Cause(f"{cause.text}; {self._pool.others}", cause.because) if self._pool.others else cause
 
@@ -132,6 +167,14 @@ class Causes:
 
     def find_ceiling(self, claim: Claim) -> int | None:
         """Return the ceiling of a job's queue if the job would get more slots with a higher ceiling."""
+        if self._pool.queues[claim.job.queue].ceiling is None:
+            return None
+        known = self._ceilings.get(claim.job.id, -1)
+        if known == -1:
+            known = self._ceilings[claim.job.id] = self._find_ceiling(claim)
+        return known
+
+    def _find_ceiling(self, claim: Claim) -> int | None:
         queue = claim.job.queue
         ceiling = self._pool.queues[queue].ceiling
         if ceiling is None or claim.refusal is not None:
@@ -141,7 +184,9 @@ class Causes:
             return None
         if self._unused >= larger - claim.target:
             return ceiling
-        return ceiling if self.policy.is_fair and self._is_behind(queue) else None
+        if not self.policy.is_fair and self._count_behind(claim) >= larger - claim.target:
+            return ceiling
+        return ceiling if self.policy != Policy.FIFO and self._is_behind(claim) else None
 
     def is_within_floor(self, queue: str) -> bool:
         """Whether the jobs of a queue have no more slots than its floor."""
@@ -151,17 +196,29 @@ class Causes:
         """Slots of a queue that count towards its ceiling."""
         return self._queues[queue] + self._pool.elsewhere.get(queue, 0)
 
-    def _is_behind(self, queue: str) -> bool:
-        """Whether the queue would win its next slot from another queue, above that one's floor and minimums."""
-        known = self._behind.get(queue)
+    def _is_behind(self, claim: Claim) -> bool:
+        """Whether the queue would win its next slot from another queue, above that one's floor and minimums.
+
+        If priorities decide, only jobs of the same priority count.
+        """
+        queue, inside = claim.job.queue, self._inside
+        key = (queue, 0 if self.policy.is_fair else claim.job.priority)
+        known = self._behind.get(key)
         if known is None:
-            level = self._level(queue, self._queues[queue] + 1)
-            others = [other for other, number in self._queues.items() if self._level(other, number) > level]
-            known = self._behind[queue] = any(self._queues[other] > self._firm(other) for other in others)
+            if not self.policy.is_fair:
+                inside = {}
+                for peer in self._peers[claim.job.priority].claims:
+                    inside.setdefault(peer.job.queue, []).append(peer)
+            numbers = {name: sum(each.target for each in claims) for name, claims in inside.items()}
+            level = self._level(queue, numbers[queue] + 1)
+            known = self._behind[key] = any(
+                self._level(other, number) > level and number > self._firm(other, inside[other])
+                for other, number in numbers.items()
+            )
         return known
 
-    def _firm(self, queue: str) -> int:
-        return max(self._pool.queues[queue].floor, sum(claim.lo for claim in self._inside[queue]))
+    def _firm(self, queue: str, inside: Sequence[Claim]) -> int:
+        return max(self._pool.queues[queue].floor, sum(claim.lo for claim in inside))
 
     def _level(self, queue: str, number: int) -> float:
         return (number - 0.5) / self._pool.queues[queue].weight
@@ -186,7 +243,8 @@ class Causes:
         num_others = len(self._queues) - 1
         if len(peers.claims) == 1:
             if not num_others:
-                return Cause(self._all)
+                # With slots left, it is at a ceiling, and the next number of workers that helps does not fit.
+                return _explain_useless(claim) if self._unused and claim.job.num_micro_batches else Cause(self._all)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the fair share of queue '{queue}', next to {beside}")
@@ -203,7 +261,7 @@ class Causes:
             peers: the job and the others.
             among: of what.
         """
-        if claim.target == claim.lo > 1 and claim.share == claim.lo:
+        if claim.target == claim.lo > 1 and (claim.share == claim.lo or _exceeds_share(claim, peers.least)):
             others = _without(peers.claims, claim)
             return Cause(f"its minimum{among}, next to {names(others, len(peers.claims) - 1)}", ids(others))
         if claim.comes_after is not None:
@@ -215,6 +273,8 @@ class Causes:
             kind = "a share by speed"
         else:
             kind = _name_share(claim, peers)
+            if self._over_queues and claim.job.priority in self._over_queues:
+                kind = "a share by the weights of their queues"
         if claim in peers.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, peers, kind, among)
         # All these jobs share with the same jobs, so one Cause serves all of them: a pool may have thousands of jobs.
@@ -238,13 +298,13 @@ class Causes:
                 users = self._sharers[user.queue].users
                 others = _name_users(_without_user(users, user), len(users) - 1)
                 return Cause(f"its minimum{among}, next to {others}", part.because)
-            return Cause(f"{part.text}{among}", part.because)
+            return Cause(part.tell(among, lone=True), part.because)
         key = (user.queue, user.name)
         peers = self._peers_of_user.get(key)
         if peers is None:
             peers = self._peers_of_user[key] = _make_peers(user.admitted)
         cause = self._explain_peers(claim, peers, "")
-        told = f"{cause.text}; user {user.name} has {count(user.total)}{among}, {part.text}"
+        told = f"{cause.text}; user {user.name} has {count(user.total)}{among}, {part.tell()}"
         because = dict.fromkeys((*cause.because, *part.because))
         return Cause(told, tuple(because)[:MAX_CAUSES])
 
@@ -258,9 +318,9 @@ class Causes:
             left = claim.refusal.left
             return Cause(f"{has}, and {left or 'no'} more {'is' if left == 1 else 'are'} left", ids(user.admitted))
         part = self._share_of_user(user)
-        return Cause(f"{has}, {part.text}", part.because or ids(user.admitted))
+        return Cause(f"{has}, {part.tell()}", part.because or ids(user.admitted))
 
-    def _share_of_user(self, user: User) -> Cause:
+    def _share_of_user(self, user: User) -> UserCause:
         """Name the users with whom a user shares the slots of a queue, and those who leave it slots."""
         key = (user.queue, user.name)
         known = self._user_causes.get(key)
@@ -271,22 +331,49 @@ class Causes:
     def _explain_strict(self, claim: Claim) -> Cause:
         before = self.before(claim)
         first = self._place[claim.job.id]
-        rest, because = self._all, ids(before)
+        peers = [claim]
+        sharing, because = "", ids(before)
         if self.policy == Policy.PRIORITY:
-            peers = self._peers[claim.job.priority]
-            first = self._place[peers.claims[0].job.id]
-            if len(peers.claims) > 1:
-                rest, sharing = self._explain_peers(claim, peers, "")
-                because = (*because, *sharing)[:MAX_CAUSES]
+            known = self._peers[claim.job.priority]
+            peers = known.claims
+            first = self._place[peers[0].job.id]
+            if len(peers) > 1:
+                cause = self._explain_peers(claim, known, "")
+                sharing, because = cause.text, (*because, *cause.because)[:MAX_CAUSES]
+        floors = ""
+        if self._count_left(first + len(peers)):
+            queue = self._pool.queues[claim.job.queue]
+            if any(name != queue.name for name in self._with_floors):
+                floors = "the floors of other queues"
+            elif queue.ceiling is not None:
+                return self._explain_ceiling(claim, queue.ceiling)
         if not first:
-            return Cause(rest, because)
+            if not sharing:
+                return Cause(f"the slots left by {floors}" if floors else self._all, because)
+            return Cause(f"{sharing} of the slots left by {floors}" if floors else sharing, because)
         told = names(before, first)
-        left = "" if rest == self._all else f"; {rest}"
         if self.policy == Policy.PRIORITY:
-            return Cause(
-                f"the slots left by {told}, which {'has' if first == 1 else 'have'} a higher priority{left}", because
-            )
-        return Cause(f"the slots left by {told}, which {'was' if first == 1 else 'were'} submitted earlier", because)
+            told = f"the slots left by {told}, which {'has' if first == 1 else 'have'} a higher priority"
+        else:
+            told = f"the slots left by {told}, which {'was' if first == 1 else 'were'} submitted earlier"
+        told += f", and by {floors}" if floors else ""
+        return Cause(f"{told}; {sharing}" if sharing else told, because)
+
+    def _count_left(self, end: int) -> int:
+        """Count the slots of the pool that the first admitted claims do not have."""
+        return self._pool.capacity - self._sums[end]
+
+    def _count_behind(self, claim: Claim) -> int:
+        """Count the slots behind a claim and its equals that no floor of another queue keeps."""
+        end = self._place[claim.job.id] + 1
+        if self.policy == Policy.PRIORITY:
+            end = self._place[self._peers[claim.job.priority].claims[-1].job.id] + 1
+        kept = 0
+        for name, (places, sums) in self._with_floors.items():
+            if name != claim.job.queue:
+                before = sums[bisect_left(places, end)]
+                kept += max(min(self._pool.queues[name].floor, sums[-1]) - before, 0)
+        return self._count_left(end) - kept
 
     def before(self, claim: Claim) -> Sequence[Claim]:
         """Return some of the jobs that precede a job, or that precede all jobs of its priority."""
@@ -326,14 +413,18 @@ def _find_sharers(users: list[User]) -> Sharers:
     return Sharers(users, hungry, full, len({user.weight for user in hungry}) <= 1)
 
 
-def _explain_share_of_user(user: User, sharers: Sharers) -> Cause:
+def _explain_share_of_user(user: User, sharers: Sharers) -> UserCause:
     """Explain the slots of a user by those of the other users of its queue, which all have some."""
     if user not in sharers.hungry:
+        more = _count_more(user.total - user.taken)
         others = _without_user(sharers.users, user)
         beside = f", next to {_name_users(others, len(sharers.users) - 1)}"
-        if user.granted == user.taken:
-            return Cause(f"as many as the minimums of its jobs{beside}", _ids_of(others))
-        return Cause(f"all that its jobs can use of its share{beside}", _ids_of(others))
+        left = f" and {more}" if more else ""
+        return UserCause(f"as many as the minimums of its jobs{left}", f"its minimum{left}", beside, _ids_of(others))
+    if not user.granted:
+        others = _without_user(sharers.users, user)
+        told = f"left over by {_name_users(others, len(sharers.users) - 1)}"
+        return UserCause(told, told, "", _ids_of(others))
     rivals, full = _without_user(sharers.hungry, user), sharers.full
     leave = "leaves" if len(full) == 1 else "leave"
     left = f"the slots that {_name_users(full, len(full))} {leave}" if full else ""
@@ -343,10 +434,13 @@ def _explain_share_of_user(user: User, sharers: Sharers) -> Cause:
     told = f"{kind} with {_name_users(rivals, len(sharers.hungry) - 1)}" if rivals else left
     if rivals and left:
         told += f" of {left}"
-    more = user.total - user.granted
-    if more > 0:
-        told += f", and {more} more that {'is' if more == 1 else 'are'} left over"
-    return Cause(told, _ids_of([*rivals, *full[:MAX_CAUSES]]))
+    more = _count_more(user.total - user.granted)
+    beside = f", and {more}" if rivals and more else ""
+    return UserCause(told, told, beside, _ids_of([*rivals, *full[:MAX_CAUSES]]))
+
+
+def _count_more(number: int) -> str:
+    return f"{number} more that {'is' if number == 1 else 'are'} left over" if number > 0 else ""
 
 
 def _without_user(users: Sequence[User], user: User) -> list[User]:
@@ -376,12 +470,30 @@ def _name_users(users: Sequence[User], number: int) -> str:
     return f"user {users[0].name} and {number - 1} other users"
 
 
-def _make_peers(claims: list[Claim]) -> Peers:
+def _make_peers(claims: list[Claim], *, is_one_queue: bool = True) -> Peers:
     hungry = [claim for claim in claims if claim.target < claim.hi]
-    full = [claim for claim in claims if claim.target >= claim.hi]
+    least = 0.0
+    if claims and claims[0].ratio is None and is_one_queue:
+        least = min((claim.target / claim.weight for claim in hungry), default=0.0)
+        hungry = [claim for claim in hungry if not _exceeds_share(claim, least)]
+    full = [claim for claim in claims if claim.target >= claim.hi or _exceeds_share(claim, least)]
     equal = all(claim.weight == hungry[0].weight for claim in hungry)
     winners = _find_last_winners(claims) if claims and claims[0].ratio is not None else []
-    return Peers(claims, hungry, full, equal, sum(claim.target for claim in claims), winners)
+    return Peers(claims, hungry, full, least, equal, sum(claim.target for claim in claims), winners)
+
+
+def _exceeds_share(claim: Claim, least: float) -> bool:
+    """Whether the minimum of a claim is more than its share, so it shares with none. ``least``: as in `Peers`."""
+    return claim.target == claim.lo > 1 and 0 < least <= (claim.lo - 1) / claim.weight
+
+
+def _explain_useless(claim: Claim) -> Cause:
+    """Explain that the next workers would not make a step faster."""
+    job, each = claim.job, claim.job.gpus_per_worker
+    has = claim.target // each
+    last = (next_size(job, claim.target) or job.max_slots + each) // each - 1
+    more = f"{last}" if last == has + 1 else f"{has + 1} to {last}"
+    return Cause(f"{more} workers would be no faster than {has} with its {job.num_micro_batches} micro-batches")
 
 
 def _name_share(claim: Claim, peers: Peers) -> str:

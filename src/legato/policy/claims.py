@@ -196,7 +196,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         """``limit``, why the job is bound to one machine, and the nodes that have refused it."""
         bound = [self.job.bound_because] if self.job.bound_because else []
         told = [f"node {node} has refused it: {reason}" for node, reason in sorted(self.job.refusals.items())]
-        more = [f"{len(told) - _MAX_REFUSALS} more nodes have refused it"] if len(told) > _MAX_REFUSALS else []
+        left = len(told) - _MAX_REFUSALS
+        more = [f"{left} more node{' has' if left == 1 else 's have'} refused it"] if left > 0 else []
         return "; ".join([self.limit, *bound, *told[:_MAX_REFUSALS], *more])
 
     def list_workers(self) -> list[Worker]:

@@ -99,7 +99,8 @@ class _Kind:
         """Name the nodes that could run a job if they were usable, as the end of a sentence."""
         found = [slot for name, slot in self._unusable.items() if can_run(name, self._nodes.get(name), job)]
         told = "; ".join(name_unusable(slot) for slot in found[:MAX_NODES_NAMED])
-        more = f"; {len(found) - MAX_NODES_NAMED} more nodes cannot be used" if len(found) > MAX_NODES_NAMED else ""
+        left = len(found) - MAX_NODES_NAMED
+        more = f"; {left} more node{'' if left == 1 else 's'} cannot be used" if left > 0 else ""
         return f"; {told}{more}" if found else ""
 
     def add(self, claim: Claim) -> None:
@@ -266,7 +267,7 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
     told += [text] if (text := explain_needs((*claim.needs[:2], ()))) else []
     has = count(room) if room else "no slots"
     if told == [explain_needs((1, (OWN_MACHINE,), ()))]:
-        return f"it can use {told[0]} only, which has {has}{out}"
+        return f"it can use {told[0]} only, which has {has}{' for it' if job.refusals else ''}{out}"
     if not told:
         return f"the other nodes have {has}{out}"
     return f"it asks for {' and '.join(told)}, for which its kind of machine has {has}{out}"

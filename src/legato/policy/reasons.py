@@ -5,7 +5,9 @@ A sentence stays the same while the situation does: it contains no elapsed or re
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from itertools import islice
 
 from legato.policy.causes import MAX_CAUSES, Cause, Causes, count, explain_trial, ids, list_some, names
 from legato.policy.claims import Claim, Refusal, SortedSnapshot
@@ -37,10 +39,12 @@ class Explainer:
         self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
         # Number of slots above their share that jobs give back although no other job can use them.
         self._useless = _count_useless(pool)
+        # Number of slots that no job gets.
+        self._unused = pool.capacity - sum(claim.target for claim in pool.claims)
         # Jobs with too many slots that are not resized, because a worker of theirs may still run on a lost node.
         self._leased = [claim for claim in pool.claims if claim.target < claim.held and _describe_lease([claim])]
         self._lease = _describe_lease(self._leased)
-        self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
+        self._kept_for = _find_keepers(pool, rules)
 
     def explain(self, claim: Claim, kind: DecisionKind) -> Cause:
         """Return the sentence for a job."""
@@ -61,7 +65,8 @@ class Explainer:
             case DecisionKind.SHRINK | DecisionKind.PAUSE:
                 return self._explain_loss(claim, kind)
             case DecisionKind.WAIT:
-                return self._explain_refusal(claim) if claim.refusal is not None else self._explain_coming(claim)
+                cause = self._explain_refusal(claim) if claim.refusal is not None else self._explain_coming(claim)
+                return Cause(f"waits: {cause.text}", cause.because)
             case DecisionKind.KEEP:
                 return self._explain_kept(claim)
 
@@ -93,11 +98,7 @@ class Explainer:
     # ------------------------------------------------------------ less
 
     def _explain_loss(self, claim: Claim, kind: DecisionKind) -> Cause:
-        causes = []
-        if claim.lost > claim.strayed:
-            causes.append(f"{_its(claim.lost - claim.strayed)} on {_name_lost(claim)}")
-        if claim.strayed:
-            causes.append(_explain_strayed(claim))
+        causes, because = _list_lost(claim), ids(claim.gives_to)
         gainers = claim.gives_to
         if claim.is_trial and claim.size < claim.held:
             causes.append(explain_trial(claim))
@@ -107,30 +108,34 @@ class Explainer:
             rest = "one is" if claim.held == 1 else f"{claim.held} are"
             causes.append(f"{rest} left, fewer than the {claim.lo} that it needs")
         elif claim.size < claim.held and not claim.is_trial:
-            causes.append(self._explain_excess(claim))
+            excess = self._explain_excess(claim)
+            causes.append(excess.text)
+            because = excess.because
         told = "; ".join(causes)
         if kind is DecisionKind.SHRINK:
-            return Cause(f"shrinks {claim.had} → {claim.size}: {told}", ids(gainers))
+            return Cause(f"shrinks {claim.had} → {claim.size}: {told}", because)
         resumes = f"it resumes when {_are(claim.lo)} available again"
         if lease := claim.awaits_lease and _describe_lease([claim]):
             resumes = f"{lease}, and {resumes} after that"
         how = "with a checkpoint" if _can_save(claim) else "without a new checkpoint"
-        return Cause(f"pauses {how}: {told}; {resumes}", ids(gainers))
+        return Cause(f"pauses {how}: {told}; {resumes}", because)
 
-    def _explain_excess(self, claim: Claim) -> str:
+    def _explain_excess(self, claim: Claim) -> Cause:
         """Explain why a job loses slots that no other job gets."""
         if claim.held > claim.job.max_slots:
-            return f"its maximum is {claim.job.max_workers}"
+            most = claim.job.max_workers
+            return Cause(f"its maximum is {most} worker{'' if most == 1 else 's'}")
         if claim.refusal is not None:
-            if claim.refusal.why == "place":
-                return claim.limit_in_full
-            return "its queue may not hold that many"
-        return self._causes.explain_number(claim).text
+            cause = self._explain_refusal(claim)
+            return Cause(f"it {cause.text}", cause.because)
+        return self._causes.explain_number(claim)
 
     def _explain_gainers(self, claim: Claim, gainers: Sequence[Claim]) -> str:
         gainer = gainers[0]
         if gainer.held == 0:
-            does = "resumes" if gainer.job.standing == Standing.PAUSED else "was submitted"
+            does = "was submitted" if gainer.job.wanted is None else "waits"
+            if gainer.job.standing == Standing.PAUSED:
+                does = "resumes"
         elif gainer.held < gainer.lo:
             does = "has lost slots and is below its minimum"
         else:
@@ -177,7 +182,7 @@ class Explainer:
         refusal = claim.refusal
         assert refusal is not None
         queue = claim.job.queue
-        told = f"waits: {_needs(claim.lo)}"
+        told = _needs(claim.lo)
         others = f"; {self._pool.others}" if self._pool.others else ""
         if refusal.why == "place":
             return Cause(f"{told}; {claim.limit_in_full}", claim.limit_because)
@@ -187,11 +192,11 @@ class Explainer:
         if refusal.why == "ceiling":
             return Cause(f"{told}, but queue '{queue}' may have {refusal.left}; lower its minimum or raise the ceiling")
         if refusal.why == "reserved":
-            keepers = [keeper for keeper in self._kept_for if keeper.order < claim.order] or self._kept_for
-            return Cause(
-                f"{told}; the next free slots are reserved for {keepers[0].job.title}, which has waited longer",
-                ids(keepers),
-            )
+            before = (each for each in self._kept_for if each.turn < claim.turn and _keeps_from(each, claim))
+            keepers = list(islice(before, MAX_CAUSES))
+            keeper = keepers[0].job
+            first = "has waited longer" if keeper.submitted_at < claim.job.submitted_at else "goes first"
+            return Cause(f"{told}; the next free slots are reserved for {keeper.title}, which {first}", ids(keepers))
         return self._explain_rivals(claim, refusal, told)
 
     def _explain_rivals(self, claim: Claim, refusal: Refusal, told: str) -> Cause:
@@ -201,23 +206,32 @@ class Explainer:
             return Cause(f"{told}, but {cause.text}", cause.because)
         rivals, number = self._causes.rivals(claim)
         place = f" in queue '{queue}', which is near its ceiling" if refusal.why == "queue" else ""
-        first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first" if rivals else "others go first"
+        if rivals:
+            first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first"
+        elif refusal.why == "queue":
+            first = "the rest is for its jobs on other kinds of machines"
+        else:
+            first = "the rest is for the floors of other queues"
         missing = claim.lo - refusal.left
         if refusal.first and refusal.left > 0:
-            kept = f"{refusal.left} {_is(refusal.left)} reserved for it and lent to other jobs"
+            kept = f"{refusal.left} {_is(refusal.left)} reserved for it"
+            lent = refusal.left - self._unused
+            if lent > 0:
+                kept += " and lent to other jobs" if lent == refusal.left else f", {lent} of them lent to other jobs"
             return Cause(f"{told}{place}; {kept}, {missing} more must become free; {first}", ids(rivals))
         spare = "none is" if refusal.left <= 0 else f"only {refusal.left} {_is(refusal.left)}"
         return Cause(f"{told}{place}, but {spare} left; {first}", ids(rivals))
 
     def _explain_coming(self, claim: Claim) -> Cause:
         if claim.awaits_lease:
-            return Cause(f"waits: {_describe_lease([claim])}; it gets {count(claim.target)} afterwards")
+            return Cause(f"{_describe_lease([claim])}; it gets {count(claim.target)} afterwards")
         if claim.leaving:
-            return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
+            return Cause(f"its previous workers still occupy {count(claim.leaving)}")
         more = "" if claim.target == claim.lo else f" and will get {claim.target}"
-        told = f"waits: {_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
+        told = f"{_needs(claim.lo)}{more}; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
         if claim.unplaced:
-            told += f", and they do not fit yet ({claim.limit_in_full})"
+            fit = "it does not fit" if claim.from_free == 1 else "they do not fit"
+            told += f", and {fit} yet ({claim.limit_in_full})"
         coming = claim.from_others
         freers = [source for source in claim.gains_from if source is not None]
         if coming:
@@ -241,34 +255,44 @@ class Explainer:
     def _explain_kept(self, claim: Claim) -> Cause:
         told = _of(claim)
         if claim.refusal is not None:
-            if not self._gaining:
-                return Cause(f"{told}, until it may be resized; its minimum does not fit any more")
-            others = names(self._gaining, len(self._gaining))
-            go = "goes" if len(self._gaining) == 1 else "go"
-            return Cause(f"{told}, until {others} can use them, which {go} first", ids(self._gaining))
-        if claim.target == claim.held:
+            return self._explain_misfit(told)
+        if claim.target == claim.held or claim.size > claim.held:
             cause = self._causes.explain_number(claim)
-            return Cause(f"{told}: {cause.text}", cause.because)
+            way = f", on the way to {claim.target}" if claim.size < claim.target else ""
+            return Cause(f"{told}{way}: {cause.text}{_name_new(claim)}", cause.because)
         if claim.frozen:
             change = "grows" if claim.target > claim.held else "shrinks"
             why = _describe_lease([claim]) or "its workers are starting or leaving"
             return Cause(f"{told}: {why}, and it {change} to {claim.target} afterwards")
         if claim.target < claim.held:
-            return Cause(f"{told}, {self._explain_surplus(claim)}")
+            return self._explain_surplus(claim, told)
         return self._explain_growth(claim, told)
 
-    def _explain_surplus(self, claim: Claim) -> str:
+    def _explain_misfit(self, told: str) -> Cause:
+        if not self._gaining:
+            return Cause(f"{told}, until it may be resized; its minimum does not fit any more")
+        others = names(self._gaining, len(self._gaining))
+        go = "goes" if len(self._gaining) == 1 else "go"
+        return Cause(f"{told}, until {others} can use them, which {go} first", ids(self._gaining))
+
+    def _explain_surplus(self, claim: Claim, told: str) -> Cause:
         over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
-        share = "its share" if ceiling is None else f"the ceiling of queue '{claim.job.queue}' ({ceiling}) allows"
         these = "it" if over == 1 else "them"
+        cause = Cause("more than its share")
+        if claim.target == claim.hi:
+            why = self._causes.explain_number(claim)
+            cause = Cause(f"too many ({why.text})", why.because)
+        elif ceiling is not None:
+            cause = Cause(f"more than the ceiling of queue '{claim.job.queue}' ({ceiling}) allows")
+        until = f", until other jobs can use {these}"
         if claim.ready_at > self._pool.now and self._useless > 0:
-            return f"{over} more than {share}: it gives {these} back {self._explain_when(claim)}"
-        return f"{over} more than {share}, until other jobs can use {these}"
+            until = f": it gives {these} back {self._explain_when(claim)}"
+        return Cause(f"{told}, {over} {cause.text}{until}", cause.because)
 
     def _explain_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: will grow to {claim.target}"
         if claim.unplaced:
-            return Cause(f"{told} when the slots fit ({claim.limit_in_full})")
+            return Cause(f"{told} when the slots fit ({claim.limit_in_full})", claim.limit_because)
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
             freers = [source for source in claim.gains_from if source is not None and source is not claim]
             if claim.gains_from:
@@ -304,11 +328,42 @@ def _count_useless(pool: SortedSnapshot) -> int:
     return over - max(needed - there, 0)
 
 
+def _find_keepers(pool: SortedSnapshot, rules: Rules) -> list[Claim]:
+    """Return the claims for which free slots are kept, because they have waited long, in the order of their turns."""
+    limit_s = rules.reserve_after_s
+    if limit_s is None:
+        return []
+    refused = (claim for claim in pool.claims if claim.refusal is not None and claim.refusal.why in ("room", "queue"))
+    old = [claim for claim in refused if pool.now - claim.job.submitted_at >= limit_s]
+    return sorted(old, key=operator.attrgetter("turn"))
+
+
+def _keeps_from(keeper: Claim, claim: Claim) -> bool:
+    """Whether slots that are kept for a claim are kept from another one: from its queue only, if that is full."""
+    return keeper.job.queue == claim.job.queue or (keeper.refusal is not None and keeper.refusal.why == "room")
+
+
 def _of(claim: Claim) -> str:
     job = claim.job
-    if job.elastic or claim.hi == job.max_slots:
-        return f"{claim.size} of up to {count(job.max_slots)}" if job.elastic else count(claim.size)
-    return f"{claim.size} of its {count(job.max_slots)}"
+    if job.elastic:
+        return f"{claim.size} of up to {count(job.max_slots)}"
+    return count(claim.size) if claim.size == job.max_slots else f"{claim.size} of its {count(job.max_slots)}"
+
+
+def _list_lost(claim: Claim) -> list[str]:
+    """Describe the slots that a job cannot use any more."""
+    told = []
+    if claim.lost > claim.strayed:
+        told.append(f"{_its(claim.lost - claim.strayed)} on {_name_lost(claim)}")
+    if claim.strayed:
+        told.append(_explain_strayed(claim))
+    return told
+
+
+def _name_new(claim: Claim) -> str:
+    """Explain that a job has other slots instead of those that it has lost; "": it has not."""
+    new = claim.size - claim.held
+    return f"; {new} of them {_is(new)} new, because {'; '.join(_list_lost(claim))}" if new > 0 else ""
 
 
 def _its(number: int) -> str:

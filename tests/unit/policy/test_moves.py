@@ -49,7 +49,7 @@ def test_a_job_moves_to_free_slots_when_another_can_use_only_its_own(policy: Pol
     assert moved.because == ("j",)
     waits = decisions.of("j")
     assert waits.reason == (
-        "waits: needs 1 slot; 1 is free, and they do not fit yet (anna/dat first moves to other slots)"
+        "waits: needs 1 slot; 1 is free, and it does not fit yet (anna/dat first moves to other slots)"
     )
     assert waits.because == ("dat",)
     pool, _ = settle(pool, rules)
@@ -64,7 +64,7 @@ def test_a_job_that_shrinks_gives_up_the_slots_that_others_need() -> None:
     pool = with_job(pool, picky(most=2))
     decision = decide(pool, EAGER).of("dat")
     assert decision.slots == ("gpu-2/0", "head/0")
-    assert reason(pool, "dat") == "shrinks 4 → 2: its maximum is 2"
+    assert reason(pool, "dat") == "shrinks 4 → 2: its maximum is 2 workers"
     assert held(settle(pool)[0], "j") == ["gpu-1/0", "gpu-1/1"]
 
 

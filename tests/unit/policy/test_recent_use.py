@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import msgspec
 from hypothesis import strategies as st
@@ -108,15 +107,6 @@ def test_deciding_twice_changes_nothing(snapshot: Snapshot) -> None:
     after = carry_out(snapshot, decisions, after_s=0.0, slow=True)
     assert wanted(decide(after, RULES)) == wanted(decisions)
     settle(snapshot, RULES, rounds=250)
-
-
-@for_any(used_snapshots())
-def test_every_weight_in_a_reason_is_true(snapshot: Snapshot) -> None:
-    decisions = decide(snapshot, RULES)
-    levels = {(one.queue, one.user): one.level for one in decisions.use_levels}
-    for job in snapshot.jobs:
-        for weight in re.findall(r"recent use \(weight (\S+)\)", decisions.of(job.id).reason):
-            assert weight == ("1", "1/2", "1/4")[levels.get((job.queue, job.owner), 0)]
 
 
 @for_any(st.floats(0, 100), st.floats(0.01, 100), st.sampled_from([None, 0, 1, 2]))

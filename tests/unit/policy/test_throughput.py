@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
+from tests.unit.policy.truth import Truth
 from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, make_speed
 from tests.unit.policy.worlds import any_snapshots, for_any
 
 from legato.core.speed import Speed
-from legato.policy.curves import find_gain, find_ratio, is_measured
+from legato.policy.curves import find_gain, find_ratio
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.sizes import fit_size, largest_size, next_size
-from legato.policy.snapshot import Decisions
+from legato.policy.sizes import largest_size, next_size
+from legato.policy.snapshot import Decisions, Snapshot
 
 RULES = msgspec.structs.replace(EAGER, policy=Policy.THROUGHPUT)
 BY_JOB = msgspec.structs.replace(RULES, fair_by=FairBy.JOB)
-GAINS = re.compile(
-    r"(?P<more>one more worker|\d+ more workers) would make it (?P<bound>at most )?(?P<mine>\d+) % faster; "
-    r"(?P<rival>[^ ]+?)(?:, with its priority (?P<priority>\d+),)? gains (?P<theirs_bound>at most )?(?P<theirs>\d+) % "
-    r"from its last (?P<last>one|\d+)"
-)
 
 
 def curve(ratio: float, *numbers: int, noise: float = 1.0) -> tuple[Speed, ...]:
@@ -94,33 +89,8 @@ def test_any_speeds_give_a_gain_that_is_finite(found: list[tuple[int, float]], t
 
 
 @for_any(any_snapshots(), st.sampled_from([RULES, BY_JOB]))
-def test_the_numbers_of_a_reason_are_those_of_the_jobs(snapshot: object, rules: Rules) -> None:
-    snapshot = msgspec.convert(snapshot, type(snapshot))
-    decisions = decide(snapshot, rules)  # type: ignore[arg-type]
-    jobs = {job.title: job for job in snapshot.jobs}  # type: ignore[attr-defined]
-    by_id = {job.id: job for job in jobs.values()}
-    for decision in decisions.decisions:
-        told = GAINS.search(decision.reason)
-        if told is None:
-            continue
-        job, rival = by_id[decision.job], jobs[told["rival"]]
-        larger = next_size(job, decision.wanted)
-        assert larger is not None
-        more = larger - decision.wanted
-        assert told["more"] == ("one more worker" if more == 1 else f"{more} more workers")
-        mine = find_gain(job, find_ratio(job), decision.wanted, larger)
-        assert int(told["mine"]) == round((mine - 1) * 100)
-        has = decisions.of(rival.id).wanted
-        before = fit_size(rival, has - 1)
-        last = has - before
-        assert told["last"] == ("one" if last == 1 else str(last))
-        theirs = find_gain(rival, find_ratio(rival), before, has)
-        assert int(told["theirs"]) == round((theirs - 1) * 100)
-        assert (told["priority"] is None) == (rival.priority == job.priority)
-        assert (told["bound"] is None) == is_measured(job)
-        assert (told["theirs_bound"] is None) == is_measured(rival)
-        if rival.num_micro_batches is None:
-            assert 1.1 * rival.priority * math.log(theirs) / last >= job.priority * math.log(mine) / more - 1e-9
+def test_the_numbers_of_a_reason_are_those_of_the_jobs(snapshot: Snapshot, rules: Rules) -> None:
+    Truth(snapshot, rules, decide(snapshot, rules)).check_all()
 
 
 @for_any(st.lists(st.tuples(st.sampled_from([0.0, 0.05, 0.3]), st.integers(1, 8)), min_size=1, max_size=5), st.data())

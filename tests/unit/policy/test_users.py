@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from tests.unit.policy.gains import measure_all
+from tests.unit.policy.truth import Truth
 from tests.unit.policy.world import carry_out, make_job, make_slots, make_snapshot, settle, wanted, with_job
 from tests.unit.policy.worlds import QUEUES, USERS, any_queues, any_snapshots, for_any
 
 from legato.policy.claims import sort_snapshot
 from legato.policy.policies import decide
 from legato.policy.rules import FairBy, Policy, Rules
-from legato.policy.snapshot import Decisions, JobDemand, Queue, Snapshot
+from legato.policy.snapshot import JobDemand, Queue, Snapshot
 from legato.policy.users import list_turns
 
 BY_USER = Rules()
@@ -274,106 +275,13 @@ def test_users_of_a_queue_that_want_more_have_the_same_within_a_slot(snapshot: S
             assert totals[user] >= max(totals.values()) - 1
 
 
-# ---------------------------------------------------------------- reasons are true
-
-_USERS = r"user \w+ and \d+ other users|users \w+ and \w+|user \w+"
-_AMONG = (
-    r"(?: of the (?P<size>\d+) slots? (?:of queue '(?P<queue>\w+)'|that queue '(?P<limited>\w+)' can have at most))?"
-)
-_SHARE = (
-    rf"(?:an equal share with (?P<rivals>{_USERS})(?: of the slots that (?P<leavers>{_USERS}) leaves?)?"
-    rf"|the slots that (?P<only>{_USERS}) leaves?"
-    rf"|as many as the minimums of its jobs, next to (?P<next>{_USERS})"
-    rf"|all that its jobs can use of its share, next to (?P<beside>{_USERS}))"
-    r"(?:, and (?P<more>\d+) more that (?:is|are) left over)?"
-)
-_ALONE = re.compile(rf"(?:slots?|\d+ → \d+): {_SHARE}{_AMONG}$")
-_MINIMUM = re.compile(rf"(?:slots?|\d+ → \d+): its minimum{_AMONG}, next to (?P<next>{_USERS})$")
-_TOTAL = re.compile(rf"user (?P<user>\w+) has (?P<total>\d+) slots?(?: of queue '(?P<own>\w+)')?{_AMONG}, {_SHARE}$")
-_NO_MORE = re.compile(
-    r"user (?P<user>\w+) has (?P<total>\d+) slots?(?: of queue '\w+')?, and (?:no|\d+) more (?:is|are) left$"
-)
-_ENTITLED = re.compile(r"[:;] (?:\w+/(?P<gainer>\w+)) [^;:]*user (?P<user>\w+) is entitled to (?P<total>\d+) slots?")
+# ---------------------------------------------------------------- reasons
 
 
-def names_of(text: str) -> tuple[set[str], int]:
-    """Return the named users, and how many there are."""
-    named = set(re.findall(r"users? (\w+)", text))
-    if found := re.search(r"users \w+ and (\w+)", text):
-        named.add(found[1])
-    more = re.search(r"and (\d+) other users", text)
-    return named, 1 + int(more[1]) if more else len(named)
-
-
-class Facts:
-    """What decisions say of the users of each queue."""
-
-    def __init__(self, snapshot: Snapshot, decisions: Decisions) -> None:
-        self.jobs = {job.id: job for job in snapshot.jobs}
-        self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for job in snapshot.jobs:
-            if size := decisions.of(job.id).wanted:
-                self.totals[job.queue][job.owner] += size
-                self.numbers[job.queue, job.owner] += 1
-
-    def check(self, job: JobDemand, reason: str, *, plain: bool) -> bool:
-        """Check the part of a reason about users; return whether there is one."""
-        totals = self.totals[job.queue]
-        if found := _ENTITLED.search(reason):
-            gainer = self.jobs[found["gainer"]]
-            assert found["user"] == gainer.owner != job.owner
-            assert int(found["total"]) == self.totals[gainer.queue][gainer.owner]
-            return True
-        if found := _NO_MORE.search(reason):
-            assert (found["user"], int(found["total"])) == (job.owner, totals[job.owner])
-            return True
-        if found := _TOTAL.search(reason):
-            assert (found["user"], int(found["total"])) == (job.owner, totals[job.owner])
-            assert found["own"] in (None, job.queue)
-        elif found := _ALONE.search(reason) or _MINIMUM.search(reason):
-            assert self.numbers[job.queue, job.owner] == 1
-        else:
-            assert "user" not in reason, reason
-            return False
-        self._check_share(job, found.groupdict(), plain=plain)
-        return True
-
-    def _check_share(self, job: JobDemand, found: dict[str, str | None], *, plain: bool) -> None:
-        totals = self.totals[job.queue]
-        queue = found.get("queue") or found.get("limited")
-        assert queue in (None, job.queue)
-        if found.get("queue"):
-            assert int(found["size"] or 0) == sum(totals.values())
-        counted = 0
-        for part in ("rivals", "leavers", "only", "next", "beside"):
-            if text := found.get(part):
-                named, number = names_of(text)
-                counted += number
-                assert named <= set(totals) - {job.owner}
-                if part == "rivals" and plain:
-                    for user in named:
-                        assert abs(totals[user] - totals[job.owner]) <= 1 + int(found["more"] or 0)
-        assert counted == len(totals) - 1
-
-
-@for_any(any_snapshots(), st.booleans())
-def test_every_reason_about_users_is_true(snapshot: Snapshot, settled: bool) -> None:
-    if settled:
-        snapshot, decisions = settle(snapshot)
-    decisions = decide(snapshot, Rules())
-    facts = Facts(snapshot, decisions)
-    for job in snapshot.jobs:
-        facts.check(job, decisions.of(job.id).reason, plain=False)
-
-
-@for_any(small_minimums())
-def test_an_equal_share_is_equal_within_a_slot(snapshot: Snapshot) -> None:
-    for rules in (Rules(), msgspec.structs.replace(Rules(), stability_s=0.0)):
-        decisions = decide(snapshot, rules)
-        facts = Facts(snapshot, decisions)
-        for job in snapshot.jobs:
-            facts.check(job, decisions.of(job.id).reason, plain=True)
+@for_any(small_minimums(), st.sampled_from([0.0, 3.0]))
+def test_every_reason_of_users_with_small_minimums_is_true(snapshot: Snapshot, stability_s: float) -> None:
+    rules = Rules(stability_s=stability_s)
+    Truth(snapshot, rules, decide(snapshot, rules)).check_all()
 
 
 @for_any(any_snapshots(), st.sampled_from([Rules(policy=Policy.PRIORITY), Rules(policy=Policy.FIFO), BY_JOB]))
