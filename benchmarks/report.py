@@ -245,7 +245,7 @@ def _scheduling(rows: Sequence[dict[str, Any]]) -> list[str]:
     table = [
         (
             f"{row['policy']}, {row['moment']}",
-            f"{row['slots']:,} slots, {row['jobs']:,} jobs",
+            f"{row['slots']:,} slots, {row['jobs']:,} jobs" + (", mixed" if row.get("machines") == "mixed" else ""),
             f"**{took['median']:.0f} ms** ({took['low']:.0f} to {took['high']:.0f})",
             f"{took['median'] / row['target_ms']:.2f}",
             _verdict(took["median"], row["target_ms"], f"≤ {row['target_ms']:.0f} ms"),
