@@ -341,7 +341,7 @@ class Causes:
                 cause = self._explain_peers(claim, known, "")
                 sharing, because = cause.text, (*because, *cause.because)[:MAX_CAUSES]
         floors = ""
-        if self._count_left(first + len(peers)):
+        if self._count_left(first + len(peers)) >= claim.job.gpus_per_worker:
             queue = self._pool.queues[claim.job.queue]
             if any(name != queue.name for name in self._with_floors):
                 floors = "the floors of other queues"

@@ -540,9 +540,9 @@ class _Check(PlaceChecks):
         if before:
             assert part.has("a_higher") == (policy is Policy.PRIORITY) != part.has("submitted")
             assert all(each in before for each in self._jobs(part.parts["first"], len(before)))
-        # All of these together have all slots, apart from floors.
+        # All of these together have all slots, apart from floors and from less than a worker.
         used = sum(self._truth.wanted[each.id] for each in (*before, *peers, job))
-        assert part.has("floors") == (used < self._truth.capacity[self._kind])
+        assert part.has("floors") == (used + job.gpus_per_worker <= self._truth.capacity[self._kind])
 
     def see_among(self, part: Part) -> None:
         if part.has("own"):
