@@ -12,6 +12,7 @@ from legato.core.balance import cheap_numbers
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
+from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import Decision, DecisionKind, Decisions, JobDemand, Queue, Snapshot
 
 
@@ -88,7 +89,7 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
 
 def _explain_never(snapshot: Snapshot, job: JobDemand) -> str | None:
     """Explain that the job could not start on the present pool; None if there may be enough slots later."""
-    needed = (job.min_workers if job.elastic else job.max_workers) * job.gpus_per_worker
+    needed = smallest_size(job)
     num_usable = sum(slot.usable for slot in snapshot.slots)
     ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
     if needed > num_usable:

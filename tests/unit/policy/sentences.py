@@ -111,7 +111,7 @@ GRAMMAR: Final = {
     "|if nothing changes for <real:stability> s)",
     # Why the number is not larger.
     "of": "(?:<n:size> of up to <n:most> slots?|<n:size> of its <n:most> slots?|<n:size> slots?)",
-    "number": "(?:<at_maximum>|<all_needed>|<few_micro_batches>|<slower>|<useless>|<share>(?:; <others>)?|<limit>)",
+    "number": "(?:<at_maximum>|<all_needed>|<few_micro_batches>|<slower>|(?:<useless>|<share>)(?:; <others>)?|<limit>)",
     "at_maximum": "its maximum",
     "all_needed": "all that it needs",
     "few_micro_batches": "its step has only <n:total> micro-batch(?:es)?(?:<below_minimum>)?",

@@ -20,6 +20,7 @@ from tests.unit.policy.worlds import any_jobs, any_rules, any_snapshots, for_any
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
+from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import JobDemand, Node, Queue, Snapshot
 from legato.policy.whatif import plan
 
@@ -137,7 +138,7 @@ def test_every_reason_of_a_planned_job_is_true(snapshot: Snapshot, jobs: list[Jo
     after = decide(with_job(snapshot, job), rules)
     if told := _NEVER.fullmatch(found.reason):
         assert not after.of("new").wanted
-        assert int(told["least"]) == (job.min_workers if job.elastic else job.max_workers)
+        assert int(told["least"]) == smallest_size(job)
         ceilings = {queue.name: queue.ceiling for queue in snapshot.queues}
         usable = sum(slot.usable for slot in snapshot.slots)
         if told["queue"]:
