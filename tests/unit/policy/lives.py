@@ -32,6 +32,7 @@ def draw_rules(source: random.Random) -> Rules:
         reserve_after_s=source.choice([None, None, 0.0, 20.0]),
         ageing_s=source.choice([None, None, 10.0]),
         fair_finish_s=source.choice([None, None, 20.0]),
+        long_job_slot_s=source.choice([None, 40.0]),
     )
 
 
@@ -138,6 +139,7 @@ class _Draw:
                 job,
                 due_slot_s=job.due_slot_s + 4 * of[job.id].due,
                 served_slot_s=job.served_slot_s + 4 * len(of[job.id].slots),
+                used_slot_s=job.used_slot_s + 4 * len(of[job.id].slots),
                 behind=of[job.id].behind,
                 resize_cost_s=job.resize_cost_s or self._source.choice([None, 0.1, 2.5]),
                 standing=Standing.RUNNING if job.standing is Standing.RESIZING else job.standing,

@@ -41,7 +41,7 @@ GRAMMAR: Final = {
     "does_recover": "has lost slots and is below its minimum",
     "does_grow": "grows to <n:to>",
     "relation": "(?:<queue_entitled>|<user_entitled>|<comes_first>|<can_use>|<behind>|<by_speed>|<same_weight>"
-    "|<same_priority>|<higher>|<entitled>)",
+    "|<same_priority>|<higher>|<entitled>|<goes_first>|<long_entitled>)",
     "queue_entitled": "queue '<word:queue>' is entitled to them",
     "user_entitled": "user <word:user> is entitled to <n:total> slots?",
     "comes_first": "comes before it",
@@ -52,6 +52,8 @@ GRAMMAR: Final = {
     "same_priority": "has the same priority",
     "higher": "has the higher priority <n:priority>",
     "entitled": "is entitled to <n:total> slots? with its priority <n:priority>",
+    "goes_first": "goes first, because <title:late> is a long job that comes after <title:early>",
+    "long_entitled": "is entitled to <n:total> slots?",
     "too_few": "(?:one is|<n:left> are) left, fewer than the <n:least> that it needs",
     "maximum_is": "its maximum is <n:most> workers?",
     # No slots yet.
@@ -131,17 +133,19 @@ GRAMMAR: Final = {
     "a_higher": "a higher priority",
     "submitted": "submitted earlier",
     "among": " of the <n:size> slots? (?:of queue '<word:own>'|that queue '<word:limited>' can have at most)",
-    "by_peers": "(?:<job_minimum>|<gains>|<shares>|<remains>)",
+    "by_peers": "(?:<job_minimum>|<gains>|<shares>|<remains>|<long_job>)",
+    "long_job": "it is a long job that comes after <title:early>",
     "job_minimum": "its minimum<among>?, next to <names:others>",
     "gains": "(?:one more worker|<n:more> more workers) would make it <at_most:bound>?<n:mine> % faster; "
     "<title>(?:, with its priority <n:priority>,)? gains <at_most:rival_bound>?<n:theirs> % from its last "
     "(?:one|<n:last>)",
     "at_most": "at most ",
-    "shares": "(?:<equal>|<weighted>|<speed>|<by_queue>) with <names:rivals>"
+    "shares": "(?:<equal>|<weighted>|<speed>|<by_queue>|<by_weight>) with <names:rivals>"
     "(?: of the slots that <names:leavers> leaves?)?<among>?",
     "equal": "an equal share",
     "weighted": "a share by its priority <n:priority>",
     "speed": "a share by speed",
+    "by_weight": r"a share by weight \(later long jobs weigh less\)",
     "by_queue": "a share by the weights of their queues",
     "remains": "the slots that <names:leavers> leaves?<among>?",
     "of_user": "(?:<by_peers>; user <word:user> has <n:total> slots?<among>?, <user_share>|<alone>)",

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from tests.unit.policy.sentences import Part, read, read_names
 from tests.unit.policy.true_places import PlaceChecks
@@ -45,11 +45,13 @@ class Truth:
         self.kind_of: dict[str, int] = {}
         self.capacity: list[int] = []
         self.held: dict[str, int] = {}
+        self.order: dict[str, Any] = {}
         for index, pool in enumerate(pools):
             self.capacity.append(pool.capacity)
             for claim in pool.claims:
                 self.kind_of[claim.job.id] = index
                 self.held[claim.job.id] = claim.held
+                self.order[claim.job.id] = claim.order
         self.nodes_of: list[dict[str, list[Slot]]] = [{} for _ in pools]
         kinds = {pool.kind: index for index, pool in enumerate(pools)}
         nodes = {node.name: node for node in snapshot.nodes}
@@ -269,8 +271,29 @@ class _Check(PlaceChecks):
             case "entitled":
                 assert policy is not Policy.FIFO and gainer.priority < job.priority
                 assert rule.number("total") == wanted
+            case "goes_first":
+                assert rule.parts["late"].text == job.title
+                self._check_long(job, rule.parts["early"])
+            case "long_entitled":
+                assert self._is_long(gainer) and rule.number("total") == wanted
             case _:
                 raise AssertionError(rule.rule)
+
+    def _is_long(self, job: JobDemand) -> bool:
+        rules = self._truth.rules
+        return rules.policy.is_fair and rules.long_job_slot_s is not None and job.used_slot_s >= rules.long_job_slot_s
+
+    def _check_long(self, late: JobDemand, early: Part) -> None:
+        """Check that both are long jobs which share with one another, in this order."""
+        first = self._truth.by_title[early.text]
+        assert first is not late and self._is_long(late) and self._is_long(first)
+        assert first.queue == late.queue and (first.owner == late.owner or not self._truth.by_user)
+        assert self._truth.kind_of[first.id] == self._truth.kind_of[late.id]
+        assert self._truth.order[first.id] < self._truth.order[late.id]
+
+    def see_long_job(self, part: Part) -> None:
+        self._named.add(self._truth.by_title[part.parts["early"].text].id)
+        self._check_long(self._job, part.parts["early"])
 
     def see_too_few(self, part: Part) -> None:
         assert part.number("left", 1) == self._held < part.number("least") == smallest_size(self._job)
@@ -571,6 +594,9 @@ class _Check(PlaceChecks):
         self._check_sharers(part)
         assert part.has("speed") == (self._truth.rules.policy is Policy.THROUGHPUT)
         rivals = self._jobs(part.parts["rivals"])
+        if any(map(self._is_long, (*self._peers(), self._job))):  # their weights are not their priorities
+            return
+        assert not part.has("by_weight")
         if part.has("equal"):
             assert all(rival.priority == self._job.priority for rival in rivals)
         if part.has("weighted"):
