@@ -38,11 +38,16 @@ from legato.core.spec import DEFAULT_LOG_BYTES
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
-from legato.engines.environment import pass_on
 from legato.engines.file_pieces import CONTENT, find_newest
 from legato.engines.gpus import find_slots
 from legato.engines.interpreter import find_python
-from legato.engines.job_users import check_reach, find_user_of_agent, list_missing_capabilities
+from legato.engines.job_users import (
+    check_reach,
+    drop_variables,
+    find_user_of_agent,
+    list_missing_capabilities,
+    name_own_user,
+)
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.engines.side_work import WorkQueue, persist
 from legato.system.clocks import read_boot_clock
@@ -274,6 +279,7 @@ class Agent:
             address=order.address,
             term=self._state.term,
             switches_users=not list_missing_capabilities(),
+            runs_as=name_own_user(),
             sends_results=True,
         )
         await connection.send(messages.encode_agent_frame(hello))
@@ -443,7 +449,9 @@ class Agent:
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
-            user = await asyncio.to_thread(self._share_with, job.user) if job.user else None
+            user = (
+                await asyncio.to_thread(self._share_with, job.user) if job.user not in ("", name_own_user()) else None
+            )
             directory = await asyncio.to_thread(self._find_directory, job, order)
             if user is not None:
                 await asyncio.to_thread(check_reach, user, [str(directory), *([job.data] if job.data else [])])
@@ -509,10 +517,7 @@ class Agent:
         self._files.share_with_job()
         self._checkpoints.serve(user)
         self._write_address()  # which this user may read
-        # The rest of this process's variables is not for jobs.
-        passed = pass_on(os.environ)
-        os.environ.clear()
-        os.environ.update(passed)
+        drop_variables()  # the rest is not for jobs
         return user
 
     def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:

@@ -19,6 +19,7 @@ class FakeEngine:
         orders: those of the pilots, by id.
         is_away: it answers nothing.
         refusal: with which it refuses orders. None: it takes them.
+        refusals: the same for orders of one system user, by number.
         num_observed: how often it was observed.
     """
 
@@ -28,13 +29,15 @@ class FakeEngine:
         self.pools: dict[str, str] = {}
         self.is_away = False
         self.refusal: str | None = None
+        self.refusals: dict[int, str] = {}
         self.num_observed = 0
         self.ended: list[tuple[str, bool]] = []
         self._ids = itertools.count(1)
 
     def submit(self, pool: str, order: PilotOrder) -> Pilot:
         """Take an order."""
-        pilot = Pilot(id=str(next(self._ids)), node=order.node, state=PilotState.WAITING, reason="Resources")
+        uid = None if order.user is None else order.user.uid
+        pilot = Pilot(id=str(next(self._ids)), node=order.node, state=PilotState.WAITING, reason="Resources", uid=uid)
         self.pilots[pilot.id], self.orders[pilot.id], self.pools[pilot.id] = pilot, order, pool
         return pilot
 
@@ -62,8 +65,10 @@ class FakeCluster(Cluster):
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
         """Take the orders, or refuse them."""
         self._check()
-        if self._engine.refusal is not None:
-            return [Submitted(node=order.node, refusal=self._engine.refusal) for order in orders]
+        user = orders[0].user if orders else None
+        refusal = self._engine.refusal or (None if user is None else self._engine.refusals.get(user.uid))
+        if refusal is not None:
+            return [Submitted(node=order.node, refusal=refusal) for order in orders]
         return [Submitted(node=order.node, pilot=self._engine.submit(self.pool, order)) for order in orders]
 
     async def end(self, pilots: Sequence[Pilot], *, force: bool) -> None:

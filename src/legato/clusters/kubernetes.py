@@ -128,7 +128,7 @@ class KubernetesCluster(Cluster):
         except KubernetesAway as error:
             raise self._describe_absence(error) from error
 
-    def explain_failure(self, node: str) -> str:
+    def explain_failure(self, node: str, uid: int | None) -> str:  # noqa: ARG002 -- pods have no users
         """Return the command that shows the log of a machine's last pod."""
         name = self._last_pods.get(node)
         return "" if name is None else f"See its log: kubectl logs --namespace {self._shape.namespace} {name}"

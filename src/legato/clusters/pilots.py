@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from legato.core.errors import LegatoError
+from legato.core.job_user import JobUser
 
 CLUSTER_LABEL: Final = "legato.cluster"
 """The label of machines that are pilots; its value is the kind of the cluster."""
@@ -43,6 +44,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
         state: where it is.
         reason: why it is there, in the words of the cluster, such as ``Priority``. None: it gives no reason.
         ends_at: when the cluster ends it at the latest, in seconds since 1970. None: unknown, or no limit.
+        uid: number of the system user as whom it runs. None: that of the server.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     state: PilotState
     reason: str | None = None
     ends_at: float | None = None
+    uid: int | None = None
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +63,13 @@ class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
         url: of the server, or of several, separated by commas.
         token: with which its agent joins the pool, once. A secret: it must be on no command line, and no other user
             may be able to read it.
+        user: the system user as whom the pilot runs. None: that of the server.
     """
 
     node: str
     url: str
     token: str
+    user: JobUser | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +112,16 @@ class Cluster(ABC):
     async def observe(self) -> Sequence[Pilot]:
         """Return all pilots of this pool; pilots that have ended may be missing.
 
+        Users of the cluster may have given names of this pool to jobs of their own: then there are several pilots of
+        one node, with different ``uid``.
+
         Raises:
             ClusterAwayError: the cluster does not answer, or only with a part.
         """
 
     @abstractmethod
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
-        """Start pilots; returns what became of the orders. An order that is missing there was not tried.
+        """Start pilots of one user; returns what became of the orders. An order that is missing there was not tried.
 
         Raises:
             ClusterAwayError: the cluster does not answer, and has started none of them.
@@ -132,16 +140,22 @@ class Cluster(ABC):
             ClusterAwayError: the cluster does not answer.
         """
 
-    def explain_failure(self, node: str) -> str:  # noqa: ARG002
-        """Return where a person sees why a pilot ended before its agent joined, as a sentence; "": nowhere."""
+    def explain_failure(self, node: str, uid: int | None) -> str:  # noqa: ARG002
+        """Return where a person sees why a pilot ended before its agent joined, as a sentence; "": nowhere.
+
+        Args:
+            node: name of its machine.
+            uid: as in `Pilot`.
+        """
         return ""
 
-    def read_last_words(self, node: str, since: float) -> str:  # noqa: ARG002
+    def read_last_words(self, node: str, since: float, uid: int | None) -> str:  # noqa: ARG002
         """Return the last line that the agent of a pilot has written; "": it is not known. May block.
 
         Args:
             node: name of its machine.
             since: when the pilot was asked for; earlier words are those of another one.
+            uid: as in `Pilot`.
         """
         return ""
 

@@ -1,6 +1,8 @@
 """Pilots as jobs of Slurm: submits them with ``sbatch``, sees them with ``squeue``, and ends them with ``scancel``.
 
-Works with Slurm from 20.11 on: no JSON, no accounting database. One ``squeue`` shows all pilots.
+Works with Slurm from 20.11 on: no JSON, no accounting database. One ``squeue`` shows all pilots. They run as the system
+user of the server; or, if each user has pilots of their own, ``sbatch`` and ``scancel`` run as that user, so that Slurm
+queues, limits and accounts them as any job of this user.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import asyncio
 import os
 import pwd
 import re
+import secrets
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +22,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from legato.clusters.commands import Done, SilentError, find_account, run_command
 from legato.clusters.pilots import (
     CLUSTER_LABEL,
     Cluster,
@@ -28,16 +33,23 @@ from legato.clusters.pilots import (
     Submitted,
 )
 from legato.clusters.slurm import make_environment
-from legato.core.errors import UsageError
+from legato.core.errors import LegatoError, UsageError
+from legato.core.job_user import JobUser
+from legato.system.plain_files import make_folder_for
 
 SIGNAL_S: Final = 120
 """Slurm signals a pilot so many seconds before its time limit, or up to a minute earlier."""
 
 _COMMAND_LIMIT_S: Final = 60.0
+_USERS_LIMIT_S: Final = 20.0
+"""Of a command that runs as another user, whose other processes may stop it."""
+_PASSED: Final = ("PATH", "SLURM_CONF")
+_PASS_THROUGH: Final = 0o711
 _TIME: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _DAY_S: Final = 86_400
-_FORMAT: Final = "%i|%T|%r|%L|%j"  # the name is last: names of other jobs may contain the separator
-_LINE: Final = re.compile(r"\s*([\w.+\[\]-]+)\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
+_FORMAT: Final = "%U|%i|%T|%r|%L|%j"  # the name is last: names of other jobs may contain anything
+_LINE: Final = re.compile(r"(\d+)\|([\w.+\[\]-]+)\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
+_OTHER_LINE: Final = re.compile(r"\d+\|[\w.+\[\]-]+\|[A-Z_]+\|[^|]*\|(?:[\d:-]+|[A-Z_]+)\|.*")
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _AWAY: Final = (
     "Unable to contact slurm controller",
@@ -79,7 +91,8 @@ class PilotJob(msgspec.Struct, frozen=True, kw_only=True):
         setup: lines of the shell to run first.
         python: with Legato, on the nodes.
         folder: of the nodes' own disks.
-        output: folder for the output of pilots, which the nodes see too.
+        output: folder for the output of pilots, which the nodes see too. Each user has a folder in it, if pilots run as
+            users of their own.
         network: in which the nodes reach one another. None: that of the way to the server.
     """
 
@@ -95,11 +108,13 @@ class PilotJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlurmCluster(Cluster):
-    """Slurm, whose jobs are pilots. They run as the system user of this process.
+    """Slurm, whose jobs are pilots.
 
     Args:
         pool: identifies the pool: letters and digits.
         job: what each pilot is.
+        has_users: orders name the system users as whom pilots run, and pilots of all users are shown. False: they run
+            as the system user of this process.
         environment: of Slurm's commands.
         now: returns seconds since 1970.
 
@@ -115,6 +130,7 @@ class SlurmCluster(Cluster):
         pool: str,
         job: PilotJob,
         *,
+        has_users: bool = False,
         environment: Mapping[str, str] = os.environ,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -126,8 +142,9 @@ class SlurmCluster(Cluster):
             if not name.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_"))  # they would be options
         }
         self._now = now
+        self._has_users = has_users
         try:
-            self._user = pwd.getpwuid(os.getuid())
+            self._name = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
             raise UsageError(
                 f"Cannot use [slurm]: the system user {os.getuid()} has no name here, so Slurm does not know it. Start "
@@ -138,25 +155,32 @@ class SlurmCluster(Cluster):
 
     async def observe(self) -> Sequence[Pilot]:
         """Return the pilots that wait or run, and those that have ended a few minutes ago."""
-        code, told, errors = await self._call(
-            "squeue", "--all", "--noheader", "--states=all", f"--user={self._user.pw_name}", f"--format={_FORMAT}"
+        whose = [] if self._has_users else [f"--user={self._name}"]
+        # The name of a job may have lines of its own. Only Slurm's lines begin with this mark: it is in a variable,
+        # which other users cannot read.
+        mark = f"{secrets.token_hex(16)}|"
+        code, told, errors = await run_command(
+            ["squeue", "--all", "--noheader", "--states=all", *whose],
+            {**self._environment, "SQUEUE_FORMAT": f"{mark}{_FORMAT}"},
+            limit_s=_COMMAND_LIMIT_S,
         )
         if code:
             raise ClusterAwayError(f"Slurm does not say which machines it gives: {_shorten(errors)}.")
         now = self._now()
-        found: dict[str, Pilot] = {}
-        for line in told.splitlines():
-            pilot = self._read(line, now)
+        found: dict[tuple[str, int | None], Pilot] = {}
+        for line in told.split("\n"):
+            pilot = self._read(line.removeprefix(mark), now) if line.startswith(mark) else None
             if pilot is None:
                 continue
             # Slurm shows an ended job for some minutes, and its name may be that of a new one.
-            before = found.get(pilot.node)
+            key = pilot.node, pilot.uid
+            before = found.get(key)
             if before is None or before.state is PilotState.GONE or pilot.state is not PilotState.GONE:
-                found[pilot.node] = pilot
+                found[key] = pilot
         return list(found.values())
 
     def _read(self, line: str, now: float) -> Pilot | None:
-        """Return the pilot on a line of ``squeue``; None: it is another job of the user.
+        """Return the pilot on a line of ``squeue``; None: it is another job.
 
         Raises:
             ClusterAwayError: it is a pilot, and the line cannot be read.
@@ -165,9 +189,11 @@ class SlurmCluster(Cluster):
         if f"|{prefix}" not in line:
             return None
         found = _LINE.fullmatch(line)
-        if found is None or not found[5].startswith(prefix):
+        if found is None or not found[6].startswith(prefix):
+            if self._has_users and _OTHER_LINE.fullmatch(line):
+                return None  # any user may have given it such a name
             raise ClusterAwayError(f"Slurm shows a machine in a line that Legato cannot read: {line.strip()[:300]!r}.")
-        number, state, reason, left, name = found.groups()
+        uid, number, state, reason, left, name = found.groups()
         reason = reason.strip("()")
         if state in _RUNNING:
             where = PilotState.RUNNING
@@ -185,6 +211,7 @@ class SlurmCluster(Cluster):
             state=where,
             reason=None if reason in _NO_REASON else reason,
             ends_at=None if left_s is None else now + left_s,
+            uid=None if int(uid) == os.getuid() else int(uid),
         )
 
     # ------------------------------------------------------------ start and end
@@ -192,9 +219,11 @@ class SlurmCluster(Cluster):
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
         """Submit a job for each order. After a refusal, or a command that does not answer, no other is tried."""
         try:
-            self._job.output.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            why = f"the server cannot make {self._job.output}, the folder for their output: {error.strerror}"
+            for user in {order.user for order in orders}:
+                await asyncio.to_thread(self._make_folder, user)
+        except (OSError, LegatoError) as error:
+            told = getattr(error, "strerror", None) or error
+            why = f"the server cannot make {self._job.output}, the folder for their output: {told}"
             return [Submitted(node=order.node, refusal=why) for order in orders]
         done: list[Submitted] = []
         refusal: str | None = None
@@ -203,8 +232,9 @@ class SlurmCluster(Cluster):
                 done.append(Submitted(node=order.node, refusal=refusal))
                 continue
             try:
-                code, told, errors = await self._call(*self._make_command(order.node), given=self.make_script(order))
-            except _SilentError:
+                command, script = self._make_command(order), self.make_script(order)
+                code, told, errors = await self._call(*command, given=script, user=order.user)
+            except SilentError:
                 return [*done, Submitted(node=order.node)]
             except ClusterAwayError:
                 if not done:
@@ -212,7 +242,8 @@ class SlurmCluster(Cluster):
                 return done
             number = told.strip().partition(";")[0]
             if code == 0 and number.isdigit():
-                pilot = Pilot(id=number, node=order.node, state=PilotState.WAITING)
+                uid = None if order.user is None else order.user.uid
+                pilot = Pilot(id=number, node=order.node, state=PilotState.WAITING, uid=uid)
                 done.append(Submitted(node=order.node, pilot=pilot))
             elif any(text in errors for text in _UNCERTAIN):
                 return [*done, Submitted(node=order.node)]
@@ -223,33 +254,42 @@ class SlurmCluster(Cluster):
                 done.append(Submitted(node=order.node, refusal=refusal))
         return done
 
-    def _make_command(self, node: str) -> list[str]:
-        command = ["sbatch", "--parsable", f"--job-name=legato-{self.pool}.{node}", "--nodes=1", "--ntasks=1"]
+    def _make_folder(self, user: JobUser | None) -> None:
+        """Make the folder for the output of a user's pilots. Raises OSError or LegatoError if it cannot be made."""
+        folder = self._job.output
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user is not None:
+            folder.chmod(_PASS_THROUGH)
+            make_folder_for(folder / str(user.uid), user)
+
+    def _make_command(self, order: PilotOrder) -> list[str]:
+        command = ["sbatch", "--parsable", f"--job-name=legato-{self.pool}.{order.node}", "--nodes=1", "--ntasks=1"]
         command += [f"--time={self._job.time}", f"--signal=B:USR1@{SIGNAL_S}", "--no-requeue", "--export=NIL"]
         return [
             *command,
-            f"--output={self._find_output(node)}",
+            f"--output={self._find_output(order.node, None if order.user is None else order.user.uid)}",
             "--open-mode=truncate",
             "--chdir=/",
             *self._job.options,
         ]
 
-    def _find_output(self, node: str) -> Path:
-        return self._job.output / f"{node}.log"
+    def _find_output(self, node: str, uid: int | None) -> Path:
+        return (self._job.output if uid is None else self._job.output / str(uid)) / f"{node}.log"
 
     def make_script(self, order: PilotOrder) -> str:
         """Return the script of a pilot. It has the join token, and goes through standard input.
 
         The agent runs in a step, because Slurm signals only steps when it preempts a job.
         """
-        job, home = self._job, f"{self._job.folder}/legato-{self._user.pw_uid}-{self.pool}"
+        user = find_account(os.getuid()) if order.user is None else order.user
+        job, home = self._job, f"{self._job.folder}/legato-{user.uid}-{self.pool}"
         agent = [job.python, "-P", "-m", "legato.cli", "agent", "--pilot", "--connect", order.url, "--name", order.node]
         agent += ["--token-file", "-", "--slots", str(job.num_slots), "--label", "none", "--home", home]
         agent += ["--gpus", str(job.num_gpus)] if job.num_gpus else []
         agent += [] if job.network is None else ["--network", job.network]
         step = ["srun", "--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none"]
         step += ["--export=ALL", "--unbuffered"]
-        variables = {"PATH": _PATH, "HOME": self._user.pw_dir, "USER": self._user.pw_name}
+        variables = {"PATH": _PATH, "HOME": user.home, "USER": user.name}
         variables |= {name: self._environment[name] for name in ("SLURM_CONF",) if name in self._environment}
         lines = [
             "#!/bin/bash",
@@ -274,25 +314,47 @@ class SlurmCluster(Cluster):
 
         A pilot that waited when it was seen is only cancelled if it still does: meanwhile it may run and train.
         """
+        by_user: dict[int | None, list[Pilot]] = {}
+        for pilot in pilots:
+            by_user.setdefault(pilot.uid, []).append(pilot)
+        # At once: a user may stop the commands that run as this user.
+        ends = (self._end_of(uid, mine, force=force) for uid, mine in by_user.items())
+        failures = [each for each in await asyncio.gather(*ends, return_exceptions=True) if each is not None]
+        if failures:
+            raise failures[0]
+
+    async def _end_of(self, uid: int | None, pilots: Sequence[Pilot], *, force: bool) -> None:
+        """End pilots of a system user with the rights of this user: Slurm lets it end its own jobs only."""
+        user = None if uid is None else await asyncio.to_thread(find_account, uid)
         waiting = [pilot.id for pilot in pilots if pilot.state is PilotState.WAITING]
         others = [pilot.id for pilot in pilots if pilot.state is not PilotState.WAITING]
         how = [] if force else ["--signal=USR1", "--batch"]
         for numbers, options in ((waiting, ["--state=PENDING"]), (others, how)):
             if not numbers:
                 continue
-            code, _, errors = await self._call("scancel", *options, *numbers)
+            try:
+                code, _, errors = await self._call("scancel", *options, *numbers, user=user)
+            except SilentError:
+                if user is None:
+                    raise
+                continue  # the server asks again later, and the pilots of other users are not held up
             if code and any(text in errors for text in _AWAY):
                 raise ClusterAwayError(f"Slurm ends no jobs: {_shorten(errors)}.")
 
-    def explain_failure(self, node: str) -> str:
+    def explain_failure(self, node: str, uid: int | None) -> str:
         """Return where the output of a pilot is."""
-        return f"Its output is in {self._find_output(node)}"
+        return f"Its output is in {self._find_output(node, uid)}"
 
-    def read_last_words(self, node: str, since: float) -> str:
+    def read_last_words(self, node: str, since: float, uid: int | None) -> str:
         """Return the last line of the output of a pilot; lines of Slurm only if there are no others."""
         try:
-            with self._find_output(node).open("rb") as file:
-                if os.fstat(file.fileno()).st_mtime < since - _CLOCKS_S:
+            # Its user may have put a link or a pipe in its place.
+            descriptor = os.open(self._find_output(node, uid), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                about = os.fstat(descriptor)
+                if not stat.S_ISREG(about.st_mode) or about.st_uid != (os.getuid() if uid is None else uid):
+                    return ""
+                if about.st_mtime < since - _CLOCKS_S:
                     return ""
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
                 lines = [line.strip() for line in file.read(_LAST_BYTES).decode(errors="replace").splitlines()]
@@ -304,34 +366,13 @@ class SlurmCluster(Cluster):
 
     # ------------------------------------------------------------ inside
 
-    async def _call(self, *command: str, given: str = "") -> tuple[int, str, str]:
-        """Run a command; returns its exit code, its output and its errors. Raises ClusterAwayError if it cannot."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ClusterAwayError(f"Cannot run {command[0]}: {error.strerror}. Is Slurm installed here?") from None
-        try:
-            async with asyncio.timeout(_COMMAND_LIMIT_S):
-                told, errors = await process.communicate(given.encode())
-        except TimeoutError:
-            raise _SilentError(f"{command[0]} did not answer within {_COMMAND_LIMIT_S:g} s.") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode is not None
-        return process.returncode, told.decode(errors="replace"), errors.decode(errors="replace")
-
-
-class _SilentError(ClusterAwayError):
-    """A command of Slurm did not end, so what it did is unknown."""
+    async def _call(self, *command: str, given: str = "", user: JobUser | None = None) -> Done:
+        """Run a command. Raises ClusterAwayError if it cannot, or does not end."""
+        if user is None:
+            return await run_command(command, self._environment, given, limit_s=_COMMAND_LIMIT_S)
+        # No other variable of the server is for its users.
+        passed = {name: value for name, value in self._environment.items() if name in _PASSED}
+        return await run_command(command, passed, given, user=user, limit_s=_USERS_LIMIT_S)
 
 
 def _shorten(errors: str) -> str:

@@ -149,6 +149,7 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
         left_at: since when it gives its slots back. None: it does not.
         drained_at, drained_by, drain_reason: since when, by whom and why its slots are not used. None: they are.
         cluster: kind of the cluster of which it is a pilot. None: it is none.
+        owner: the only user whose jobs use the machine. None: all users' jobs do.
     """
 
     node: str
@@ -168,6 +169,7 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
     drained_by: str | None
     drain_reason: str | None
     cluster: str | None = None
+    owner: str | None = None
 
     @property
     def is_server(self) -> bool:
@@ -188,6 +190,8 @@ class StoredPilot(msgspec.Struct, frozen=True, kw_only=True):
         created_at: when the server asked for it.
         expires_at: until when its agent can join.
         identity: of its agent. None: it has not joined.
+        owner: the only user whose jobs use its machine. None: all users' jobs do.
+        uid: number of the system user as whom it runs. None: that of the server.
     """
 
     node: str
@@ -195,6 +199,8 @@ class StoredPilot(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float
     identity: str | None
+    owner: str | None = None
+    uid: int | None = None
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

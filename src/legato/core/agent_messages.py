@@ -52,6 +52,7 @@ class AgentHello(AgentEnvelope, frozen=True):
         term: the highest term of a driver that the agent has seen.
         switches_users: it can run workers as another system user; False: also an agent of an earlier release, which
             would run them as its own.
+        runs_as: name of its own system user, if jobs of this user may run as it is. "": none may.
         sends_results: it sends the files that the program wrote, and fetches earlier ones, if the driver takes them.
     """
 
@@ -62,6 +63,7 @@ class AgentHello(AgentEnvelope, frozen=True):
     protocol: int = AGENT_PROTOCOL
     term: int = 0
     switches_users: bool = False
+    runs_as: str = ""
     sends_results: bool = False
 
 

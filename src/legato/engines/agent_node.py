@@ -344,9 +344,10 @@ def find_obstacle(hello: messages.AgentHello, user: str) -> str | None:
             f"its Legato speaks protocol {hello.protocol} with drivers, and this driver {messages.AGENT_PROTOCOL}: "
             "install the same release of Legato on both machines"
         )
-    if user and not hello.switches_users:
+    if user and not hello.switches_users and hello.runs_as != user:
         return (
-            f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root"
+            f"its agent cannot run jobs as the system user '{user}': run this release of 'legato agent' there as root, "
+            "or as this user"
         )
     return None
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
+from legato.engines.environment import pass_on
 from legato.engines.parent import try_as
 
 CAPABILITIES: Final = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7}
@@ -37,6 +38,16 @@ def look_up_user(name: str) -> JobUser | None:
 def is_powerful(user: JobUser) -> bool:
     """Return whether a user can do all that this process can, so that no job may run as it."""
     return user.uid in (_ROOT, os.geteuid())
+
+
+def name_own_user() -> str:
+    """Return the name of the system user of this process, as whom jobs of this user may run; "": none may."""
+    if os.geteuid() == _ROOT or len(list_missing_capabilities()) < len(CAPABILITIES):
+        return ""  # a job would have these rights too
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def find_closed_folder(user: JobUser, path: Path) -> Path | None:
@@ -81,6 +92,13 @@ def find_user_of_agent(name: str, directory: Path) -> JobUser:
             "by chmod o+x"
         )
     return user
+
+
+def drop_variables() -> None:
+    """Remove the variables of this process that are not for jobs."""
+    passed = pass_on(os.environ)
+    os.environ.clear()
+    os.environ.update(passed)
 
 
 def list_missing_capabilities(*, for_programs: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from legato.policy.moves import Plan
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
 from legato.policy.sizing import decide_targets
-from legato.policy.snapshot import OWN_MACHINE, JobDemand
+from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand
 
 
 def lower_limits(pool: SortedSnapshot, plan: Plan, rules: Rules) -> bool:
@@ -83,7 +83,7 @@ def explain_left(job: JobDemand, free: FreeSlots) -> str:
         told.append(f"{len(left) - MAX_NODES_NAMED} other nodes have fewer than {job.gpus_per_worker} each")
     labels = tuple(sorted(job.labels.items()))
     nodes = f"nodes with {explain_needs((1, labels, ()))}" if labels else "its nodes"
-    if labels == (OWN_MACHINE,):
+    if labels in ((OWN_MACHINE,), ((OWNER_LABEL, job.owner),)):
         nodes = explain_needs((1, labels, ()))
     elif job.refusals and not labels:
         nodes = "other nodes"

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from legato.policy.snapshot import JobDemand, Node, Slot
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Node, Slot
 
 _ID = operator.attrgetter("id")
 
@@ -180,8 +180,15 @@ class _Levels:
 
 
 def has_labels(node: Node | None, job: JobDemand) -> bool:
-    """Whether a node has all labels that a job asks for."""
-    return not job.labels or (node is not None and job.labels.items() <= node.labels.items())
+    """Whether a node has all labels that a job asks for, and belongs to no other user than the job's owner."""
+    if not job.labels:
+        return True
+    there = {} if node is None else node.labels
+    if job.labels.items() <= there.items():
+        return True
+    return OWNER_LABEL not in there and all(
+        there.get(name) == value for name, value in job.labels.items() if name != OWNER_LABEL
+    )
 
 
 def can_run(name: str, node: Node | None, job: JobDemand) -> bool:

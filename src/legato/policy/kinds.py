@@ -21,7 +21,7 @@ from legato.policy.recent_use import find_levels
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, Part, make_whole, share_out
 from legato.policy.sizes import fit_size
-from legato.policy.snapshot import OWN_MACHINE, JobDemand, Node, Queue, Slot, Snapshot
+from legato.policy.snapshot import OWN_MACHINE, OWNER_LABEL, JobDemand, Node, Queue, Slot, Snapshot
 
 CPU: Final = "cpu"
 """The device of slots without a GPU."""
@@ -266,6 +266,8 @@ def _explain_room(claim: Claim, kind: _Kind, kinds: Sequence[_Kind]) -> str:
     told = [] if job.gpu_type is None else [f"GPU type {job.gpu_type}"]
     told += [text] if (text := explain_needs((*claim.needs[:2], ()))) else []
     has = count(room) if room else "no slots"
+    if claim.needs[:2] == (1, ((OWNER_LABEL, job.owner),)) and len(told) == 1:
+        return f"machines that belong to no other user than {job.owner} have {has}{out}"
     if told == [explain_needs((1, (OWN_MACHINE,), ()))]:
         return f"it can use {told[0]} only, which has {has}{' for it' if job.refusals else ''}{out}"
     if not told:

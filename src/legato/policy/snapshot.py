@@ -17,6 +17,8 @@ OWN_MACHINE = ("legato.machine", "server")
 """The label of the server's own machine in a pool of several."""
 TEST_LABEL = "legato.test"
 """The label of a machine on which a test of its cluster runs. Only jobs that ask for it use this machine."""
+OWNER_LABEL = "legato.owner"
+"""The label of a machine that one user's jobs may use, with the user as its value. Machines without it are for all."""
 DEFAULT_PRIORITY = 5000
 MAX_PRIORITY = 10_000
 
@@ -133,7 +135,8 @@ class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         max_workers: the most that it can have.
         gpus_per_worker: slots of each worker, all on one node; more than one only on GPUs.
         gpu_type: a GPU model that its slots must have, as `legato.policy.kinds.is_type` compares them. None: any slot.
-        labels: its nodes must have all of them.
+        labels: its nodes must have all of them; of `OWNER_LABEL` only, they may have none instead. In a pool with
+            machines of single users, each job has that label.
         bound_because: why it can use the server's own machine only (the label `OWN_MACHINE`), as a part of a sentence.
         refusals: nodes that cannot run it, and why, as a part of a sentence; it gets no slot of theirs.
         machine_kind: the kind of machine on which its training began, as in `Decision`. None: it has not begun.

@@ -24,7 +24,7 @@ from legato.core.slots import make_slot
 from legato.driver.journal import replace_file
 from legato.engines.gpus import find_devices, find_gpu_types
 from legato.engines.machine_kind import find_kind
-from legato.policy.snapshot import TEST_LABEL
+from legato.policy.snapshot import OWNER_LABEL, TEST_LABEL
 from legato.system.hosts import NAMES, Machine, find_this_machine, name_this_machine
 
 _KEY_LENGTH: Final = 16
@@ -215,6 +215,7 @@ def _label(agent: StoredAgent) -> dict[str, str]:
         return agent.labels
     is_for_test = agent.node == name_test_node(agent.cluster)
     own = {CLUSTER_LABEL: agent.cluster, **({TEST_LABEL: agent.cluster} if is_for_test else {})}
+    own |= {} if agent.owner is None else {OWNER_LABEL: agent.owner}
     return {**agent.labels, **own}
 
 

@@ -140,7 +140,8 @@ class Agents:
                     f"{node}'."
                 )
             values = {"identity": identity, "secret_sha256": hash_secret(secret), "joined_at": now}
-            values |= {"joined_by": given_by, "cluster": None if pilot is None else pilot.cluster}
+            values |= {"joined_by": given_by, "cluster": None, "owner": None}
+            values |= {} if pilot is None else {"cluster": pilot.cluster, "owner": pilot.owner}
             if before is None:
                 nothing: dict[str, Any] = {"version": "", "address": "", "kind": ""}
                 nothing |= {"devices": (), "gpu_types": (), "traits": {}, "labels": {}}
@@ -183,7 +184,7 @@ class Agents:
             if before is None or before.identity != identity:
                 # The secret is unknown to all, so an agent that had the name before cannot report any more.
                 values["secret_sha256"] = hash_secret(self._make_secret(AGENT_PREFIX))
-                values |= {"joined_at": now, "joined_by": _BY_SERVER}
+                values |= {"joined_at": now, "joined_by": _BY_SERVER, "cluster": None, "owner": None}
                 transaction.note(_NODE, f"node {node} joined the pool with its server", detail={"node": node})
             if before is None:
                 connection.execute(insert(node_agents).values(node=node, **values))

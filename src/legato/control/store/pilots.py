@@ -38,13 +38,15 @@ class Pilots:
         self._database = database
         self._random_bits = random_bits
 
-    def add(self, cluster: str, node: str, now: float) -> str:
+    def add(self, cluster: str, node: str, now: float, *, owner: str | None = None, uid: int | None = None) -> str:
         """Record a new pilot; returns the join token of its agent, which only this machine can use, and only once.
 
         Args:
             cluster: kind of the cluster.
             node: name of its machine.
             now: seconds since 1970.
+            owner: the only user whose jobs use the machine. None: all users' jobs do.
+            uid: number of the system user as whom the pilot runs. None: that of the server.
 
         Raises:
             Conflict: a machine has the name.
@@ -55,7 +57,7 @@ class Pilots:
             connection = transaction.connection
             if _exists(connection, node):
                 raise Conflict(f"Cannot start a pilot as '{node}': a machine has this name.")
-            row: dict[str, Any] = {"node": node, "cluster": cluster, "created_at": now}
+            row: dict[str, Any] = {"node": node, "cluster": cluster, "created_at": now, "owner": owner, "uid": uid}
             row |= {"expires_at": now + MAX_TOKEN_S, "secret_sha256": hash_secret(secret)}
             connection.execute(insert(pilots), row)
         return secret

@@ -181,6 +181,7 @@ node_agents = Table(
     Column("drained_by", _NAME),
     Column("drain_reason", Text),
     Column("cluster", _NAME),  # kind of the cluster of which it is a pilot; None: it is none
+    Column("owner", _NAME),  # the only user whose jobs use the machine; None: all users' jobs do
 )
 
 # Pilots that a cluster has, or has had until a moment ago: each with the join token of its agent.
@@ -193,6 +194,8 @@ pilots = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
     Column("identity", String(64)),  # of the agent that has joined with it
+    Column("owner", _NAME),  # the only user whose jobs use its machine; None: all users' jobs do
+    Column("uid", BigInteger),  # the system user as whom it runs; None: that of the server
 )
 
 cluster_states = Table(
