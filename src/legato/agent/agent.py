@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import ssl
 import threading
 from collections.abc import Coroutine
@@ -37,17 +36,11 @@ from legato.core.program import PROGRAM_VARIABLE, ProgramSnapshot
 from legato.core.spec import DEFAULT_LOG_BYTES
 from legato.driver.journal import Address, JobDirectory, replace_file
 from legato.driver.log_caps import LogCaps
+from legato.engines import job_users
 from legato.engines.base import Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.file_pieces import CONTENT, find_newest
 from legato.engines.gpus import find_slots
 from legato.engines.interpreter import find_python
-from legato.engines.job_users import (
-    check_reach,
-    drop_variables,
-    find_user_of_agent,
-    list_missing_capabilities,
-    name_own_user,
-)
 from legato.engines.local import DEFAULT_ENTRY, DEFAULT_PRELOAD, LocalEngine
 from legato.engines.side_work import WorkQueue, persist
 from legato.system.clocks import read_boot_clock
@@ -278,8 +271,8 @@ class Agent:
             devices=devices,
             address=order.address,
             term=self._state.term,
-            switches_users=not list_missing_capabilities(),
-            runs_as=name_own_user(),
+            switches_users=not job_users.list_missing_capabilities(),
+            runs_as=job_users.name_own_user(),
             sends_results=True,
         )
         await connection.send(messages.encode_agent_frame(hello))
@@ -450,11 +443,15 @@ class Agent:
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
             user = (
-                await asyncio.to_thread(self._share_with, job.user) if job.user not in ("", name_own_user()) else None
+                await asyncio.to_thread(self._share_with, job.user)
+                if job.user not in ("", job_users.name_own_user())
+                else None
             )
             directory = await asyncio.to_thread(self._find_directory, job, order)
             if user is not None:
-                await asyncio.to_thread(check_reach, user, [str(directory), *([job.data] if job.data else [])])
+                await asyncio.to_thread(
+                    job_users.check_reach, user, [str(directory), *([job.data] if job.data else [])]
+                )
             python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python, user))
             earlier = await asyncio.to_thread(self._logs.list_logs)
             told = None
@@ -511,13 +508,13 @@ class Agent:
         Raises:
             LegatoError: there is no such user here, or its processes cannot reach the folders.
         """
-        user = find_user_of_agent(name, self._directory)
+        user = job_users.find_user_of_agent(name, self._directory)
         self._files.user = user
         self._files.make()
         self._files.share_with_job()
         self._checkpoints.serve(user)
         self._write_address()  # which this user may read
-        drop_variables()  # the rest is not for jobs
+        job_users.drop_variables()  # the rest is not for jobs
         return user
 
     def _find_directory(self, job: messages.OpenJob, order: AgentOrder) -> Path:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 import msgspec
 
 from legato.api.jobs import Effect
 from legato.core.system_metrics import MachineMetrics
+
+_MAX_NAMED: Final = 10
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
         state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
         reason: why, in the words of the cluster. None: it gives no reason.
         ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
+        owner: the only user whose jobs use it, and as whose system user it runs. None: it is for the jobs of all users.
     """
 
     id: str
@@ -124,6 +128,28 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str | None
     ends_at: float | None
+    owner: str | None = None
+
+
+class PilotOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """A user who has machines of a cluster for their own jobs only.
+
+    Args:
+        name: of the user.
+        system_user: as whom the machines run. None: there is none, as ``trouble`` says.
+        target: number of machines that the jobs of the user need now, and may have.
+        state: ``ok``; ``paused``: no machine is asked for, after a failure or because the user can have none.
+        trouble: why the user gets none now, as sentences. None: the user does. Other users do not see it.
+        machine_kinds, gpu_types: as in `Cluster`, of the machines of this user.
+    """
+
+    name: str
+    system_user: str | None
+    target: int
+    state: str = "ok"
+    trouble: str | None = None
+    machine_kinds: tuple[str, ...] = ()
+    gpu_types: tuple[str, ...] = ()
 
 
 class IdleMachines(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +214,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         num_slots: slots of each machine.
         idle: what its idle machines cost. None: not known.
         test: the last test of it. None: there was none.
+        owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
     """
 
     kind: str
@@ -204,6 +231,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     num_slots: int = 1
     idle: IdleMachines | None = None
     test: ClusterTest | None = None
+    owners: tuple[PilotOwner, ...] = ()
+
+    def only_of(self, user: str) -> Cluster:
+        """Return the part that concerns the jobs of one user."""
+        pilots = tuple(pilot for pilot in self.pilots if pilot.owner in (None, user))
+        owners = tuple(owner for owner in self.owners if owner.name == user)
+        return msgspec.structs.replace(self, pilots=pilots, owners=owners)
 
     def describe(self) -> tuple[str, ...]:
         """Return what it gives, what waits and why, as sentences.
@@ -225,6 +259,15 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             said.append(f"{told}: {', '.join(sorted(reasons))}.")
         if self.trouble is not None:
             said.append(f"{self.trouble.rstrip('.')}.")
+        counted = Counter(pilot.owner for pilot in self.pilots if pilot.owner is not None)
+        if len(counted) > 1:
+            told = ", ".join(f"{owner} {number}" for owner, number in sorted(counted.items())[:_MAX_NAMED])
+            more = f" and {len(counted) - _MAX_NAMED} more users" if len(counted) > _MAX_NAMED else ""
+            said.append(f"By user: {told}{more}.")
+        blocked = [owner for owner in self.owners if owner.trouble is not None]
+        said += [f"User {owner.name}: {(owner.trouble or '').rstrip('.')}." for owner in blocked[:_MAX_NAMED]]
+        if len(blocked) > _MAX_NAMED:
+            said.append(f"{len(blocked) - _MAX_NAMED} more users have such troubles.")
         return tuple(said)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from fractions import Fraction
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from legato.policy.free_slots import can_run
 from legato.policy.kinds import is_type, kind_of
 from legato.policy.sizes import fit_size, smallest_size
-from legato.policy.snapshot import TEST_LABEL, JobDemand, Node, Slot, Snapshot
+from legato.policy.snapshot import OWNER_LABEL, TEST_LABEL, JobDemand, Node, Slot, Snapshot
 
 
 class PilotShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,20 @@ class PilotShape(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     machine_kinds: tuple[str, ...] = ()
     gpu_types: tuple[str, ...] = ()
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """The pilots that jobs could use.
+
+    Args:
+        owner: who has submitted the jobs. None: they are those of all users.
+        least: with fewer none of the jobs can train.
+        most: more would help none of them.
+    """
+
+    owner: str | None
+    least: int
+    most: int
 
 
 def find_refused(snapshot: Snapshot, shape: PilotShape) -> set[str]:
@@ -59,16 +73,40 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused
         max_pilots: the maximum.
         refused: jobs that pilots have refused before, as `find_refused` found them.
     """
+    return sum(wish.most for wish in count_wishes(snapshot, lambda _: shape, max_pilots, refused, by_owner=False))
+
+
+def count_wishes(
+    snapshot: Snapshot,
+    find_shape: Callable[[str | None], PilotShape],
+    max_pilots: int,
+    refused: Collection[str] = frozenset(),
+    *,
+    by_owner: bool,
+) -> list[Wish]:
+    """Return how many pilots the jobs of each user could use, those whose oldest job waits longest first.
+
+    Args:
+        snapshot: of the pool.
+        find_shape: returns what each pilot of a user is; all have the same labels.
+        max_pilots: the maximum of one user.
+        refused: as in `count_pilots`.
+        by_owner: False: pilots are for the jobs of all users; then there is at most one wish.
+    """
     nodes = {node.name: node for node in snapshot.nodes}
-    pilots = find_pilots(snapshot, shape)
+    pilots = find_pilots(snapshot, find_shape(None))
     others = _Others((slot for slot in snapshot.slots if slot.node not in pilots), nodes)
     held: dict[str, Counter[bool]] = defaultdict(Counter)
     for slot in snapshot.slots:
         if slot.holder is not None and slot.usable and not slot.leaving:
             held[slot.holder][slot.node in pilots] += 1
     ceilings = {queue.name: queue.ceiling for queue in snapshot.queues if queue.ceiling is not None}
-    total = Fraction(0)
+    totals: dict[str | None, Fraction] = defaultdict(Fraction)
+    least: dict[str | None, int] = {}
+    oldest: dict[str | None, tuple[float, str]] = {}
     for job in snapshot.jobs:
+        owner = job.owner if by_owner else None
+        shape = find_shape(owner)
         of_pilot = shape.num_slots // job.gpus_per_worker
         # A machine that has refused a job says something about all of its cluster.
         fits = of_pilot > 0 and job.id not in refused and not pilots & job.refusals.keys() and _fits(job, shape)
@@ -83,10 +121,44 @@ def count_pilots(snapshot: Snapshot, shape: PilotShape, max_pilots: int, refused
             continue  # it could not start, however many pilots there are
         others.take(job, min(free, max(0, size - elsewhere)))
         wanted = max(0, size - elsewhere - free) if fits else held[job.id][True]
-        total += Fraction(math.ceil(wanted / job.gpus_per_worker), max(of_pilot, 1))
-        if total >= max_pilots:
-            return max_pilots
-    return math.ceil(total)
+        if not wanted:
+            continue
+        totals[owner] += Fraction(math.ceil(wanted / job.gpus_per_worker), max(of_pilot, 1))
+        first = max(1, smallest_size(job) - elsewhere - free)
+        needs = math.ceil(Fraction(math.ceil(first / job.gpus_per_worker), max(of_pilot, 1)))
+        least[owner] = min(least.get(owner, needs), needs)
+        oldest[owner] = min(oldest.get(owner, (job.submitted_at, job.id)), (job.submitted_at, job.id))
+    found = sorted(totals, key=lambda owner: oldest[owner])
+    wishes = [(owner, min(math.ceil(totals[owner]), max_pilots)) for owner in found]
+    return [Wish(owner=owner, least=min(least[owner], most), most=most) for owner, most in wishes]
+
+
+def divide_pilots(wishes: Iterable[Wish], has: dict[str | None, int], total: int) -> dict[str | None, int]:
+    """Return how many of ``total`` pilots each user gets. Pure, and the same as long as nothing changes.
+
+    First each user gets the pilots with which one job can train, in the order of the wishes, as far as they fit. What
+    is left goes to those who have fewest of these; of equal ones to who has such pilots already.
+
+    Args:
+        wishes: of the users.
+        has: pilots of each user now.
+        total: the maximum of all together.
+    """
+    wishes = list(wishes)
+    given: dict[str | None, int] = {wish.owner: 0 for wish in wishes}
+    left, admitted = total, []
+    for wish in wishes:
+        if 0 < wish.least <= left:
+            given[wish.owner] = wish.least
+            left -= wish.least
+            admitted.append(wish)
+    if sum(wish.most for wish in admitted) <= total:
+        return given | {wish.owner: wish.most for wish in admitted}
+    while left and (hungry := [wish for wish in admitted if given[wish.owner] < wish.most]):
+        next_one = min(hungry, key=lambda wish: (given[wish.owner], given[wish.owner] >= has.get(wish.owner, 0)))
+        given[next_one.owner] += 1
+        left -= 1
+    return given
 
 
 def find_typed(snapshot: Snapshot, shape: PilotShape) -> list[JobDemand]:
@@ -112,7 +184,7 @@ def find_pilots(snapshot: Snapshot, shape: PilotShape) -> set[str]:
 
 def _fits(job: JobDemand, shape: PilotShape) -> bool:
     """Return whether a job could use the slots of a pilot."""
-    if not job.labels.items() <= shape.labels.items():
+    if not {pair for pair in job.labels.items() if pair[0] != OWNER_LABEL} <= shape.labels.items():
         return False
     if job.gpus_per_worker > 1 and not shape.has_gpus:
         return False

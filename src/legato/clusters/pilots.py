@@ -172,6 +172,7 @@ class PilotRules(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         min_pilots, max_pilots: bounds of their number. While a pilot that reaches its time limit is replaced, both
             exist for some minutes and count once.
+        max_of_owner: the maximum of one user, if each has pilots of its own.
         idle_s: seconds without a job after which a pilot that is not needed is let go.
         max_waiting: maximum number of pilots that wait for a machine.
         replace_s: seconds before the end of a pilot at which another one is asked for in its place.
@@ -182,6 +183,7 @@ class PilotRules(msgspec.Struct, frozen=True, kw_only=True):
 
     min_pilots: int = 0
     max_pilots: int
+    max_of_owner: int = 1000
     idle_s: float = 300.0
     max_waiting: int = 8
     replace_s: float = 900.0
@@ -243,16 +245,33 @@ class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):
         leaving: pilots that jobs must leave now.
         ending: pilots to end; no job holds a slot of them.
         target: how many pilots there should be.
+        num_lasting: how many there are now, without those that will end soon.
     """
 
     num_starts: int = 0
     leaving: tuple[Leaving, ...] = ()
     ending: tuple[Ending, ...] = ()
     target: int = 0
+    num_lasting: int = 0
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Pilots that jobs must leave although they use them: how many, and why, as a part of a sentence."""
+
+    number: int
+    reason: str
+
+
+_NO_CLAIM: Final = Claim(0, "")
 
 
 def plan_pilots(
-    rules: PilotRules, demand: Demand, pilots: Sequence[Pilot] | None, agents: Sequence[PilotAgent], now: float
+    rules: PilotRules,
+    demand: Demand,
+    pilots: Sequence[Pilot] | None,
+    agents: Sequence[PilotAgent],
+    now: float,
+    claim: Claim = _NO_CLAIM,
 ) -> PilotPlan:
     """Decide which pilots to start, to empty and to end. Pure.
 
@@ -262,6 +281,7 @@ def plan_pilots(
         pilots: as the cluster sees them now. None: it does not answer; then nothing changes.
         agents: of pilots that have joined the pool.
         now: seconds since 1970.
+        claim: so many pilots are given up also if jobs need them; those that jobs use are only emptied.
     """
     if pilots is None:
         return PilotPlan()
@@ -275,9 +295,14 @@ def plan_pilots(
     # Each may have one that replaces it. If the cluster gives all of them less time than `replace_s`, none lasts.
     num_room = min(rules.max_waiting - num_waiting, 2 * rules.max_pilots - len(there))
     num_starts = max(0, min(target - len(lasting), num_room))
-    surplus = len(lasting) - _bound(max(demand.now, demand.lately), rules)
+    surplus = max(len(lasting) - _bound(max(demand.now, demand.lately), rules), claim.number)
     waiting, idle = _choose_surplus(rules, lasting, known, surplus, now)
     leaving = [Leaving(pilot.node, "it is idle") for pilot in idle]
+    num_claimed = claim.number - len(waiting) - len(idle)
+    if num_claimed > 0:
+        joined = [pilot for pilot in lasting if pilot.node in known and pilot not in (*waiting, *idle)]
+        joined.sort(key=lambda pilot: known[pilot.node].num_busy)
+        leaving += [Leaving(pilot.node, claim.reason) for pilot in joined[:num_claimed]]
     leaving += [
         Leaving(pilot.node, "it reaches its time limit")
         for pilot in staying
@@ -285,7 +310,13 @@ def plan_pilots(
     ]
     ending = [Ending(pilot, force=True, reason="no job needs it") for pilot in waiting]
     ending += [end for pilot in there if (end := _find_end(rules, pilot, known.get(pilot.node), now)) is not None]
-    return PilotPlan(num_starts=num_starts, leaving=tuple(leaving), ending=tuple(ending), target=target)
+    return PilotPlan(
+        num_starts=num_starts,
+        leaving=tuple(leaving),
+        ending=tuple(ending),
+        target=target,
+        num_lasting=len(lasting),
+    )
 
 
 def _bound(number: int, rules: PilotRules) -> int:

@@ -1,6 +1,6 @@
 """Keeps the pilots of a cluster: asks for machines as demand grows, and lets them go when they are idle.
 
-Only the leading server does so. It remembers nothing that matters: pilots are in the store and in the cluster, so the
+They are for the jobs of all users, or each user has pilots of their own. Only the leading server does so. It remembers nothing that matters: pilots are in the store and in the cluster, so the
 next server continues. A cluster that fails, or does not answer, stops neither the control loop nor a job.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -16,16 +17,15 @@ import msgspec
 import structlog
 
 from legato.api import pool
-from legato.clusters.demand import PilotShape, count_pilots, find_pilots, find_refused, find_typed
+from legato.clusters.demand import PilotShape, Wish, count_wishes, divide_pilots, find_pilots, find_refused, find_typed
+from legato.clusters.owner_plans import OwnersPlan, Party, group, plan_owners
 from legato.clusters.pilots import (
     Cluster,
     ClusterAwayError,
-    Demand,
     Ending,
     Pilot,
     PilotAgent,
     PilotOrder,
-    PilotPlan,
     PilotRules,
     PilotState,
     name_test_node,
@@ -35,10 +35,11 @@ from legato.control.records import Allocation, StoredAgent, StoredPilot
 from legato.control.roles import Asker, Role
 from legato.control.stages import ENDED
 from legato.control.store import Store
-from legato.core.errors import Conflict, NotFound
+from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.slots import node_of
-from legato.policy.snapshot import JobDemand, Snapshot
+from legato.policy.snapshot import Snapshot
 from legato.server import cluster_tests
+from legato.server.pilot_owners import SETTLE_S, FindUser, Pause, PilotOwner, PilotOwners
 
 _log = structlog.get_logger(__name__)
 
@@ -49,17 +50,16 @@ _END_TEST_S: Final = 30.0
 """After a test, its agent is asked to end, then ended, and after twice as long killed."""
 _LONGEST_ROUND_S: Final = 300.0
 """After a longer time between two rounds, the clock was set, or this process did not run."""
-_SETTLE_S: Final = 60.0
-"""A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
-_FIRST_PAUSE_S: Final = 30.0
-_LONGEST_PAUSE_S: Final = 900.0
 _STATE_EVERY_S: Final = 30.0
 _ASK_AGAIN_S: Final = 60.0
 _JOIN_LIMIT_S: Final = 600.0
 _REFUSED_S: Final = 3600.0
 """No pilot is asked for a job that pilots have refused, until this long after the last of them was in the pool."""
 _NOT_JOINED: Final = "its agent does not join the pool"
+_SILENT: Final = "its command did not answer"
 _MAX_KNOWN: Final = 16
+_MAX_OWNER: Final = 63
+_INVALID: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_SHOWN: Final = 1000
 
 
@@ -76,6 +76,8 @@ class PilotPool:
         url: at which machines of the cluster reach the server.
         token_suffix: what a join token has behind its secret: the fingerprint of the server's authority.
         now: returns seconds since 1970.
+        find_user: finds the system users of the users who have pilots of their own. None: pilots are for the jobs of
+            all users, and run as the system user of the server.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class PilotPool:
         url: str,
         token_suffix: str,
         now: Callable[[], float],
+        find_user: FindUser | None = None,
     ) -> None:
         self._cluster = cluster
         self._rules = rules
         self._shape = shape
+        self._find_user = find_user
         self._store = store
         self._read_snapshot = read_snapshot
         self._leads = leads
@@ -107,22 +111,20 @@ class PilotPool:
         """Forget everything, because another server may have led meanwhile."""
         self._leads_since: float | None = None
         self._round_at: float | None = None
+        self._owners = PilotOwners(self._shape, self._find_user)
+        self._short_since: float | None = None  # since when users lack pilots because others have too many
         self._seen: tuple[Pilot, ...] = ()
+        self._strays: tuple[Pilot, ...] = ()  # pilots that the store does not know, or that another user has
         self._tried_at = float("-inf")
         self._observed_at: float | None = None
         self._away: str | None = None
         self._away_since = float("-inf")
-        self._refused = _Pause()
-        self._failed = _Pause()
         self._known: set[str] = set()  # nodes of pilots that the cluster has confirmed or shown
         self._ended: set[str] = set()  # nodes of pilots that this server has ended
         self._asked_at: dict[tuple[str, bool], float] = {}  # pilot, and whether by force → when it was asked to end
         self._running_since: dict[str, float] = {}  # pilot that has not joined → when it was first seen to run
         self._idle_since: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}  # job that pilots have refused → when one of them was last seen
-        self._refused_jobs: tuple[str, ...] = ()
-        self._typed: list[JobDemand] = []
-        self._demands: list[tuple[float, int]] = []
         self._written: tuple[float, pool.Cluster] | None = None
         self._idle: pool.IdleMachines | None = None
         self._counted_at: float | None = None
@@ -162,26 +164,19 @@ class PilotPool:
         facts = await asyncio.to_thread(self._read)
         self._note_joined(facts)
         pilots = None if pilots is None else self._seen
-        demand = await asyncio.to_thread(self._measure, snapshot, now)
+        wishes = await asyncio.to_thread(self._measure, snapshot, facts, now)
         agents = self._describe_agents(facts, now)
         self._count_idle(facts, agents, now)
         await self._follow_test(snapshot, facts, now)
         if pilots is not None:
             await asyncio.to_thread(self._forget_gone, facts, agents, now)
-        plan = self._plan(demand, pilots, agents, now)
-        if not plan.num_starts:  # nothing is missing any more
-            if not self._refused.holds(now):
-                self._refused = _Pause()
-            if not self._failed.holds(now) and {pilot.node for pilot in self._seen} <= {agent.node for agent in agents}:
-                self._failed = _Pause()
-        if self._refused.holds(now) or self._failed.holds(now):
-            plan = msgspec.structs.replace(plan, num_starts=0)
+        plan = self._plan_all(wishes, pilots, facts, agents, now)
         if pilots is not None:
             ending = (*plan.ending, *self._find_strays(facts, now), *await self._end_test(facts, now))
             plan = msgspec.structs.replace(plan, ending=ending)
         await self._apply(plan, facts, now)
         await self._start_test(now)
-        await asyncio.to_thread(self._write_state, plan, demand, now)
+        await asyncio.to_thread(self._write_state, facts, now)
 
     # ------------------------------------------------------------ what there is
 
@@ -194,10 +189,20 @@ class PilotPool:
             except ClusterAwayError as error:
                 self._note_away(str(error), now)
             else:
-                self._seen, self._observed_at = tuple(found), now
+                self._sort_out(found, await asyncio.to_thread(self._list_pilots))
+                self._observed_at = now
                 self._known |= {pilot.node for pilot in self._seen if pilot.state is not PilotState.GONE}
                 self._note_away(None, now)
         return None if self._away is not None or self._observed_at is None else self._seen
+
+    def _sort_out(self, found: Sequence[Pilot], stored: Sequence[StoredPilot]) -> None:
+        """Divide what the cluster shows into the pilots of this pool, and jobs that only have the name of one."""
+        known = {(one.node, one.uid) for one in stored}
+        self._seen = tuple(pilot for pilot in found if (pilot.node, pilot.uid) in known)
+        self._strays = tuple(pilot for pilot in found if (pilot.node, pilot.uid) not in known)
+
+    def _list_pilots(self) -> tuple[StoredPilot, ...]:
+        return tuple(found for found in self._store.pilots.list() if found.cluster == self._cluster.kind)
 
     def _note_joined(self, facts: _Facts) -> None:
         """Count pilots whose agents have joined as running; the cluster shows it later."""
@@ -225,35 +230,57 @@ class PilotPool:
     def _read(self) -> _Facts:
         kind, nodes = self._cluster.kind, self._store.pool.list_nodes()
         return _Facts(
-            pilots=tuple(found for found in self._store.pilots.list() if found.cluster == kind),
+            pilots=self._list_pilots(),
             agents=tuple(found for found in self._store.agents.list() if found.cluster == kind),
             nodes=frozenset(node.name for node in nodes),
             allocations=self._store.pool.list_open(),
         )
 
-    def _measure(self, snapshot: Snapshot, now: float) -> Demand:
+    def _measure(self, snapshot: Snapshot, facts: _Facts, now: float) -> list[Wish]:
+        several = self._owners.are_several
+        for owner in self._owners.list():
+            self._learn_kinds(owner, snapshot, facts)
+        self._refused_at = {job: at for job, at in self._refused_at.items() if 0 <= now - at < _REFUSED_S}
+        self._refused_at |= dict.fromkeys(find_refused(snapshot, self._shape), now)
+        most = min(self._rules.max_pilots, self._rules.max_of_owner) if several else self._rules.max_pilots
+        wishes = count_wishes(snapshot, self._owners.find_shape, most, self._refused_at, by_owner=several)
+        submitters = {job.owner if several else None for job in snapshot.jobs}
+        names = {wish.owner for wish in wishes} | {one.owner for one in facts.pilots} | submitters
+        self._owners.look_up(names if several else ())
+        wanted = {wish.owner: wish.most for wish in wishes}
+        for owner in self._owners.list():
+            own = snapshot
+            if several:
+                own = msgspec.structs.replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.owner == owner.name))
+            owner.refused_jobs = tuple(job.id for job in own.jobs if job.id in self._refused_at)
+            owner.typed = find_typed(own, owner.shape)
+            owner.note_demand(wanted.get(owner.name, 0), now)
+        return wishes
+
+    def _learn_kinds(self, owner: PilotOwner, snapshot: Snapshot, facts: _Facts) -> None:
+        """Learn from the machines of a user what the cluster gives: no user can say it for others."""
+        whose = {one.node: one.owner for one in facts.pilots}
         # The machine of a test shows what the cluster gives now: the settings may have changed since the last machines.
-        found = find_pilots(snapshot, self._shape) or {self._test_node}
+        found = {node for node in find_pilots(snapshot, self._shape) if whose.get(node) == owner.name}
+        if not found and whose.get(self._test_node) == owner.name:
+            found = {self._test_node}
         kinds = {node.kind for node in snapshot.nodes if node.name in found and node.kind}
         types = {slot.gpu_type for slot in snapshot.slots if slot.node in found and slot.gpu_type}
         if kinds:  # those of the present machines; otherwise those of the last ones
-            self._shape = msgspec.structs.replace(
-                self._shape,
+            owner.shape = msgspec.structs.replace(
+                owner.shape,
                 machine_kinds=tuple(sorted(kinds)[:_MAX_KNOWN]),
                 gpu_types=tuple(sorted(types)[:_MAX_KNOWN]),
             )
-        self._refused_at = {job: at for job, at in self._refused_at.items() if 0 <= now - at < _REFUSED_S}
-        self._refused_at |= dict.fromkeys(find_refused(snapshot, self._shape), now)
-        self._refused_jobs = tuple(job.id for job in snapshot.jobs if job.id in self._refused_at)
-        self._typed = find_typed(snapshot, self._shape)
-        wanted = count_pilots(snapshot, self._shape, self._rules.max_pilots, self._refused_at)
-        self._demands = [(at, number) for at, number in self._demands if 0 <= now - at < _SETTLE_S]
-        self._demands.append((now, wanted))
-        return Demand(wanted, max(number for _, number in self._demands))
 
-    def _plan(
-        self, demand: Demand, pilots: Sequence[Pilot] | None, agents: Sequence[PilotAgent], now: float
-    ) -> PilotPlan:
+    def _plan_all(
+        self,
+        wishes: Sequence[Wish],
+        pilots: Sequence[Pilot] | None,
+        facts: _Facts,
+        agents: Sequence[PilotAgent],
+        now: float,
+    ) -> OwnersPlan:
         """Plan without the machine of a test, which is one of the maximum until it has ended."""
         rules = self._rules
         is_running = self._test is not None and self._test.ended_at is None
@@ -262,7 +289,63 @@ class PilotPool:
             least, most = rules.min_pilots, rules.max_pilots - 1
             rules = msgspec.structs.replace(rules, min_pilots=min(least, most), max_pilots=most)
         pilots = None if pilots is None else [pilot for pilot in pilots if pilot.node != self._test_node]
-        return plan_pilots(rules, demand, pilots, [one for one in agents if one.node != self._test_node], now)
+        agents = [agent for agent in agents if agent.node != self._test_node]
+        if self._owners.are_several:
+            return self._plan_owners(rules, wishes, pilots, facts, agents, now)
+        (owner,) = self._owners.list()
+        owner.target = min(max(owner.demand.now, rules.min_pilots), rules.max_pilots)
+        plan = plan_pilots(rules, owner.demand, pilots, agents, now)
+        if not plan.num_starts:  # nothing is missing any more
+            owner.forgive(now, all_joined={one.node for one in self._seen} <= {agent.node for agent in agents})
+        starts = {None: plan.num_starts} if plan.num_starts and not owner.is_paused(now) else {}
+        return OwnersPlan(starts=starts, leaving=plan.leaving, ending=plan.ending)
+
+    def _plan_owners(
+        self,
+        rules: PilotRules,
+        wishes: Sequence[Wish],
+        pilots: Sequence[Pilot] | None,
+        facts: _Facts,
+        agents: Sequence[PilotAgent],
+        now: float,
+    ) -> OwnersPlan:
+        if pilots is None:
+            return OwnersPlan()
+        whose = {one.node: (one.owner, one.uid) for one in facts.pilots}
+        fit = {owner.name: owner for owner in self._owners.list() if owner.unfit is None}
+        alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
+        has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
+        given = divide_pilots([wish for wish in wishes if wish.owner in fit], dict(has), rules.max_pilots)
+        groups = group(pilots, agents, whose)
+        asked = [(name, fit[name].uid) for name in given]
+        parties: list[Party] = []
+        for key in dict.fromkeys((*asked, *groups)):
+            owner, (mine, own_agents) = fit.get(key[0]), groups.get(key, ((), ()))
+            if owner is None or owner.uid != key[1]:
+                parties.append(Party(owner=key[0], pilots=mine, agents=own_agents, given=None))
+                continue
+            owner.target = given.get(key[0], 0)
+            parties.append(
+                Party(
+                    owner=key[0],
+                    pilots=mine,
+                    agents=own_agents,
+                    demand=owner.demand,
+                    given=owner.target,
+                    is_paused=owner.is_paused(now),
+                )
+            )
+        is_long = self._short_since is not None and now - self._short_since >= SETTLE_S
+        plan = plan_owners(rules, parties, now, takes=is_long)
+        self._short_since = None if not plan.is_short else now if self._short_since is None else self._short_since
+        joined = {agent.node for agent in agents}
+        for owner in self._owners.list():
+            if owner.name not in given:
+                owner.target = 0
+            if owner.name not in plan.missing:
+                own = {one.node for one in self._seen if whose.get(one.node, (None,))[0] == owner.name}
+                owner.forgive(now, all_joined=own <= joined)
+        return plan
 
     def _learn(self) -> None:
         """Take from the store what an earlier server has learned about the machines, counted and tested."""
@@ -270,10 +353,11 @@ class PilotPool:
             if state.kind != self._cluster.kind:
                 continue
             self._idle, self._test = state.idle, state.test
-            if not self._shape.machine_kinds:
-                self._shape = msgspec.structs.replace(
-                    self._shape, machine_kinds=state.machine_kinds, gpu_types=state.gpu_types
-                )
+            if not self._owners.are_several:
+                self._owners.learn(None, state.machine_kinds, state.gpu_types)
+                continue
+            for owner in state.owners:
+                self._owners.learn(owner.name, owner.machine_kinds, owner.gpu_types)
 
     def _count_idle(self, facts: _Facts, agents: Sequence[PilotAgent], now: float) -> None:
         """Count what machines cost while no job uses them, since the last round."""
@@ -314,8 +398,10 @@ class PilotPool:
         """Let jobs leave machines whose pilots have ended, and forget those that no job holds."""
         shown = {pilot.node: pilot for pilot in self._seen}
         joined = {agent.node for agent in agents}
-        if any(agent.joined_at > self._failed.begun_at for agent in facts.agents):
-            self._failed = _Pause()
+        for agent in facts.agents:
+            owner = self._owners.get(agent.owner)
+            if agent.joined_at > owner.failed.begun_at:
+                owner.failed = Pause()
         for stored in facts.pilots:
             pilot = shown.get(stored.node)
             if pilot is not None and pilot.state is not PilotState.GONE:
@@ -325,15 +411,16 @@ class PilotPool:
             why = f": {pilot.reason}" if pilot is not None and pilot.reason else ""
             is_failure = stored.identity is None and stored.node in self._known and stored.node not in self._ended
             if is_failure and stored.node != self._test_node:  # a test says itself why it has failed
-                hint = self._cluster.explain_failure(stored.node)
+                hint = self._cluster.explain_failure(stored.node, stored.uid)
                 told = f"{self._cluster.name} has ended a machine before its agent joined the pool{why}. {hint}"
-                self._pause(self._failed, told.rstrip(), now)
+                self._pause(self._owners.get(stored.owner).failed, told.rstrip(), now)
             if stored.node in joined:
                 self._store.pilots.drain(stored.node, self._cluster.name, f"its machine was taken back{why}", now)
             if self._store.pilots.forget(stored.node, now):
                 self._ended.discard(stored.node)
                 self._known.discard(stored.node)
         self._seen = tuple(pilot for pilot in self._seen if pilot.state is not PilotState.GONE)
+        self._strays = tuple(pilot for pilot in self._strays if pilot.state is not PilotState.GONE)
         for lost in joined - {stored.node for stored in facts.pilots}:
             self._store.pilots.forget(lost, now)
 
@@ -342,8 +429,8 @@ class PilotPool:
         known = {stored.node: stored for stored in facts.pilots}
         strays = [
             Ending(pilot, force=True, reason="the server does not know it")
-            for pilot in self._seen
-            if pilot.node not in known and pilot.state is not PilotState.ENDING
+            for pilot in self._strays
+            if pilot.state is not PilotState.ENDING
         ]
         silent = {
             pilot.id: pilot
@@ -357,14 +444,14 @@ class PilotPool:
             if now - since >= _JOIN_LIMIT_S
         ]
 
-    async def _apply(self, plan: PilotPlan, facts: _Facts, now: float) -> None:
+    async def _apply(self, plan: OwnersPlan, facts: _Facts, now: float) -> None:
         for leaving in plan.leaving:
             await asyncio.to_thread(self._store.pilots.drain, leaving.node, self._cluster.name, leaving.reason, now)
         try:
             for force in (False, True):
                 await self._end([end for end in plan.ending if end.force is force], now)
-            if plan.num_starts:
-                await self._start(plan.num_starts, facts, now)
+            for name, number in plan.starts.items():
+                await self._start(self._owners.get(name), number, facts, now)
         except ClusterAwayError as error:
             self._note_away(str(error), now)
 
@@ -388,19 +475,22 @@ class PilotPool:
 
     def _mark_ending(self, ids: set[str]) -> None:
         """Let pilots that were killed count no more until the next observation."""
-        self._seen = tuple(
-            msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
-            for pilot in self._seen
+        self._seen, self._strays = (
+            tuple(
+                msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
+                for pilot in pilots
+            )
+            for pilots in (self._seen, self._strays)
         )
 
-    async def _start(self, number: int, facts: _Facts, now: float) -> None:
+    async def _start(self, owner: PilotOwner, number: int, facts: _Facts, now: float) -> None:
         if not await asyncio.to_thread(self._leads):  # what came before may have taken long
             return
-        refusal = await self._submit(await asyncio.to_thread(self._make_orders, number, facts, now), now)
+        refusal = await self._submit(await asyncio.to_thread(self._make_orders, owner, number, facts, now), now)
         if refusal is None:
-            self._refused = _Pause()
+            owner.refused = Pause()
         else:
-            self._pause(self._refused, f"{self._cluster.name} refuses new machines: {refusal}", now)
+            self._pause(owner.refused, f"{self._cluster.name} refuses new machines: {refusal}", now)
 
     async def _submit(self, orders: Sequence[PilotOrder], now: float) -> str | None:
         """Give orders to the cluster; returns its words if it refuses one. Raises ClusterAwayError."""
@@ -411,39 +501,44 @@ class PilotPool:
             raise
         # What may exist counts before the store is asked, which may fail: otherwise more pilots would be asked for.
         taken = [one for one in done if one.refusal is None]
+        uids = {order.node: None if order.user is None else order.user.uid for order in orders}
         for one in taken:
             # If the cluster has not confirmed it, it may exist: it counts until the next observation.
-            pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING)
+            pilot = one.pilot or Pilot(id="", node=one.node, state=PilotState.WAITING, uid=uids[one.node])
             self._seen = (*self._seen, pilot)
             self._known |= {pilot.node} if one.pilot else set()
             _log.info("a pilot was asked for", cluster=self._cluster.name, node=pilot.node, pilot=pilot.id)
         kept = {one.node for one in taken}
         await self._forget_all((order.node for order in orders if order.node not in kept), now)
-        return next((one.refusal for one in done if one.refusal is not None), None)
+        # A user may stop the commands that run as this user: then others would wait for them again and again.
+        silent = next((_SILENT for one in done if one.pilot is None and uids[one.node] is not None), None)
+        return next((one.refusal for one in done if one.refusal is not None), silent)
 
     async def _forget_all(self, nodes: Iterable[str], now: float) -> None:
         for node in nodes:
             await asyncio.to_thread(self._store.pilots.forget, node, now)
 
-    def _make_orders(self, number: int, facts: _Facts, now: float) -> list[PilotOrder]:
+    def _make_orders(self, owner: PilotOwner, number: int, facts: _Facts, now: float) -> list[PilotOrder]:
         """Choose the lowest free names, so that a pool has few of them; record each pilot before it exists."""
+        prefix = self._cluster.kind
+        prefix += "" if owner.name is None else f"-{_INVALID.sub('_', owner.name)[:_MAX_OWNER]}"
         taken = {pilot.node for pilot in self._seen} | {stored.node for stored in facts.pilots} | facts.nodes
         orders: list[PilotOrder] = []
         index = 0
         while len(orders) < number:
             index += 1
-            node = f"{self._cluster.kind}-{index}"
+            node = f"{prefix}-{index}"
             if node not in taken:
                 with contextlib.suppress(Conflict):
-                    orders.append(self._make_order(node, now))
+                    orders.append(self._make_order(node, owner, now))
         return orders
 
-    def _make_order(self, node: str, now: float) -> PilotOrder:
+    def _make_order(self, node: str, owner: PilotOwner, now: float) -> PilotOrder:
         """Record a pilot before it exists. Raises Conflict if a machine has the name."""
-        secret = self._store.pilots.add(self._cluster.kind, node, now)
-        return PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}")
+        secret = self._store.pilots.add(self._cluster.kind, node, now, owner=owner.name, uid=owner.uid)
+        return PilotOrder(node=node, url=self._url, token=f"{secret}{self._token_suffix}", user=owner.user)
 
-    def _pause(self, pause: _Pause, why: str, now: float) -> None:
+    def _pause(self, pause: Pause, why: str, now: float) -> None:
         if why != pause.why:
             _log.warning("no new pilots for a while", cluster=self._cluster.name, error=why)
         pause.begin(why, now)
@@ -479,14 +574,24 @@ class PilotPool:
             return
         self._test_asked_at = now
         try:
-            order = await asyncio.to_thread(self._make_order, self._test_node, now)
+            order = await asyncio.to_thread(self._make_test_order, self._test.job, now)
             self._test_refusal = await self._submit([order], now)
-        except Conflict as error:
+        except (Conflict, NotFound, UsageError) as error:
             self._test_refusal = str(error)
         except ClusterAwayError as error:  # it has started none; it is asked again when it answers
             self._note_away(str(error), now)
             self._test_asked_at, first = None, now if self._test_away is None else self._test_away[0]
             self._test_away = first, now, str(error)
+
+    def _make_test_order(self, job: str, now: float) -> PilotOrder:
+        """Record the machine of a test, which belongs to who asks for it. Raises UsageError if this user can have none."""
+        if self._find_user is None:
+            return self._make_order(self._test_node, self._owners.get(None), now)
+        owner = self._owners.get(self._store.jobs.get(job).owner)
+        owner.look_up(self._find_user)
+        if owner.unfit is not None:
+            raise UsageError(owner.unfit)
+        return self._make_order(self._test_node, owner, now)
 
     def _count_others(self) -> int:
         """Return how many machines the cluster gives, without that of a test."""
@@ -531,7 +636,7 @@ class PilotPool:
             agent=agent,
             pilot_since=asked_at,
             running_since=None if pilot is None else self._running_since.get(pilot.id),
-            last_words=self._cluster.read_last_words(node, asked_at)
+            last_words=self._cluster.read_last_words(node, asked_at, None if stored is None else stored.uid)
             if asked_at and (needs_words or is_missing)
             else "",
         )
@@ -565,84 +670,46 @@ class PilotPool:
 
     # ------------------------------------------------------------ what it says
 
-    def _write_state(self, plan: PilotPlan, demand: Demand, now: float) -> None:
-        trouble = self._refused.why or self._failed.why or self._describe_refused_jobs() or self._describe_typed()
+    def _write_state(self, facts: _Facts, now: float) -> None:
+        several, name, kind = self._owners.are_several, self._cluster.name, self._cluster.kind
+        of_all = None if several else self._owners.get(None)
+        trouble = None if of_all is None else of_all.find_trouble(name, kind)
         if self._away is not None:
             trouble = f"{self._away} Nothing changes until it answers; jobs train on."
-        target = plan.target or min(max(demand.now, self._rules.min_pilots), self._rules.max_pilots)
+        owners = self._owners.list()
+        is_paused = of_all is not None and (of_all.refused.why or of_all.failed.why)
+        whose = {one.node: one.owner for one in facts.pilots}
+        shape = self._shape if of_all is None else of_all.shape
         state = pool.Cluster(
-            kind=self._cluster.kind,
-            name=self._cluster.name,
+            kind=kind,
+            name=name,
             min_pilots=self._rules.min_pilots,
             max_pilots=self._rules.max_pilots,
-            target=target,
+            target=sum(owner.target for owner in owners),
             pilots=tuple(
                 pool.Pilot(
-                    id=pilot.id, node=pilot.node, state=str(pilot.state), reason=pilot.reason, ends_at=pilot.ends_at
+                    id=pilot.id,
+                    node=pilot.node,
+                    state=str(pilot.state),
+                    reason=pilot.reason,
+                    ends_at=pilot.ends_at,
+                    owner=whose.get(pilot.node),
                 )
                 for pilot in self._seen[:_MAX_SHOWN]
             ),
             trouble=trouble,
-            machine_kinds=self._shape.machine_kinds,
-            gpu_types=self._shape.gpu_types,
-            state="away" if self._away else "paused" if self._refused.why or self._failed.why else "ok",
+            machine_kinds=shape.machine_kinds,
+            gpu_types=shape.gpu_types,
+            state="away" if self._away else "paused" if is_paused else "ok",
             num_slots=self._shape.num_slots,
             test=self._test,
+            owners=tuple(owner.describe(name, kind) for owner in owners[:_MAX_SHOWN] if several and owner.name),
         )
         # The numbers below change in each round; they are no news.
         if self._written is None or self._written[1] != state or not 0 <= now - self._written[0] < _STATE_EVERY_S:
             told = msgspec.structs.replace(state, observed_at=self._observed_at, idle=self._idle)
             self._store.pilots.write_state(told, now)
             self._written = (now, state)
-
-    def _describe_refused_jobs(self) -> str | None:
-        if not self._refused_jobs:
-            return None
-        first, *others = self._refused_jobs
-        more = f" and {len(others)} more" if others else ""
-        return (
-            f"Machines of {self._cluster.name} have refused job {first}{more}: 'legato explain {first}' says why. "
-            f"For an hour, no further machine is asked for {'them' if others else 'it'}"
-        )
-
-    def _describe_typed(self) -> str | None:
-        """Say why no machine is asked for jobs with a type of GPU, and what to do."""
-        if not self._typed:
-            return None
-        job, name = self._typed[0], self._cluster.name
-        more = f" and {len(self._typed) - 1} more" if len(self._typed) > 1 else ""
-        there = ", ".join(self._shape.gpu_types) if self._shape.has_gpus else "no GPUs"
-        return (
-            f"Job {job.id}{more} asks for GPU type {job.gpu_type}, and the machines of {name} have {there}: none is "
-            f"asked for it. A section of the settings gives one kind of machines; if it gives another one by now, "
-            f"'legato clusters test {self._cluster.kind}' finds out"
-        )
-
-
-class _Pause:
-    """Asks for no pilots for a while after a failure, twice as long after each failure in a row.
-
-    Attributes:
-        why: the last failure. None: there is none.
-        begun_at: time of the last failure.
-    """
-
-    def __init__(self) -> None:
-        self.why: str | None = None
-        self.begun_at = float("-inf")
-        self._length_s = 0.0
-        self._until = float("-inf")
-
-    def begin(self, why: str, now: float) -> None:
-        """Note a failure; several at one moment count once."""
-        if not self.holds(now):
-            self._length_s = min(max(2 * self._length_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            self._until = now + self._length_s
-        self.why, self.begun_at = why, now
-
-    def holds(self, now: float) -> bool:
-        """Whether the pause is not over."""
-        return 0 < self._until - now <= self._length_s  # the clock may be set
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,214 @@
+"""What the loop over a cluster remembers of each user who has pilots of their own, and of all users if none has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from legato.api import pool
+from legato.clusters.demand import PilotShape
+from legato.clusters.pilots import Demand
+from legato.core.errors import UsageError
+from legato.core.job_user import JobUser
+from legato.policy.snapshot import JobDemand
+
+FIRST_PAUSE_S: Final = 30.0
+_LONGEST_PAUSE_S: Final = 900.0
+SETTLE_S: Final = 60.0
+"""A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
+
+FindUser = Callable[[str], JobUser]
+"""Returns the system user as whom the pilots of a user run. Raises UsageError if there can be none. May block."""
+
+
+class Pause:
+    """Asks for no pilots for a while after a failure, twice as long after each failure in a row.
+
+    Attributes:
+        why: the last failure. None: there is none.
+        begun_at: time of the last failure.
+    """
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self.begun_at = float("-inf")
+        self._length_s = 0.0
+        self._until = float("-inf")
+
+    def begin(self, why: str, now: float) -> None:
+        """Note a failure; several at one moment count once."""
+        if not self.holds(now):
+            self._length_s = min(max(2 * self._length_s, FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._until = now + self._length_s
+        self.why, self.begun_at = why, now
+
+    def holds(self, now: float) -> bool:
+        """Whether the pause is not over."""
+        return 0 < self._until - now <= self._length_s  # the clock may be set
+
+
+class PilotOwner:
+    """What is known of the pilots of one user, or of all.
+
+    Args:
+        name: the user. None: the pilots are for the jobs of all users.
+        shape: of each pilot, as far as known.
+
+    Attributes:
+        user: the system user as whom pilots run. None: that of the server; or there can be none, see ``unfit``.
+        unfit: why the user can have no pilots, as a sentence. None: the user can.
+        refused, failed: since the cluster has refused a pilot; since one has ended before its agent joined.
+        demand: how many pilots the jobs could use.
+        target: how many there should be.
+        refused_jobs: those that pilots have refused.
+        typed: jobs with a type of GPU that pilots do not have.
+    """
+
+    def __init__(self, name: str | None, shape: PilotShape) -> None:
+        self.name = name
+        self.shape = shape
+        self.user: JobUser | None = None
+        self.unfit: str | None = None
+        self.refused = Pause()
+        self.failed = Pause()
+        self.demand = Demand(0, 0)
+        self.target = 0
+        self.refused_jobs: tuple[str, ...] = ()
+        self.typed: list[JobDemand] = []
+        self._demands: list[tuple[float, int]] = []
+
+    @property
+    def uid(self) -> int | None:
+        """Number of the system user as whom pilots run. None: that of the server."""
+        return None if self.user is None else self.user.uid
+
+    def look_up(self, find_user: FindUser) -> None:
+        """Find the system user of the pilots. May block."""
+        if self.name is None:
+            self.user, self.unfit = None, "Each user has machines of their own"
+            return
+        try:
+            self.user, self.unfit = find_user(self.name), None
+        except UsageError as error:
+            self.user, self.unfit = None, str(error)
+
+    def note_demand(self, number: int, now: float) -> None:
+        """Note how many pilots the jobs could use now."""
+        self._demands = [(at, each) for at, each in self._demands if 0 <= now - at < SETTLE_S]
+        self._demands.append((now, number))
+        self.demand = Demand(number, max(each for _, each in self._demands))
+
+    def is_paused(self, now: float) -> bool:
+        """Whether no pilot is asked for now, after a failure."""
+        return self.refused.holds(now) or self.failed.holds(now)
+
+    def forgive(self, now: float, *, all_joined: bool) -> None:
+        """Forget failures whose pause is over, if no pilot is missing. ``all_joined``: the agents of all pilots have."""
+        if not self.refused.holds(now):
+            self.refused = Pause()
+        if not self.failed.holds(now) and all_joined:
+            self.failed = Pause()
+
+    def find_trouble(self, cluster: str, kind: str) -> str | None:
+        """Return why the user gets no more pilots, as sentences; None: nothing is wrong.
+
+        Args:
+            cluster: its name for people.
+            kind: of the cluster.
+        """
+        unfit = None if self.name is None else self.unfit
+        return (
+            unfit
+            or self.refused.why
+            or self.failed.why
+            or self._describe_refused_jobs(cluster)
+            or self._describe_typed(cluster, kind)
+        )
+
+    def _describe_refused_jobs(self, cluster: str) -> str | None:
+        if not self.refused_jobs:
+            return None
+        first, *others = self.refused_jobs
+        more = f" and {len(others)} more" if others else ""
+        return (
+            f"Machines of {cluster} have refused job {first}{more}: 'legato explain {first}' says why. "
+            f"For an hour, no further machine is asked for {'them' if others else 'it'}"
+        )
+
+    def _describe_typed(self, cluster: str, kind: str) -> str | None:
+        """Say why no machine is asked for jobs with a type of GPU, and what to do."""
+        if not self.typed:
+            return None
+        job = self.typed[0]
+        more = f" and {len(self.typed) - 1} more" if len(self.typed) > 1 else ""
+        there = ", ".join(self.shape.gpu_types) if self.shape.has_gpus else "no GPUs"
+        return (
+            f"Job {job.id}{more} asks for GPU type {job.gpu_type}, and the machines of {cluster} have {there}: none is "
+            f"asked for it. A section of the settings gives one kind of machines; if it gives another one by now, "
+            f"'legato clusters test {kind}' finds out"
+        )
+
+    def describe(self, cluster: str, kind: str) -> pool.PilotOwner:
+        """Return what users may know. ``name`` must be that of a user."""
+        assert self.name is not None
+        is_paused = self.unfit or self.refused.why or self.failed.why
+        return pool.PilotOwner(
+            name=self.name,
+            system_user=None if self.user is None else self.user.name,
+            target=self.target,
+            state="paused" if is_paused else "ok",
+            trouble=self.find_trouble(cluster, kind),
+            machine_kinds=self.shape.machine_kinds,
+            gpu_types=self.shape.gpu_types,
+        )
+
+
+class PilotOwners:
+    """All users who have, had or want pilots; or one entry, without a name, if pilots are for the jobs of all users.
+
+    Args:
+        shape: of each pilot, as far as the settings say.
+        find_user: finds the system users. None: pilots are for the jobs of all users.
+    """
+
+    def __init__(self, shape: PilotShape, find_user: FindUser | None) -> None:
+        self._shape = shape
+        self._find_user = find_user
+        self._owners: dict[str | None, PilotOwner] = {}
+        if find_user is None:
+            self.get(None)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether each user has pilots of their own."""
+        return self._find_user is not None
+
+    def get(self, name: str | None) -> PilotOwner:
+        """Return a user's entry, or that for all users."""
+        if name not in self._owners:
+            self._owners[name] = PilotOwner(name, self._shape)
+        return self._owners[name]
+
+    def list(self) -> tuple[PilotOwner, ...]:
+        """Return all entries, by name."""
+        return tuple(self._owners[name] for name in sorted(self._owners, key=lambda name: name or ""))
+
+    def find_shape(self, name: str | None) -> PilotShape:
+        """Return what the pilots of a user are, as far as known."""
+        return self._owners[name].shape if name in self._owners else self._shape
+
+    def learn(self, name: str | None, machine_kinds: tuple[str, ...], gpu_types: tuple[str, ...]) -> None:
+        """Take what an earlier server has learned about the machines of a user, unless more is known by now."""
+        owner = self.get(name)
+        if machine_kinds and not owner.shape.machine_kinds:
+            owner.shape = msgspec.structs.replace(owner.shape, machine_kinds=machine_kinds, gpu_types=gpu_types)
+
+    def look_up(self, names: Iterable[str | None]) -> None:
+        """Find the system users of these, and of all who are known. May block."""
+        for name in names:
+            self.get(name)
+        if self._find_user is not None:
+            for owner in self._owners.values():
+                owner.look_up(self._find_user)
