@@ -442,16 +442,11 @@ class Agent:
 
     async def _open_engine(self, job: messages.OpenJob, order: AgentOrder, devices: tuple[str, ...]) -> None:
         try:
-            user = (
-                await asyncio.to_thread(self._share_with, job.user)
-                if job.user not in ("", job_users.name_own_user())
-                else None
-            )
+            user = await asyncio.to_thread(self._share_with, job.user) if job_users.is_other(job.user) else None
             directory = await asyncio.to_thread(self._find_directory, job, order)
             if user is not None:
-                await asyncio.to_thread(
-                    job_users.check_reach, user, [str(directory), *([job.data] if job.data else [])]
-                )
+                places = [str(directory), *([job.data] if job.data else [])]
+                await asyncio.to_thread(job_users.check_reach, user, places)
             python = None if job.python is None else str(await asyncio.to_thread(find_python, job.python, user))
             earlier = await asyncio.to_thread(self._logs.list_logs)
             told = None

@@ -127,7 +127,8 @@ def group(
         agents: of all users.
         whose: node → user, and number of the system user. Others are left out.
     """
-    keys = sorted({whose[one.node] for one in (*pilots, *agents) if one.node in whose}, key=repr)
+    nodes = {pilot.node for pilot in pilots} | {agent.node for agent in agents}
+    keys = sorted({whose[node] for node in nodes if node in whose}, key=repr)
     return {
         key: (
             tuple(pilot for pilot in pilots if whose.get(pilot.node) == key),

@@ -103,7 +103,11 @@ class ClusterSettings(BaseModel):
         "some minutes",
     )
     max_waiting: int = Field(
-        default=8, ge=1, le=1000, description="maximum number of machines that wait in the queue of the cluster"
+        default=8,
+        ge=1,
+        le=1000,
+        description="maximum number of machines that wait in the queue of the cluster; with `run_jobs_as` submitter of "
+        "each user",
     )
     idle_s: float = Field(
         default=300,
@@ -145,8 +149,19 @@ class SlurmSettings(ClusterSettings):
         description="time limit of each pilot job, as `sbatch --time` takes it, of 10 minutes or more, such as "
         "`8:00:00`. A pilot that reaches it is replaced before"
     )
+    max_agents_per_user: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="with `run_jobs_as` submitter: maximum number of machines of each user. None: `max_agents`, which is "
+        "that of all users together",
+    )
     partition: str | None = Field(default=None, description="partition. None: the default one of Slurm")
-    account: str | None = Field(default=None, description="account. None: that of the server's system user")
+    account: str | None = Field(
+        default=None,
+        description="account. None or empty: the default one of the system user as whom machines run, which is the "
+        "server's, or with `run_jobs_as` submitter that of the job's owner",
+    )
     qos: str | None = Field(default=None, description="quality of service. None: the default one of the account")
     gpus: int | None = Field(
         default=None, ge=1, le=64, description="GPUs of each pilot, one per slot. None: see `gres`; without both, CPUs"
@@ -203,10 +218,15 @@ class SlurmSettings(ClusterSettings):
             raise ValueError("write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS, and at least 10 minutes")
         return text
 
+    @field_validator("account")
+    @classmethod
+    def _is_account(cls, value: str | None) -> str | None:
+        return value or None
+
     @field_validator("partition", "account", "qos", "gres")
     @classmethod
     def _is_word(cls, value: str | None) -> str | None:
-        if value is not None and (not value or not re.fullmatch(r"[A-Za-z0-9_.,:=@+-]{1,200}", value)):
+        if value is not None and not re.fullmatch(r"[A-Za-z0-9_.,:=@+-]{1,200}", value):
             raise ValueError("write a name of Slurm, without spaces")
         return value
 

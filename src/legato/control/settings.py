@@ -624,11 +624,7 @@ class Settings(BaseSettings):
 
     def _check_clusters(self) -> None:
         for name, found in self.clusters.items():
-            if self.run_jobs_as != "server":
-                raise ValueError(
-                    f"[{name}] needs run_jobs_as=server: its machines run as the server's own system user. One pool "
-                    "per user is not possible yet; start a server for each user instead"
-                )
+            self._check_users(name, found)
             if self.host in ("localhost", "::1") or self.host.startswith("127."):
                 raise ValueError(
                     f"[{name}] needs a server that its machines reach: set host to 0.0.0.0, or to an address of this "
@@ -644,6 +640,25 @@ class Settings(BaseSettings):
                     f"[{name}] needs a name of this server: add one that its machines know to allowed_hosts, or set "
                     f"url in [{name}]"
                 )
+
+    def _check_users(self, name: str, found: ClusterSettings) -> None:
+        """Check as whom the machines of a cluster run."""
+        if self.run_jobs_as == "submitter" and name == "slurm":
+            if found.min_agents:
+                raise ValueError(
+                    "[slurm] cannot have min_agents with run_jobs_as=submitter: each machine belongs to the user for "
+                    "whose jobs it was asked for; leave min_agents out"
+                )
+        elif self.run_jobs_as != "server":
+            also = " or run_jobs_as=submitter" if name == "slurm" else ""
+            raise ValueError(
+                f"[{name}] needs run_jobs_as=server{also}: its machines do not know the users as whom jobs would run"
+            )
+        elif isinstance(found, SlurmSettings) and found.max_agents_per_user is not None:
+            raise ValueError(
+                "[slurm] cannot have max_agents_per_user with run_jobs_as=server: all users share its machines; set "
+                "run_jobs_as=submitter, or leave it out"
+            )
 
     @property
     def public_host(self) -> str | None:

@@ -50,6 +50,11 @@ def name_own_user() -> str:
         return ""
 
 
+def is_other(name: str) -> bool:
+    """Return whether a job runs as another system user than this process. ``name``: of its user; "": as this one."""
+    return name not in ("", name_own_user())
+
+
 def find_closed_folder(user: JobUser, path: Path) -> Path | None:
     """Return the first folder above a path through which a user cannot pass; None: it can reach the path."""
     for folder in reversed(path.resolve().parents):

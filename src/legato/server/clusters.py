@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,8 +22,11 @@ from legato.control.cluster_settings import ClusterSettings, KubernetesSettings,
 from legato.control.home_lock import HOME_FILE
 from legato.control.settings import Settings
 from legato.control.store import Store
-from legato.core.errors import UsageError
+from legato.core.errors import NotFound, UsageError
+from legato.core.job_user import JobUser
 from legato.policy.snapshot import Snapshot
+from legato.server.isolation import OUTPUT_OF_USERS, find_submitter
+from legato.server.pilot_owners import FindUser
 from legato.server.pilots import PilotPool
 from legato.server.tls import make_token_suffix
 
@@ -56,7 +60,12 @@ def make_pools(
     """
 
     def make_pool(
-        cluster: Cluster, found: ClusterSettings, num_slots: int, num_gpus: int, time_s: float | None
+        cluster: Cluster,
+        found: ClusterSettings,
+        num_slots: int,
+        num_gpus: int,
+        time_s: float | None,
+        find_user: FindUser | None = None,
     ) -> PilotPool:
         return PilotPool(
             cluster,
@@ -68,12 +77,14 @@ def make_pools(
             url=find_url(settings, found, url),
             token_suffix=make_token_suffix(settings, ca),
             now=now,
+            find_user=find_user,
         )
 
     pools = {}
     if (slurm := settings.slurm) is not None:
-        cluster = make_slurm(slurm, settings.home_path)
-        pools["slurm"] = make_pool(cluster, slurm, slurm.num_slots, slurm.num_gpus, slurm.time_s)
+        find_user = partial(find_pilot_user, settings, store) if settings.run_jobs_as == "submitter" else None
+        cluster = make_slurm(slurm, settings.home_path, has_users=find_user is not None)
+        pools["slurm"] = make_pool(cluster, slurm, slurm.num_slots, slurm.num_gpus, slurm.time_s, find_user)
     if (kubernetes := settings.kubernetes) is not None:
         pods = make_kubernetes(kubernetes, settings.home_path, find_url(settings, kubernetes, url))
         pools["kubernetes"] = make_pool(pods, kubernetes, kubernetes.num_slots, kubernetes.gpus or 0, pods.time_s)
@@ -121,8 +132,24 @@ def read_template(file: Path) -> Mapping[str, Any]:
     return template
 
 
-def make_slurm(found: SlurmSettings, home: Path) -> Cluster:
-    """Return Slurm as the section ``[slurm]`` describes it."""
+def find_pilot_user(settings: Settings, store: Store, name: str) -> JobUser:
+    """Return the system user as whom the pilots of a user of the platform run.
+
+    Raises:
+        UsageError: there is none, or the user is disabled.
+    """
+    refusal = f"Cannot ask for machines for '{name}'"
+    try:
+        user = store.accounts.get(name)
+    except NotFound:
+        raise UsageError(f"{refusal}: there is no such user.") from None
+    if user.disabled_at is not None:
+        raise UsageError(f"{refusal}: an admin has disabled this user.")
+    return find_submitter(settings, name, refusal)
+
+
+def make_slurm(found: SlurmSettings, home: Path, *, has_users: bool = False) -> Cluster:
+    """Return Slurm as the section ``[slurm]`` describes it. ``has_users``: as in `SlurmCluster`."""
     named: dict[str, str | int | None]
     named = {"partition": found.partition, "account": found.account, "qos": found.qos, "gres": found.gres}
     named |= {"gpus-per-node": found.gpus, "cpus-per-task": found.cpus}
@@ -134,10 +161,10 @@ def make_slurm(found: SlurmSettings, home: Path) -> Cluster:
         setup=found.setup,
         python=str(found.python or sys.executable),
         folder=str(found.folder),
-        output=home / OUTPUT,
+        output=home / (OUTPUT_OF_USERS if has_users else OUTPUT),
         network=found.network,
     )
-    return SlurmCluster(find_pool(home), job)
+    return SlurmCluster(find_pool(home), job, has_users=has_users)
 
 
 def find_pool(home: Path) -> str:
@@ -147,8 +174,13 @@ def find_pool(home: Path) -> str:
 
 def make_rules(found: ClusterSettings, time_s: float | None) -> PilotRules:
     """Return how many pilots there are. ``time_s``: their time limit; None: they have none."""
+    per_user = found.max_agents_per_user if isinstance(found, SlurmSettings) else None
     rules = PilotRules(
-        min_pilots=found.min_agents, max_pilots=found.max_agents, max_waiting=found.max_waiting, idle_s=found.idle_s
+        min_pilots=found.min_agents,
+        max_pilots=found.max_agents,
+        max_of_owner=found.max_agents if per_user is None else per_user,
+        max_waiting=found.max_waiting,
+        idle_s=found.idle_s,
     )
     if time_s is None:
         return rules

@@ -26,6 +26,8 @@ from legato.server.services import JOBS
 from legato.system.plain_files import make_folder_for
 
 HOMES: Final = "homes"
+OUTPUT_OF_USERS: Final = "user-pilots"
+"""The folder of the home with a folder for each user whose pilots run as this user, with their output."""
 _PASS_THROUGH: Final = 0o711
 _OTHERS: Final = 0o077
 _TRIAL: Final = "import importlib.util, sys, legato; sys.exit(0 if importlib.util.find_spec('torch') else 'No torch.')"
@@ -105,7 +107,7 @@ def close_home(home: Path) -> None:
             (home / name).chmod(_PASS_THROUGH)
         for entry in os.scandir(home):
             about = entry.stat(follow_symlinks=False)
-            if entry.name not in {*open_ones, _DATA} and not stat.S_ISLNK(about.st_mode):
+            if entry.name not in {*open_ones, _DATA, OUTPUT_OF_USERS} and not stat.S_ISLNK(about.st_mode):
                 _close(Path(entry.path), about)
         for entry in os.scandir(home / JOBS):
             about = entry.stat(follow_symlinks=False)

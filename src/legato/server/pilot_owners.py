@@ -105,7 +105,7 @@ class PilotOwner:
         return self.refused.holds(now) or self.failed.holds(now)
 
     def forgive(self, now: float, *, all_joined: bool) -> None:
-        """Forget failures whose pause is over, if no pilot is missing. ``all_joined``: the agents of all pilots have."""
+        """Forget failures whose pause is over, if no pilot is missing. ``all_joined``: all pilots have agents."""
         if not self.refused.holds(now):
             self.refused = Pause()
         if not self.failed.holds(now) and all_joined:

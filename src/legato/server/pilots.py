@@ -1,7 +1,8 @@
 """Keeps the pilots of a cluster: asks for machines as demand grows, and lets them go when they are idle.
 
-They are for the jobs of all users, or each user has pilots of their own. Only the leading server does so. It remembers nothing that matters: pilots are in the store and in the cluster, so the
-next server continues. A cluster that fails, or does not answer, stops neither the control loop nor a job.
+They are for the jobs of all users, or each user has pilots of their own. Only the leading server keeps them. It remembers
+nothing that matters: pilots are in the store and in the cluster, so the next server continues. A cluster that fails, or
+does not answer, stops neither the control loop nor a job.
 """
 
 from __future__ import annotations
@@ -297,7 +298,9 @@ class PilotPool:
         plan = plan_pilots(rules, owner.demand, pilots, agents, now)
         if not plan.num_starts:  # nothing is missing any more
             owner.forgive(now, all_joined={one.node for one in self._seen} <= {agent.node for agent in agents})
-        starts = {None: plan.num_starts} if plan.num_starts and not owner.is_paused(now) else {}
+        starts: dict[str | None, int] = {None: plan.num_starts}
+        if not plan.num_starts or owner.is_paused(now):
+            starts = {}
         return OwnersPlan(starts=starts, leaving=plan.leaving, ending=plan.ending)
 
     def _plan_owners(
@@ -475,13 +478,12 @@ class PilotPool:
 
     def _mark_ending(self, ids: set[str]) -> None:
         """Let pilots that were killed count no more until the next observation."""
-        self._seen, self._strays = (
-            tuple(
-                msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
-                for pilot in pilots
-            )
-            for pilots in (self._seen, self._strays)
-        )
+
+        def mark(pilot: Pilot) -> Pilot:
+            return msgspec.structs.replace(pilot, state=PilotState.ENDING) if pilot.id in ids else pilot
+
+        self._seen = tuple(map(mark, self._seen))
+        self._strays = tuple(map(mark, self._strays))
 
     async def _start(self, owner: PilotOwner, number: int, facts: _Facts, now: float) -> None:
         if not await asyncio.to_thread(self._leads):  # what came before may have taken long
@@ -584,7 +586,7 @@ class PilotPool:
             self._test_away = first, now, str(error)
 
     def _make_test_order(self, job: str, now: float) -> PilotOrder:
-        """Record the machine of a test, which belongs to who asks for it. Raises UsageError if this user can have none."""
+        """Record the machine of a test, which belongs to who has asked for it. Raises UsageError if there can be none."""
         if self._find_user is None:
             return self._make_order(self._test_node, self._owners.get(None), now)
         owner = self._owners.get(self._store.jobs.get(job).owner)
