@@ -153,8 +153,8 @@ class SlurmSettings(ClusterSettings):
         default=None,
         ge=1,
         le=1000,
-        description="with `run_jobs_as` submitter: maximum number of machines of each user. None: `max_agents`, which is "
-        "that of all users together",
+        description="with `run_jobs_as` submitter: maximum number of machines of each user. None: `max_agents`, the "
+        "maximum of all users together",
     )
     partition: str | None = Field(default=None, description="partition. None: the default one of Slurm")
     account: str | None = Field(

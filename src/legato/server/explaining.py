@@ -131,7 +131,7 @@ class Explainer:
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
-        sentences.extend(self._describe_clusters() if wants_more else ())
+        sentences.extend(self._describe_clusters(job) if wants_more else ())
         # Lost slots do not explain the state of a job that has ended.
         for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
@@ -217,9 +217,9 @@ class Explainer:
         more = f" and {len(told) - _MAX_NODES_NAMED} more" if len(told) > _MAX_NODES_NAMED else ""
         return f"Its slots are on: {', '.join(told[:_MAX_NODES_NAMED])}{more}." if told else ""
 
-    def _describe_clusters(self) -> Iterator[str]:
+    def _describe_clusters(self, job: Job) -> Iterator[str]:
         for cluster in self._store.pilots.read_states(self._now):
-            yield from cluster.describe()
+            yield from cluster.only_of(job.owner).describe()
 
     def _count_free(self) -> int:
         held = {one.slot for one in self._store.pool.list_open()}

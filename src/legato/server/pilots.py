@@ -1,8 +1,8 @@
 """Keeps the pilots of a cluster: asks for machines as demand grows, and lets them go when they are idle.
 
-They are for the jobs of all users, or each user has pilots of their own. Only the leading server keeps them. It remembers
-nothing that matters: pilots are in the store and in the cluster, so the next server continues. A cluster that fails, or
-does not answer, stops neither the control loop nor a job.
+They are for the jobs of all users, or each user has pilots of their own. Only the leading server keeps them. It
+remembers nothing that matters: pilots are in the store and in the cluster, so the next server continues. A cluster that
+fails, or does not answer, stops neither the control loop nor a job.
 """
 
 from __future__ import annotations
@@ -586,7 +586,7 @@ class PilotPool:
             self._test_away = first, now, str(error)
 
     def _make_test_order(self, job: str, now: float) -> PilotOrder:
-        """Record the machine of a test, which belongs to who has asked for it. Raises UsageError if there can be none."""
+        """Record the machine of a test, which belongs to who has asked for it. Raises UsageError if none can."""
         if self._find_user is None:
             return self._make_order(self._test_node, self._owners.get(None), now)
         owner = self._owners.get(self._store.jobs.get(job).owner)

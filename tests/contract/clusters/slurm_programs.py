@@ -13,10 +13,11 @@ AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failu
 
 
 def main() -> int:
-    file = Path(os.environ["FAKE_SLURM"])
+    file = Path(__file__).parent.parent / "state.json"
     state: dict[str, Any] = json.loads(file.read_text())
     program, arguments = Path(sys.argv[0]).name, sys.argv[1:]
-    call = {"program": program, "arguments": arguments, "environment": sorted(os.environ)}
+    call = {"program": program, "arguments": arguments, "environment": sorted(os.environ), "uid": os.getuid()}
+    call |= {"groups": os.getgroups(), "home": os.environ.get("HOME")}
     if program == "sbatch":
         call["script"] = sys.stdin.read()
         if state.get("silent") and any(word.endswith(f".{state['silent']}") for word in arguments):
@@ -37,21 +38,27 @@ def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
             return 1
         number = str(len(state["jobs"]) + 1)
         name = next(word.partition("=")[2] for word in arguments if word.startswith("--job-name="))
-        state["jobs"][number] = {"name": name, "state": "PENDING", "reason": "Priority", "left": "1:00:00"}
+        job = {"name": name, "state": "PENDING", "reason": "Priority", "left": "1:00:00", "uid": os.getuid()}
+        state["jobs"][number] = job
         sys.stdout.write(f"{number};cluster\n")
     elif program == "squeue":
-        sys.stdout.write("99|RUNNING|None|UNLIMITED|a job|of another kind\n")
+        # The format begins with a mark; that of Slurm's fields is fixed here.
+        mark = os.environ["SQUEUE_FORMAT"].partition("|")[0]
+        sys.stdout.write(f"{mark}|0|99|RUNNING|None|UNLIMITED|a job|of another kind\n")
         for number, job in state["jobs"].items():
             if job.get("hidden") and "--all" not in arguments:
                 continue
-            sys.stdout.write(f"{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n")
+            sys.stdout.write(f"{mark}|{job['uid']}|{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n")
     elif any(word.startswith("--signal") for word in arguments):
         return 0
     else:
         code = 0
         for number in (word for word in arguments if word.isdigit()):
             job = state["jobs"].get(number)
-            if job is None or job["state"] in ("CANCELLED", "FAILED"):
+            if job is not None and os.getuid() not in (0, job["uid"]):
+                sys.stderr.write(f"scancel: error: Kill job error on job id {number}: Access/permission denied\n")
+                code = 1
+            elif job is None or job["state"] in ("CANCELLED", "FAILED"):
                 sys.stderr.write(f"scancel: error: Kill job error on job id {number}: Invalid job id specified\n")
                 code = 1
             elif job["state"] == "PENDING" or "--state=PENDING" not in arguments:

@@ -342,7 +342,7 @@ def test_a_name_of_a_machine_is_used_again_while_its_last_pod_can_be_read(tmp_pa
             await bed.change("a", {"phase": "Failed", "containerStatuses": [{"name": "agent", "state": state}]})
             (ended,) = await cluster.observe()
             assert (ended.id, ended.state, ended.reason) == (first, PilotState.GONE, "exit code 2")
-            assert cluster.explain_failure("a") == f"See its log: kubectl logs --namespace lab {first}"
+            assert cluster.explain_failure("a", None) == f"See its log: kubectl logs --namespace lab {first}"
             (done,) = await cluster.start([order("a")])
             assert done.pilot is not None
             assert done.pilot.id != first

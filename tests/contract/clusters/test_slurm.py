@@ -38,7 +38,7 @@ class SlurmBed(ClusterBed):
             program.parent.mkdir(exist_ok=True)
             program.write_text(f"#!{sys.executable} -SE\n{Path(slurm_programs.__file__).read_text()}")
             program.chmod(0o700)
-        self.environment = {"PATH": str(folder / "bin"), "FAKE_SLURM": str(self.file), "SBATCH_PARTITION": "evil"}
+        self.environment = {"PATH": str(folder / "bin"), "SLURM_CONF": "/etc/slurm/slurm.conf", "SBATCH_PARTITION": "evil"}
 
     def connect(self, pool: str = "pool") -> Cluster:
         return self.make(pool=pool)
@@ -291,7 +291,7 @@ def test_settings_that_cannot_be_used_are_refused(changes: dict[str, Any], told:
         ({"host": "127.0.0.1"}, "needs a server that its machines reach"),
         ({"tls": "off"}, "needs TLS"),
         ({"allowed_hosts": "localhost"}, "needs a name of this server"),
-        ({"run_jobs_as": "submitter"}, "One pool per user is not possible yet"),
+        ({"run_jobs_as": "pool"}, "[slurm] needs run_jobs_as=server or run_jobs_as=submitter"),
     ],
 )
 def test_a_server_that_pilots_cannot_use_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -316,13 +316,13 @@ def test_pilots_are_replaced_in_time_but_not_all_the_time(time: str, want: float
 
 def test_the_last_words_of_a_pilot_are_its_own_and_no_older_than_the_pilot(bed: SlurmBed) -> None:
     cluster = bed.make()
-    assert cluster.read_last_words("slurm-1", NOW) == ""
+    assert cluster.read_last_words("slurm-1", NOW, None) == ""
     file = bed.folder / "pilots/slurm-1.log"
     file.parent.mkdir()
     file.write_text("x" * 9000 + "\nNo module named legato\n\nsrun: error: h1: task 0: Exited with exit code 1\n")
     os.utime(file, (NOW, NOW))
-    assert cluster.read_last_words("slurm-1", NOW) == "No module named legato"
-    assert cluster.read_last_words("slurm-1", NOW + 60) == "", "it is of an earlier pilot"
+    assert cluster.read_last_words("slurm-1", NOW, None) == "No module named legato"
+    assert cluster.read_last_words("slurm-1", NOW + 60, None) == "", "it is of an earlier pilot"
     file.write_text("srun: error: Unable to create step\n")
     os.utime(file, (NOW, NOW))
-    assert cluster.read_last_words("slurm-1", NOW) == "srun: error: Unable to create step"
+    assert cluster.read_last_words("slurm-1", NOW, None) == "srun: error: Unable to create step"

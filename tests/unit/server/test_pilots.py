@@ -33,6 +33,7 @@ class World:
         self.engine = FakeEngine()
         self.rules = PilotRules(**{"max_pilots": 4, "idle_s": 100, **rules})
         self.want = 0
+        self.shape = PilotShape(num_slots=2, has_gpus=False, labels={CLUSTER_LABEL: "fake"})
         self.kind: str | None = None
         self.refusals: dict[str, str] = {}
         self.gpu_type: str | None = None
@@ -47,7 +48,7 @@ class World:
         self.loop = PilotPool(
             FakeCluster(self.engine) if cluster is None else cluster,
             self.rules,
-            PilotShape(num_slots=2, has_gpus=False, labels={CLUSTER_LABEL: "fake"}),
+            self.shape,
             self.platform.store,
             read_snapshot=self.take_snapshot,
             leads=lambda: self.leads,
@@ -198,7 +199,8 @@ def test_the_kind_of_machines_is_known_when_none_is_left(world: World) -> None:
 
 
 def test_a_job_whose_type_of_gpu_the_machines_do_not_have_brings_none_and_the_server_says_why(world: World) -> None:
-    world.loop._shape = msgspec.structs.replace(world.loop._shape, has_gpus=True)
+    world.shape = msgspec.structs.replace(world.shape, has_gpus=True)
+    world.restart()
     world.want, world.gpu_type = 2, "a100"
     world.round()
     world.let_join("fake-1")

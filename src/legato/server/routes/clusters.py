@@ -29,10 +29,11 @@ router = APIRouter(prefix=API, tags=["pool"])
 def list_clusters(here: Here, asker: CurrentUser) -> Response:
     """List the clusters that give machines to the pool, with those that run, and those that wait and why.
 
-    Only admins see what the last test has shown: it may have a line that the machine has written.
+    Only admins see what the last test has shown: it may have a line that the machine has written. Others see of
+    ``owners`` only themselves.
     """
     found = here.store.pilots.read_states(here.now())
-    return Answer(Listed(found if asker.role is Role.ADMIN else tuple(map(_hide_test, found))))
+    return Answer(Listed(found if asker.role is Role.ADMIN else tuple(_hide(cluster, asker) for cluster in found)))
 
 
 @router.post("/clusters/{cluster}/test", **responses(Job, 201, errors=(404, 409)))
@@ -54,7 +55,8 @@ async def test_cluster(cluster: str, here: Here, asker: CurrentUser) -> Response
     return await run_in_threadpool(_submit, here, found, packed.sha256, len(packed.content), submitter)
 
 
-def _hide_test(cluster: Cluster) -> Cluster:
+def _hide(cluster: Cluster, asker: Asker) -> Cluster:
+    cluster = msgspec.structs.replace(cluster, owners=cluster.only_of(asker.name).owners)
     if cluster.test is None:
         return cluster
     return msgspec.structs.replace(cluster, test=msgspec.structs.replace(cluster.test, told=""))
