@@ -85,10 +85,11 @@ class Slurm:
         hosts: that are up; their names are those of the nodes.
         folder: an empty one for configuration, state and logs, with a short path: sockets are in it.
         environment: of jobs, beside that of this process.
+        prefix: of the commands that run nodes.
     """
 
-    def __init__(self, hosts: Hosts, folder: Path, environment: dict[str, str]) -> None:
-        self._hosts, self._folder = hosts, folder
+    def __init__(self, hosts: Hosts, folder: Path, environment: dict[str, str], *, prefix: Sequence[str] = ()) -> None:
+        self._hosts, self._folder, self._prefix = hosts, folder, prefix
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._groups = _FREEZER / f"legato-test-{secrets.token_hex(4)}"
         self.environment = {
@@ -149,7 +150,7 @@ class Slurm:
         # Slurm names its control groups by nodes and jobs, and those of another cluster may have the same names.
         self._groups.mkdir(exist_ok=True)
         self._hosts.run_on(host, "mount", "--bind", str(self._groups), str(_FREEZER))
-        command = ["slurmd", "-D", "-N", name, "-f", str(self._folder / "slurm.conf")]
+        command = [*self._prefix, "slurmd", "-D", "-N", name, "-f", str(self._folder / "slurm.conf")]
         self._start(name, self._hosts.command_on(host, command))
 
     def stop_node(self, host: int) -> None:

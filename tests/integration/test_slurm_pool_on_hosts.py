@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pwd
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +20,14 @@ import pytest
 from tests.hosts.bed import Hosts
 from tests.hosts.slurm import Slurm, why_no_slurm
 from tests.integration.cluster_program import DIGEST, PROGRAM, train_alone
+from tests.integration.readable import open_the_way
 from tests.integration.two_users import EPOCHS, SharedCluster, share
 
+from legato.client.client import Client
+from legato.client.connection import Line
 from legato.client.packing import pack_files
 from legato.client.servers import Server
+from legato.core.errors import LegatoError
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -31,11 +37,11 @@ PORT: Final = 8765
 SERVER: Final = """
 import sys
 from legato.clusters.slurm_pool import SlurmCluster
-from legato.server import pilots
+from legato.server import pilot_owners, pilots
 SlurmCluster.observe_every_s = 1.0
 pilots.ROUND_S = 1.0
-pilots._SETTLE_S = 5.0
-pilots._FIRST_PAUSE_S = 5.0
+pilots.SETTLE_S = pilot_owners.SETTLE_S = 5.0
+pilot_owners.FIRST_PAUSE_S = 5.0
 from legato.cli.main import main
 sys.argv = ["legato", "server"]
 main()
@@ -55,8 +61,9 @@ sys.meta_path.insert(0, Finder())
 class Pool:
     """A server with a section ``[slurm]`` on the head of a bed, and those who ask it."""
 
-    def __init__(self, slurm: Slurm, hosts: Hosts, folder: Path) -> None:
-        self.slurm, self.hosts = slurm, hosts
+    def __init__(self, slurm: Slurm, hosts: Hosts, folder: Path, prefix: Sequence[str] = ()) -> None:
+        self.slurm, self.hosts, self._prefix = slurm, hosts, prefix
+        self.users: tuple[str, ...] = ("allow_jobs_as_server = true",)
         self.home = folder / "home"
         self.home.mkdir()
         self.gate = folder / "gate"
@@ -72,7 +79,7 @@ class Pool:
             "folder": str(self.home.parent), **changes,
         }  # fmt: skip
         lines = [
-            f'host = "{self.hosts.head}"', f"port = {PORT}", "slots = 0", "allow_jobs_as_server = true",
+            f'host = "{self.hosts.head}"', f"port = {PORT}", "slots = 0", *self.users,
             "allow_plain_agents = true", "stability_s = 0.5", "cooldown_factor = 0", "loop_interval_s = 0.5",
             'measured_speed_s = "none"', "[slurm]",
         ]  # fmt: skip
@@ -80,7 +87,7 @@ class Pool:
         (self.home / "legato.toml").write_text("\n".join(lines))
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", SERVER], env=self.slurm.environment, stdout=log, stderr=log
+                [*self._prefix, sys.executable, "-c", SERVER], env=self.slurm.environment, stdout=log, stderr=log
             )
         login = self.home / "first-login.txt"
         self.wait(lambda: login.exists() and "lgt_" in login.read_text(), "the server has begun")
@@ -199,19 +206,26 @@ class Pool:
         assert self.job(job)["stage"] == "succeeded", self.describe()
 
 
-@pytest.fixture
-def pool(hosts: Hosts) -> Iterator[Pool]:
+@contextlib.contextmanager
+def open_pool(hosts: Hosts, prefix: Sequence[str] = ()) -> Iterator[Pool]:
     if reason := why_no_slurm():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory() as folder:
-        slurm = Slurm(hosts, Path(folder), {"LEGATO_HOME": f"{folder}/home", "LEGATO_DEVICE": "cpu"})
-        made = Pool(slurm, hosts, Path(folder))
+        environment = {"LEGATO_HOME": f"{folder}/home", "LEGATO_DEVICE": "cpu"}
+        slurm = Slurm(hosts, Path(folder), environment, prefix=prefix)
+        made = Pool(slurm, hosts, Path(folder), prefix)
         try:
             slurm.start()
             yield made
         finally:
             made.stop()
             slurm.stop()
+
+
+@pytest.fixture
+def pool(hosts: Hosts) -> Iterator[Pool]:
+    with open_pool(hosts) as opened:
+        yield opened
 
 
 Alone = Callable[[int], str]
@@ -356,3 +370,92 @@ def run_test(pool: Pool) -> Any:
     told, errors = begin_test(pool).communicate(timeout=LIMIT_S)
     assert told, f"{errors}\n{pool.describe()}"
     return json.loads(told)
+
+
+SYSTEM_USERS: Final = {"anna": "daemon", "ben": "games"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="PILOTS OF SEVERAL USERS ARE NOT TESTED: run the tests as root")
+def test_each_user_has_pilots_of_their_own_also_after_a_restart_of_the_server(hosts: Hosts, alone: Alone) -> None:
+    with open_pool(hosts, open_the_way()) as pool:
+        folder = pool.home.parent
+        folder.chmod(0o755)
+        disk = folder / "disk"
+        disk.mkdir()
+        disk.chmod(0o1777)
+        pairs = ", ".join(f'"{user}={system}"' for user, system in SYSTEM_USERS.items())
+        pool.users = ('run_jobs_as = "submitter"', f"job_users = [{pairs}]")
+        pool.start(folder=str(disk), max_agents=3, max_agents_per_user=1)
+        program = folder / "program"
+        program.mkdir()
+        (program / "train.py").write_text(PROGRAM)
+        with contextlib.ExitStack() as stack:
+            jobs = {name: submit_as(name, pool, program, stack) for name in SYSTEM_USERS}
+            with pytest.raises(LegatoError, match="has no system user 'carol'"):
+                submit_as("carol", pool, program, stack)
+        pool.wait(lambda: all(pool.num_workers(job) == 2 for job in jobs.values()), "both jobs train")
+        before = list_owned(pool)
+        names = {name.rpartition(".")[2]: user for user, name, _ in before}
+        assert names == {"slurm-anna-1": "daemon", "slurm-ben-1": "games"}
+        assert {name: node["labels"]["legato.owner"] for name, node in pool.nodes().items()} == {
+            "slurm-anna-1": "anna",
+            "slurm-ben-1": "ben",
+        }
+        assert find_users_of_workers(jobs.values()) == set(SYSTEM_USERS.values())
+        for name, system in SYSTEM_USERS.items():
+            about = (pool.home / "user-pilots" / str(pwd.getpwnam(system).pw_uid)).stat()
+            assert (about.st_uid, about.st_mode & 0o777) == (pwd.getpwnam(system).pw_uid, 0o700), name
+        # A job of one user with the name of a pilot of another one is no pilot, and is ended as its own user.
+        fake = next(name for _, name, _ in before if name.endswith("anna-1"))
+        other = ["setpriv", "--reuid=games", "--regid=games", "--clear-groups"]
+        script = folder / "fake.sh"
+        script.write_text("#!/bin/sh\nsleep 600\n")
+        command = [*other, "sbatch", "--parsable", f"--job-name={fake}", "--output=/dev/null", "--chdir=/", str(script)]
+        number = pool.slurm.run(*command).strip()
+        pool.kill()
+        steps = {job: pool.step(job) for job in jobs.values()}
+        pool.start(folder=str(disk), max_agents=3, max_agents_per_user=1)
+        pool.wait(lambda: all(pool.step(job) > steps[job] for job in steps), "both train on")
+        pool.wait(lambda: pool.slurm.state_of(number) == "CANCELLED", "the job with a false name has ended")
+        assert [one for one in list_owned(pool) if one[2] != number] == before
+        assert {node: pilot["owner"] for node, pilot in pool.pilots().items()} == {
+            "slurm-anna-1": "anna",
+            "slurm-ben-1": "ben",
+        }
+        want = alone(8)
+        for job in jobs.values():
+            pool.wait_for_end(job)
+            assert (pool.job(job)["attempt"], pool.digest(job)) == (1, want)
+        pool.wait(lambda: pool.queue() == [], "Slurm has its nodes back")
+
+
+def submit_as(name: str, pool: Pool, program: Path, stack: contextlib.ExitStack) -> str:
+    """Submit a job as a new user; returns its id."""
+
+    def connect(token: str) -> Client:
+        line = Line(Server(url=pool.login["LEGATO_SERVER"], token=token))
+        return stack.enter_context(contextlib.closing(Client.on(line)))
+
+    admin = connect(pool.login["LEGATO_TOKEN"])
+    admin.add_user(name)
+    user = connect(admin.add_token("test", user=name, role="user").secret)
+    arguments = ("0.5", "8", str(pool.gate))
+    return user.submit(program / "train.py", *arguments, name=f"of-{name}", min_workers=1, max_workers=2).id
+
+
+def list_owned(pool: Pool) -> list[tuple[str, str, str]]:
+    """Return system user, name and number of each job, as Slurm shows them."""
+    lines = pool.slurm.run("squeue", "--noheader", "--format=%u|%j|%i").splitlines()
+    return sorted((user, name, number) for user, name, number in (line.split("|") for line in lines))
+
+
+def find_users_of_workers(jobs: Iterable[str]) -> set[str]:
+    """Return the system users as whom the workers of jobs run on this machine, whose hosts are namespaces."""
+    found, marks = set(), [job.encode() for job in jobs]
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, KeyError):
+            if (process / "comm").read_text().startswith("legato-w") and any(
+                mark in (process / "environ").read_bytes() for mark in marks
+            ):
+                found.add(pwd.getpwuid(process.stat().st_uid).pw_name)
+    return found

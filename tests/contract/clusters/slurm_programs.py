@@ -48,7 +48,9 @@ def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
         for number, job in state["jobs"].items():
             if job.get("hidden") and "--all" not in arguments:
                 continue
-            sys.stdout.write(f"{mark}|{job['uid']}|{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n")
+            sys.stdout.write(
+                f"{mark}|{job['uid']}|{number}|{job['state']}|{job['reason']}|{job['left']}|{job['name']}\n"
+            )
     elif any(word.startswith("--signal") for word in arguments):
         return 0
     else:

@@ -38,7 +38,11 @@ class SlurmBed(ClusterBed):
             program.parent.mkdir(exist_ok=True)
             program.write_text(f"#!{sys.executable} -SE\n{Path(slurm_programs.__file__).read_text()}")
             program.chmod(0o700)
-        self.environment = {"PATH": str(folder / "bin"), "SLURM_CONF": "/etc/slurm/slurm.conf", "SBATCH_PARTITION": "evil"}
+        self.environment = {
+            "PATH": str(folder / "bin"),
+            "SLURM_CONF": "/etc/slurm/slurm.conf",
+            "SBATCH_PARTITION": "evil",
+        }
 
     def connect(self, pool: str = "pool") -> Cluster:
         return self.make(pool=pool)
