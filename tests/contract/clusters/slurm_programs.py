@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,12 @@ AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failu
 
 def main() -> int:
     file = Path(__file__).parent.parent / "state.json"
+    with file.open() as held:  # commands of several users may run at once
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return _run(file)
+
+
+def _run(file: Path) -> int:
     state: dict[str, Any] = json.loads(file.read_text())
     program, arguments = Path(sys.argv[0]).name, sys.argv[1:]
     call = {"program": program, "arguments": arguments, "environment": sorted(os.environ), "uid": os.getuid()}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState
+from legato.core.job_user import JobUser
 
 URL = "http://127.0.0.1:8765"
 
@@ -25,7 +26,13 @@ def in_loop(test: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any],
 
 
 class ClusterBed(ABC):
-    """One engine, and what only a test can do to it. Its pilots need not run a real agent."""
+    """One engine, and what only a test can do to it. Its pilots need not run a real agent.
+
+    Attributes:
+        user: the system user as whom pilots run. None: that of the test.
+    """
+
+    user: JobUser | None = None
 
     @abstractmethod
     def connect(self, pool: str = "pool") -> Cluster:
@@ -59,7 +66,7 @@ class ClusterContract(ABC):
     async def test_it_shows_a_pilot_with_the_node_of_the_order(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            (done,) = await cluster.start([order("a")])
+            (done,) = await cluster.start([order("a", bed.user)])
             assert done.refusal is None
             assert done.pilot is not None
             (seen,) = await alive(cluster)
@@ -69,7 +76,7 @@ class ClusterContract(ABC):
     async def test_a_waiting_pilot_has_a_reason_and_then_runs(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            await cluster.start([order("a")])
+            await cluster.start([order("a", bed.user)])
             (seen,) = await alive(cluster)
             assert seen.state is PilotState.WAITING
             assert seen.reason
@@ -80,20 +87,20 @@ class ClusterContract(ABC):
     @in_loop
     async def test_a_new_process_of_the_server_finds_the_pilots(self) -> None:
         async with self.open_bed() as bed:
-            await bed.connect().start([order("a"), order("b")])
+            await bed.connect().start([order("a", bed.user), order("b", bed.user)])
             assert {pilot.node for pilot in await alive(bed.connect())} == {"a", "b"}
 
     @in_loop
     async def test_pilots_of_another_pool_are_not_seen(self) -> None:
         async with self.open_bed() as bed:
-            await bed.connect("pool").start([order("a")])
+            await bed.connect("pool").start([order("a", bed.user)])
             assert await alive(bed.connect("other")) == []
 
     @in_loop
     async def test_a_waiting_pilot_can_be_ended(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            await cluster.start([order("a"), order("b")])
+            await cluster.start([order("a", bed.user), order("b", bed.user)])
             first = next(pilot for pilot in await alive(cluster) if pilot.node == "a")
             await cluster.end([first], force=True)
             assert [pilot.node for pilot in await alive(cluster)] == ["b"]
@@ -102,7 +109,7 @@ class ClusterContract(ABC):
     async def test_a_running_pilot_can_be_killed(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            await cluster.start([order("a")])
+            await cluster.start([order("a", bed.user)])
             await bed.let_run((await alive(cluster))[0])
             await cluster.end(await alive(cluster), force=True)
             assert [p for p in await alive(cluster) if p.state is PilotState.RUNNING] == []
@@ -111,7 +118,7 @@ class ClusterContract(ABC):
     async def test_a_pilot_that_has_ended_is_not_alive_and_can_be_ended_again(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            await cluster.start([order("a")])
+            await cluster.start([order("a", bed.user)])
             (seen,) = await alive(cluster)
             await bed.let_run(seen)
             await bed.let_end(seen)
@@ -124,32 +131,33 @@ class ClusterContract(ABC):
         async with self.open_bed() as bed:
             cluster = bed.connect()
             await bed.set_refusal("Invalid account")
-            done = await cluster.start([order("a"), order("b")])
+            done = await cluster.start([order("a", bed.user), order("b", bed.user)])
             assert [one.node for one in done] == ["a", "b"]
             assert all("Invalid account" in (one.refusal or "") for one in done)
             assert await alive(cluster) == []
             await bed.set_refusal(None)
-            (again,) = await cluster.start([order("a")])
+            (again,) = await cluster.start([order("a", bed.user)])
             assert again.refusal is None
 
     @in_loop
     async def test_a_cluster_that_is_away_is_no_news(self) -> None:
         async with self.open_bed() as bed:
             cluster = bed.connect()
-            await cluster.start([order("a")])
+            await cluster.start([order("a", bed.user)])
             await bed.set_away(True)
             with pytest.raises(ClusterAwayError):
                 await cluster.observe()
             with pytest.raises(ClusterAwayError):
-                await cluster.start([order("b")])
+                await cluster.start([order("b", bed.user)])
+            uid = None if bed.user is None else bed.user.uid
             with pytest.raises(ClusterAwayError):
-                await cluster.end([Pilot(id="1", node="a", state=PilotState.RUNNING)], force=True)
+                await cluster.end([Pilot(id="1", node="a", state=PilotState.RUNNING, uid=uid)], force=True)
             await bed.set_away(False)
             assert [pilot.node for pilot in await alive(cluster)] == ["a"]
 
 
-def order(node: str) -> PilotOrder:
-    return PilotOrder(node=node, url=URL, token=f"lgj_{'0' * 63}{len(node)}.plain")
+def order(node: str, user: JobUser | None = None) -> PilotOrder:
+    return PilotOrder(node=node, url=URL, token=f"lgj_{'0' * 63}{len(node)}.plain", user=user)
 
 
 async def alive(cluster: Cluster) -> Sequence[Pilot]:

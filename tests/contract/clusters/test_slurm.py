@@ -9,18 +9,21 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.contract.clusters import slurm_programs
 from tests.contract.clusters.suite import ClusterBed, ClusterContract, order
+from tests.integration.readable import closed_folders
 
-from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotState
+from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState
 from legato.clusters.slurm_pool import PilotJob, SlurmCluster
 from legato.control.settings import read_settings
 from legato.core.errors import SettingsError
+from legato.core.job_user import JobUser
+from legato.engines.job_users import look_up_user
 from legato.server.clusters import make_rules
 
 NOW = 1_800_000_000.0
@@ -29,6 +32,9 @@ SERVER = {"host": "0.0.0.0", "tls": "own", "allowed_hosts": "head.lab"}
 
 
 class SlurmBed(ClusterBed):
+    user: JobUser | None = None
+    python = sys.executable
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "state.json"
@@ -36,7 +42,7 @@ class SlurmBed(ClusterBed):
         for name in ("sbatch", "squeue", "scancel"):
             program = folder / "bin" / name
             program.parent.mkdir(exist_ok=True)
-            program.write_text(f"#!{sys.executable} -SE\n{Path(slurm_programs.__file__).read_text()}")
+            program.write_text(f"#!{self.python} -SE\n{Path(slurm_programs.__file__).read_text()}")
             program.chmod(0o700)
         self.environment = {
             "PATH": str(folder / "bin"),
@@ -49,7 +55,13 @@ class SlurmBed(ClusterBed):
 
     def make(self, pool: str = "pool", **job: Any) -> SlurmCluster:
         values = {"time": "8:00:00", "num_slots": 2, "output": self.folder / "pilots", "python": "/opt/py", **job}
-        return SlurmCluster(pool, PilotJob(**values), environment=self.environment, now=lambda: NOW)
+        return SlurmCluster(
+            pool,
+            PilotJob(**values),
+            has_users=self.user is not None,
+            environment=self.environment,
+            now=lambda: NOW,
+        )
 
     def change(self, **changes: Any) -> None:
         self.file.write_text(json.dumps(self.read() | changes))
@@ -76,6 +88,43 @@ class SlurmBed(ClusterBed):
 
     def calls(self, program: str) -> list[Any]:
         return [call for call in self.read()["calls"] if call["program"] == program]
+
+
+class UsersSlurmBed(SlurmBed):
+    """Slurm, in which other users have pilots than the server's. They must reach its programs."""
+
+    user = look_up_user("daemon")
+    python = "/usr/bin/python3" if closed_folders(Path(sys.executable).resolve()) else sys.executable
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        for path, mode in ((folder, 0o777), (folder / "bin", 0o755), (self.file, 0o666)):
+            path.chmod(mode)
+        for program in (folder / "bin").iterdir():
+            program.chmod(0o755)
+
+    def change(self, **changes: Any) -> None:
+        super().change(**changes)
+        self.file.chmod(0o666)
+
+
+def why_no_users() -> str | None:
+    if os.geteuid() != 0:
+        return "PILOTS OF OTHER USERS ARE NOT TESTED: run the tests as root"
+    if not Path(UsersSlurmBed.python).exists() or closed_folders(Path(tempfile.gettempdir())):
+        return "PILOTS OF OTHER USERS ARE NOT TESTED: other users reach no Python or no temporary folder"
+    return None
+
+
+for_users = pytest.mark.skipif(why_no_users() is not None, reason=str(why_no_users()))
+
+
+@for_users
+class TestSlurmAsAnotherUser(ClusterContract):
+    @contextlib.asynccontextmanager
+    async def open_bed(self) -> AsyncIterator[ClusterBed]:
+        with tempfile.TemporaryDirectory() as folder:
+            yield UsersSlurmBed(Path(folder))
 
 
 class TestSlurm(ClusterContract):
@@ -260,6 +309,114 @@ def test_a_machine_without_slurm_says_so(tmp_path: Path) -> None:
         observe(bed)
 
 
+# ---------------------------------------------------------------- pilots of other users
+
+
+@pytest.fixture
+def shared() -> Iterator[UsersSlurmBed]:
+    """Return a bed that other users reach, unlike the folders of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield UsersSlurmBed(Path(folder))
+
+
+def made_by(bed: UsersSlurmBed, *nodes: str) -> list[PilotOrder]:
+    return [order(node, bed.user) for node in nodes]
+
+
+@for_users
+def test_commands_run_as_the_user_with_no_variable_and_no_group_of_the_server(shared: UsersSlurmBed) -> None:
+    shared.environment |= {"SECRET": "x", "SLURM_JOB_ID": "1"}
+    user, cluster = shared.user, shared.make()
+    assert user is not None
+    (done,) = asyncio.run(cluster.start(made_by(shared, "slurm-ann-1")))
+    assert done.pilot is not None and done.pilot.uid == user.uid
+    (call,) = shared.calls("sbatch")
+    assert (call["uid"], call["home"], sorted(call["groups"])) == (user.uid, user.home, sorted(user.groups))
+    assert set(call["environment"]) <= {"PATH", "SLURM_CONF", "HOME", "USER", "LOGNAME", "LC_CTYPE"}
+    (told,) = [word for word in call["arguments"] if word.startswith("--output=")]
+    output = Path(told.removeprefix("--output="))
+    assert output == shared.folder / "pilots" / str(user.uid) / "slurm-ann-1.log"
+    assert (output.parent.stat().st_uid, output.parent.stat().st_mode & 0o777) == (user.uid, 0o700)
+    assert f"legato-{user.uid}-pool" in call["script"]
+    assert f"export HOME={user.home}" in call["script"]
+    asyncio.run(cluster.end([done.pilot], force=True))
+    assert [each["uid"] for each in shared.calls("scancel")] == [user.uid]
+    asyncio.run(cluster.observe())
+    (seen,) = shared.calls("squeue")
+    assert seen["uid"] == os.getuid()
+    assert not [word for word in seen["arguments"] if word.startswith("--user")]
+
+
+@for_users
+def test_each_user_ends_the_own_pilots_and_an_account_that_is_gone_does_no_harm(shared: UsersSlurmBed) -> None:
+    cluster = shared.make()
+    asyncio.run(cluster.start(made_by(shared, "a", "b")))
+    shared.set("2", uid=54321)
+    pilots = list(asyncio.run(cluster.observe()))
+    assert {pilot.node: pilot.uid for pilot in pilots} == {"a": getattr(shared.user, "uid", None), "b": 54321}
+    asyncio.run(cluster.end(pilots, force=True))
+    assert {pilot.state for pilot in asyncio.run(cluster.observe())} == {PilotState.GONE}
+    assert {call["uid"] for call in shared.calls("scancel")} == {pilot.uid for pilot in pilots}
+
+
+@for_users
+def test_one_squeue_shows_the_pilots_of_all_users_and_no_user_can_forge_one(shared: UsersSlurmBed) -> None:
+    cluster = shared.make()
+    asyncio.run(cluster.start(made_by(shared, "slurm-ann-1")))
+    jobs = shared.read()["jobs"]
+    real = jobs["1"] | {"state": "RUNNING", "reason": "None"}
+    fake = {**real, "uid": 4242, "state": "COMPLETED"}
+    jobs |= {
+        "1": real,
+        "2": fake,
+        # Lines of their own in a name, as of another user, with and without a mark.
+        "3": fake | {"name": f"x\n{real['uid']}|77|RUNNING|None|0:10|legato-pool.slurm-ann-2"},
+        "4": fake | {"name": f"x\n{'0' * 32}|{real['uid']}|78|RUNNING|None|0:10|legato-pool.slurm-ann-3"},
+        "5": fake | {"name": "a|legato-pool.slurm-ann-4"},
+        "6": fake | {"name": "legato-pool.slurm-ann-5 b"},
+    }
+    shared.change(jobs=jobs)
+    found = {(pilot.id, pilot.uid): pilot.node for pilot in asyncio.run(cluster.observe())}
+    assert found == {("1", real["uid"]): "slurm-ann-1", ("2", 4242): "slurm-ann-1"}
+    assert len(shared.calls("squeue")) == 1
+    shared.set("1", reason="a|b")  # Slurm writes something new: no news
+    with pytest.raises(ClusterAwayError, match="a line that Legato cannot read"):
+        asyncio.run(cluster.observe())
+
+
+@for_users
+def test_a_user_who_stops_the_commands_of_this_user_holds_up_no_other(
+    shared: UsersSlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("legato.clusters.slurm_pool._USERS_LIMIT_S", 0.5)
+    shared.change(silent="a")
+    cluster = shared.make()
+    (done,) = asyncio.run(cluster.start(made_by(shared, "a")))
+    assert (done.pilot, done.refusal) == (None, None)
+    shared.change(silent=None)
+    assert asyncio.run(cluster.start(made_by(shared, "b")))[0].pilot is not None
+
+
+@for_users
+def test_the_last_words_of_a_users_pilot_are_no_file_of_the_server(shared: UsersSlurmBed) -> None:
+    cluster, user = shared.make(), shared.user
+    assert user is not None
+    asyncio.run(cluster.start(made_by(shared, "a")))
+    file = shared.folder / "pilots" / str(user.uid) / "a.log"
+    file.write_text("No module named legato\n")
+    os.utime(file, (NOW, NOW))
+    assert cluster.read_last_words("a", NOW, user.uid) == ""  # it belongs to the server
+    os.chown(file, user.uid, user.gid)
+    assert cluster.read_last_words("a", NOW, user.uid) == "No module named legato"
+    file.unlink()
+    file.symlink_to("/etc/shadow")
+    assert cluster.read_last_words("a", NOW, user.uid) == ""
+    file.unlink()
+    os.mkfifo(file)
+    os.chown(file, user.uid, user.gid)
+    assert cluster.read_last_words("a", NOW, user.uid) == ""
+
+
 # ---------------------------------------------------------------- settings
 
 
@@ -281,6 +438,8 @@ def test_a_machine_without_slurm_says_so(tmp_path: Path) -> None:
         ({"min_agents": 5}, "min_agents is above max_agents"),
         ({"url": "head:8765"}, "write it as https://HOST:PORT"),
         ({"folder": "tmp"}, "write an absolute path"),
+        ({"max_agents_per_user": 2}, "cannot have max_agents_per_user with run_jobs_as=server"),
+        ({"partition": ""}, "write a name of Slurm"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(changes: dict[str, Any], told: str) -> None:
@@ -302,6 +461,16 @@ def test_a_server_that_pilots_cannot_use_is_refused(changes: dict[str, Any], tol
     with pytest.raises(SettingsError) as refused:
         read_settings(flags={**SERVER, "slurm": SECTION, **changes})
     assert told in str(refused.value)
+
+
+def test_each_user_may_have_a_pool_and_takes_the_own_account() -> None:
+    section = {**SECTION, "account": "", "max_agents_per_user": 2}
+    found = read_settings(flags={**SERVER, "slurm": section, "run_jobs_as": "submitter"}).slurm
+    assert found is not None
+    assert found.account is None
+    assert (make_rules(found, None).max_pilots, make_rules(found, None).max_of_owner) == (4, 2)
+    with pytest.raises(SettingsError, match="cannot have min_agents with run_jobs_as=submitter"):
+        read_settings(flags={**SERVER, "slurm": {**section, "min_agents": 1}, "run_jobs_as": "submitter"})
 
 
 def test_options_that_do_not_collide_are_passed_on() -> None:

@@ -1,4 +1,4 @@
-"""Pilots of users who have pilots of their own: bounds, isolation between users, and how a scarce maximum is divided."""
+"""Pilots of users who have their own: bounds, isolation between users, and how a scarce maximum is divided."""
 
 from __future__ import annotations
 
