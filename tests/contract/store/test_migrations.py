@@ -15,7 +15,7 @@ from sqlalchemy import CheckConstraint, inspect, text
 from sqlalchemy.exc import DBAPIError
 from tests.contract.store.conftest import NewUrl, open_quickly
 
-from legato.control.store import migrate, open_store
+from legato.control.store import Store, migrate, open_store
 from legato.control.store.database import Database
 from legato.control.store.schema import metadata
 from legato.core.errors import StoreError, UsageError
@@ -180,4 +180,16 @@ def test_tokens_without_an_end_get_one(new_url: NewUrl) -> None:
     assert kept == 604801, "a browser's session lasts as long as it did"
     assert 0 <= ends - before - 90 * 86_400 < 600
     assert [tuple(line) for line in audit] == [("token.expire", "t-0")]
+    database.close()
+
+
+def test_pilots_of_an_earlier_release_are_for_the_jobs_of_all_users(new_url: NewUrl) -> None:
+    database = Database(new_url())
+    token = Store(database).pilots.add("slurm", "slurm-1", 1.0)
+    Store(database).agents.join(token, "slurm-1", "one", 1.0)
+    migrate.downgrade(database, "0014")
+    migrate.upgrade(database)
+    (pilot,), (agent,) = Store(database).pilots.list(), Store(database).agents.list()
+    assert (pilot.node, pilot.identity, pilot.owner, pilot.uid) == ("slurm-1", "one", None, None)
+    assert (agent.cluster, agent.owner) == ("slurm", None)
     database.close()

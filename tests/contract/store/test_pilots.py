@@ -34,6 +34,15 @@ def test_a_token_is_of_one_machine_and_one_agent_until_its_pilot_has_ended(store
     assert [(one.cluster, one.joined_by) for one in store.agents.list()] == [("slurm", "slurm")]
 
 
+def test_the_machine_of_a_pilot_has_its_owner_until_another_machine_takes_the_name(store: Store) -> None:
+    store.agents.join(store.pilots.add("slurm", "slurm-1", NOW, owner="ann", uid=2**32 - 2), "slurm-1", "one", NOW)
+    assert [(one.owner, one.uid) for one in store.pilots.list()] == [("ann", 2**32 - 2)]
+    assert [one.owner for one in store.agents.list()] == ["ann"]
+    later = NOW + AGENT_SILENT_S + 1
+    store.agents.keep_server("slurm-1", "two", SAID, later)
+    assert [(one.cluster, one.owner) for one in store.agents.list()] == [(None, None)]
+
+
 def test_a_pilot_is_let_go_and_then_forgotten_unless_a_job_holds_its_slots(store: Store) -> None:
     make_people(store)
     store.agents.join(store.pilots.add("slurm", "slurm-1", NOW), "slurm-1", "one", NOW)

@@ -68,7 +68,9 @@ class Bed:
             **{"clock": lambda: self.now, "beat_every_s": 0.01, **options},
         )
 
-    async def greet(self, node: str, identity: str, *, switches_users: bool = False) -> ClientConnection:
+    async def greet(
+        self, node: str, identity: str, *, switches_users: bool = False, runs_as: str = ""
+    ) -> ClientConnection:
         agent = await connect(
             self.door.url(PATH),
             additional_headers={"Authorization": f"Bearer {self.engine.secret}"},
@@ -76,7 +78,7 @@ class Bed:
             **choose_tls(self.door.certificate),
         )
         hello = AgentHello(node=node, identity=identity, devices=("cpu",), address="127.0.0.1")
-        hello = msgspec.structs.replace(hello, switches_users=switches_users)
+        hello = msgspec.structs.replace(hello, switches_users=switches_users, runs_as=runs_as)
         await agent.send(encode_agent_frame(hello))
         return agent
 
@@ -87,9 +89,10 @@ class Bed:
         *,
         identity: str | None = None,
         switches_users: bool = False,
+        runs_as: str = "",
         address: str = "",
     ) -> ClientConnection:
-        agent = await self.greet(node, identity or node, switches_users=switches_users)
+        agent = await self.greet(node, identity or node, switches_users=switches_users, runs_as=runs_as)
         await agent.send(encode_agent_frame(Opened(rendezvous=f"{address or node}:1", workers=workers)))
         return agent
 
@@ -624,7 +627,8 @@ def test_a_further_machine_without_an_agent_or_whose_agent_refuses_gives_its_slo
     run(test)
 
 
-def test_an_agent_that_would_run_the_job_as_its_own_user_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs_as", ["", "ann"])
+def test_an_agent_that_would_run_the_job_as_another_user_is_refused(tmp_path: Path, runs_as: str) -> None:
     """Agents of earlier releases do not know the field that names the user."""
     me = JobUser(uid=os.geteuid(), gid=os.getegid(), name="ann", home="/")
 
@@ -633,13 +637,15 @@ def test_an_agent_that_would_run_the_job_as_its_own_user_is_refused(tmp_path: Pa
         await bed.door.open()
         opening = asyncio.create_task(bed.engine.open(1))
         await _until_open(bed)
-        old = await bed.join("b")
-        refused = decode_agent_request(_bytes_of(await old.recv()))
-        assert isinstance(refused, AgentRefused)
-        assert refused.reason == (
-            "its agent cannot run jobs as the system user 'ann': run this release of 'legato agent' there as root"
-        )
-        agent = await bed.join("a", switches_users=True)
+        for other in ("", "ben"):
+            old = await bed.join("b", runs_as=other)
+            refused = decode_agent_request(_bytes_of(await old.recv()))
+            assert isinstance(refused, AgentRefused)
+            assert refused.reason == (
+                "its agent cannot run jobs as the system user 'ann': run this release of 'legato agent' there as root, "
+                "or as this user"
+            )
+        agent = await bed.join("a", switches_users=runs_as == "", runs_as=runs_as)
         received = [decode_agent_request(_bytes_of(await agent.recv())) for _ in range(2)]
         assert isinstance(received[1], OpenJob)
         assert received[1].user == "ann"

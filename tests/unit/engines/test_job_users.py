@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.readable import open_the_way
 
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
-from legato.engines.job_users import check_reach, find_closed_folder, is_powerful, look_up_user
+from legato.engines.job_users import check_reach, find_closed_folder, is_other, is_powerful, look_up_user, name_own_user
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
 
@@ -49,3 +52,27 @@ def test_the_first_folder_through_which_a_user_cannot_pass_is_named(tmp_path: Pa
 def test_a_folder_that_the_user_may_not_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the system user 60001, as whom it runs, may not"):
         check_reach(user_of(60001), [str(tmp_path)])
+
+
+@needs_root
+def test_a_job_runs_as_the_user_of_an_agent_only_if_this_agent_has_no_rights_of_root() -> None:
+    assert not is_other("")
+    assert (name_own_user(), is_other("root")) == ("", True)
+    script = (
+        "from legato.engines.job_users import is_other, name_own_user; "
+        "print(name_own_user(), is_other('daemon'), is_other('games'))"
+    )
+    told = {}
+    for name, rights in (("without", ()), ("with", ("--inh-caps=+chown", "--ambient-caps=+chown"))):
+        command = [
+            "setpriv",
+            "--reuid=daemon",
+            "--regid=daemon",
+            "--clear-groups",
+            *rights,
+            sys.executable,
+            "-c",
+            script,
+        ]
+        told[name] = subprocess.run([*open_the_way(), *command], capture_output=True, text=True, check=False).stdout
+    assert told == {"without": "daemon False True\n", "with": " True True\n"}

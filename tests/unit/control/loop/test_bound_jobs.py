@@ -17,7 +17,7 @@ from legato.control.stages import Stage
 from legato.control.work import Work
 from legato.core.frameworks import Launcher
 from legato.policy.policies import decide
-from legato.policy.snapshot import TEST_LABEL, Decision
+from legato.policy.snapshot import OWNER_LABEL, TEST_LABEL, Decision
 
 LAUNCHER = Launcher(module="legato.compat.wmla.site.launch", script="train.py", most_workers=4, environment={})
 
@@ -90,3 +90,28 @@ def test_the_machine_of_a_test_is_used_by_the_test_alone(asked: dict[str, str], 
     pool = RoundFacts(msgspec.structs.replace(pool.facts, nodes=nodes))
     decision = decide_on(pool, Work(program=("train.py",), directory="/d", node_labels=asked), None)
     assert set(decision.slots) == want
+
+
+def own(pool: RoundFacts, **owners: str) -> RoundFacts:
+    """Give machines to users, by name of the machine."""
+    nodes = tuple(
+        msgspec.structs.replace(node, labels={OWNER_LABEL: owners[node.name]} if node.name in owners else None)
+        for node in pool.facts.nodes
+    )
+    return RoundFacts(msgspec.structs.replace(pool.facts, nodes=nodes))
+
+
+@pytest.mark.parametrize("asked", [{}, {OWNER_LABEL: "ben"}])
+def test_the_machine_of_a_user_is_used_by_jobs_of_this_user_alone(asked: dict[str, str]) -> None:
+    job = make_job(Stage.QUEUED, 0, max_workers=4, gpus_per_worker=1)
+    assert job.owner == "ann"
+    work = Work(program=("train.py",), directory="/d", node_labels=asked)
+    engines = {"a": AGENT, "b": AGENT}
+    decision = decide_on(own(make_pool(job, engines=engines), a="ann", b="ben"), work, None)
+    assert set(decision.slots) == {"a/0", "a/1"}
+    assert "machines that belong to no other user than ann have 2 slots" in decision.reason
+    # A machine without an owner is for all.
+    assert len(decide_on(own(make_pool(job, engines=engines), b="ann"), work, None).slots) == 4
+    refused = decide_on(own(make_pool(job, engines=engines), a="ben", b="ben"), work, None)
+    assert refused.slots == ()
+    assert "machines that belong to no other user than ann have no slots" in refused.reason

@@ -1,0 +1,251 @@
+"""Pilots of several users: who gets machines, whose failures pause whom, and what happens to those who may have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.server.platform import ADMIN, Platform
+from tests.unit.server.test_cluster_tests import TestedWorld
+from tests.unit.server.test_pilots import URL
+
+from legato.clusters.fake import FakeCluster
+from legato.clusters.pilots import CLUSTER_LABEL, PilotOrder, PilotState
+from legato.control.settings import Settings
+from legato.core.errors import UsageError
+from legato.core.job_user import JobUser
+from legato.policy.snapshot import OWNER_LABEL, JobDemand, Snapshot
+from legato.server import pilot_owners
+from legato.server.clusters import find_pilot_user
+from legato.server.pilots import PilotPool
+
+
+class OwnersWorld(TestedWorld):
+    """A world whose users have jobs and pilots of their own."""
+
+    def __init__(self, platform: Platform, **rules: Any) -> None:
+        self.jobs: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
+        self.uids = {"ann": 1001, "ben": 1002, "admin": 1003}
+        super().__init__(platform, **{"max_of_owner": 4, **rules})
+
+    def restart(self, cluster: Any = None) -> None:
+        self.loop = PilotPool(
+            FakeCluster(self.engine) if cluster is None else cluster,
+            self.rules,
+            self.shape,
+            self.platform.store,
+            read_snapshot=self.take_snapshot,
+            leads=lambda: self.leads,
+            url=URL,
+            token_suffix=".plain",
+            now=lambda: self.platform.now,
+            find_user=self.find_user,
+        )
+
+    def find_user(self, name: str) -> JobUser:
+        if name in self.reasons or name not in self.uids:
+            raise UsageError(f"Cannot ask for machines for '{name}': {self.reasons.get(name, 'no account')}.")
+        uid = self.uids[name]
+        return JobUser(uid=uid, gid=uid, name=f"system-{name}", home=f"/home/{name}")
+
+    def take_snapshot(self) -> Snapshot:
+        jobs = [
+            JobDemand(id=f"j-{owner}", name="n", owner=owner, queue="q", submitted_at=number, max_workers=most)
+            for number, (owner, most) in enumerate(self.jobs.items())
+        ]
+        seen = super().take_snapshot()
+        return msgspec.structs.replace(seen, jobs=(*seen.jobs, *jobs))
+
+    def uids_of(self) -> dict[str, int | None]:
+        return {p.node: p.uid for p in self.engine.pilots.values() if p.state is not PilotState.GONE}
+
+    def owners(self, who: str = "admin") -> dict[str, Any]:
+        (found,) = self.platform.get("clusters", who=who)["items"]
+        return {one["name"]: one for one in found["owners"]}
+
+
+@pytest.fixture
+def world(platform: Platform) -> OwnersWorld:
+    return OwnersWorld(platform)
+
+
+def test_each_user_gets_pilots_as_the_own_system_user_and_their_machines_name_the_user(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 4, "ben": 2}
+    world.round()
+    assert world.uids_of() == {"fake-ann-1": 1001, "fake-ann-2": 1001, "fake-ben-1": 1002}
+    assert {order.user.name for order in world.engine.orders.values() if order.user} == {"system-ann", "system-ben"}
+    world.let_join("fake-ann-1")
+    world.round()
+    assert world.nodes()["fake-ann-1"]["labels"] == {CLUSTER_LABEL: "fake", OWNER_LABEL: "ann"}
+    assert {one["node"]: one["owner"] for one in world.cluster()["pilots"]} == {
+        "fake-ann-1": "ann",
+        "fake-ann-2": "ann",
+        "fake-ben-1": "ben",
+    }
+    assert {name: (one["system_user"], one["target"]) for name, one in world.owners().items()} == {
+        "ann": ("system-ann", 2),
+        "ben": ("system-ben", 1),
+    }
+    # Users see their own troubles only.
+    assert set(world.owners("ann")) == {"ann"}
+
+
+def test_a_new_server_finds_the_pilots_of_each_user(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 2, "ben": 2}
+    world.round()
+    before = world.alive()
+    world.restart()
+    world.round()
+    world.round()
+    assert world.alive() == before
+    assert world.engine.ended == []
+
+
+def test_a_refusal_or_failure_pauses_the_pool_of_one_user_only(world: OwnersWorld) -> None:
+    world.engine.refusals[1001] = "Invalid account"
+    world.jobs = {"ann": 4, "ben": 2}
+    world.round()
+    assert world.uids_of() == {"fake-ben-1": 1002}
+    assert (world.owners()["ann"]["state"], world.owners()["ben"]["state"]) == ("paused", "ok")
+    assert world.owners()["ann"]["trouble"] == "Fake refuses new machines: Invalid account"
+    assert world.cluster()["trouble"] is None
+    world.end("fake-ben-1", "FAILED")
+    del world.engine.refusals[1001]
+    world.round()
+    assert world.owners()["ben"]["trouble"].startswith("Fake has ended a machine before its agent joined the pool")
+    world.round(pilot_owners.FIRST_PAUSE_S)
+    assert {"fake-ann-1", "fake-ann-2"} <= world.uids_of().keys()
+    assert world.owners()["ann"]["trouble"] is None
+
+
+def test_a_command_that_a_user_stops_is_not_tried_in_each_round(world: OwnersWorld, platform: Platform) -> None:
+    class Silent(FakeCluster):
+        tries: list[str]
+
+        async def start(self, orders: Any) -> Any:
+            self.tries += [order.node for order in orders]
+            done = await super().start(orders)
+            return [msgspec.structs.replace(one, pilot=None) for one in done if "ann" in one.node] or done
+
+    cluster = Silent(world.engine)
+    cluster.tries = []
+    world.restart(cluster)
+    world.jobs = {"ann": 2, "ben": 2}
+    world.round()
+    for pilot in list(world.engine.pilots.values()):
+        if pilot.uid == 1001:
+            world.engine.set(pilot.id, PilotState.GONE)
+    for _ in range(4):
+        world.round()
+    assert cluster.tries.count("fake-ann-1") == 1
+    assert "fake-ben-1" in world.alive()
+
+
+@pytest.mark.parametrize("change", ["no account", "another account"])
+def test_pilots_of_a_user_who_is_gone_are_emptied_and_ended_and_others_stay(world: OwnersWorld, change: str) -> None:
+    world.jobs = {"ann": 4, "ben": 2}
+    world.round()
+    world.let_join("fake-ann-1")
+    world.let_join("fake-ben-1")
+    world.round()
+    if change == "no account":
+        world.reasons["ann"] = "no account"
+    else:
+        world.uids["ann"] = 1009
+    world.round()
+    assert world.beat("fake-ann-1")["leave"] is True
+    assert world.beat("fake-ben-1")["leave"] is False
+    assert [world.engine.pilots[number].node for number, _ in world.engine.ended] == ["fake-ann-2"]
+    world.beat("fake-ann-1", leaving=True)
+    world.end("fake-ann-1")
+    world.round()
+    world.round()
+    assert sorted(filter(None, world.uids_of().values())) == ([1002] if change == "no account" else [1002, 1009, 1009])
+    trouble = world.owners()["ann"]["trouble"]
+    assert trouble == ("Cannot ask for machines for 'ann': no account." if change == "no account" else None)
+
+
+def test_a_job_with_the_name_of_a_pilot_of_another_user_is_no_pilot_and_is_ended(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 2}
+    world.round()
+    real = world.alive()["fake-ann-1"]
+    world.engine.set(real, PilotState.RUNNING)
+    forged = {}
+    for node, uid in (("fake-ann-1", 1002), ("fake-ann-7", 4242)):
+        user = JobUser(uid=uid, gid=uid, name="x", home="/")
+        forged[world.engine.submit("pool", PilotOrder(node=node, url=URL, token="t", user=user)).id] = uid
+    world.engine.set("2", PilotState.GONE, reason="FAILED")  # hides nothing
+    world.round()
+    assert world.engine.ended == [("3", True)]
+    assert world.engine.pilots[real].state is PilotState.RUNNING
+    assert [one["id"] for one in world.cluster()["pilots"]] == [real]
+
+
+def test_a_scarce_maximum_is_shared_and_busy_machines_are_emptied_after_a_while(platform: Platform) -> None:
+    world = OwnersWorld(platform, max_pilots=2, max_of_owner=2)
+    world.jobs = {"ann": 4}
+    world.round()
+    for node in ("fake-ann-1", "fake-ann-2"):
+        world.let_join(node)
+    world.round()
+    world.jobs = {"ann": 4, "ben": 4}
+    world.round()
+    assert world.uids_of() == {"fake-ann-1": 1001, "fake-ann-2": 1001}
+    assert not any(world.beat(node)["leave"] for node in ("fake-ann-1", "fake-ann-2"))
+    for _ in range(3):
+        world.round(30)
+        told = [world.beat(node)["leave"] for node in ("fake-ann-1", "fake-ann-2")]
+    assert sum(told) == 1
+    world.round()
+    assert world.uids_of()["fake-ben-1"] == 1002
+    world.round(30)
+    assert sum(world.beat(node)["leave"] for node in ("fake-ann-1", "fake-ann-2")) == 1
+
+
+def test_names_of_users_that_no_machine_can_have_are_changed(world: OwnersWorld) -> None:
+    world.uids["Jürgen/../$(x) @lab"] = 1004
+    world.jobs = {"Jürgen/../$(x) @lab": 2}
+    world.round()
+    assert world.uids_of() == {"fake-J_rgen_.._x_lab-1": 1004}
+
+
+def test_the_machine_of_a_test_belongs_to_who_asks_for_it(world: OwnersWorld) -> None:
+    job = world.begin()
+    assert world.uids_of() == {"fake-test": 1003}
+    world.let_train(job)
+    assert world.nodes()["fake-test"]["labels"][OWNER_LABEL] == "admin"
+    world.end_job(job)
+    world.round(1)
+    assert world.test()["state"] == "passed", world.test()
+
+
+def test_a_test_of_a_user_without_an_account_says_so(world: OwnersWorld) -> None:
+    world.reasons["admin"] = "no account"
+    world.begin()
+    world.round()
+    world.round()
+    assert world.test()["state"] == "failed"
+    assert "no account" in world.test()["told"]
+
+
+def test_pilots_from_a_time_without_users_are_emptied(world: OwnersWorld, platform: Platform) -> None:
+    platform.store.pilots.add("fake", "fake-1", platform.now)
+    world.engine.submit("pool", PilotOrder(node="fake-1", url=URL, token="t"))
+    world.jobs = {"ann": 2}
+    world.round()
+    assert world.engine.ended == [("1", True)]
+    assert set(world.uids_of()) == {"fake-ann-1"}
+
+
+def test_the_system_user_is_that_of_jobs_and_a_disabled_user_has_none(platform: Platform) -> None:
+    settings = Settings(home=platform.home, run_jobs_as="submitter", job_users=("ann=daemon", "ben=root"))
+    assert find_pilot_user(settings, platform.store, "ann").name == "daemon"
+    with pytest.raises(UsageError, match="can do all that the server"):
+        find_pilot_user(settings, platform.store, "ben")
+    with pytest.raises(UsageError, match="there is no such user"):
+        find_pilot_user(settings, platform.store, "someone-else")
+    platform.store.accounts.change("ann", ADMIN, platform.now, is_disabled=True)
+    with pytest.raises(UsageError, match="an admin has disabled this user"):
+        find_pilot_user(settings, platform.store, "ann")
