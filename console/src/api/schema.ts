@@ -1336,7 +1336,8 @@ export interface paths {
          * List Clusters
          * @description List the clusters that give machines to the pool, with those that run, and those that wait and why.
          *
-         *     Only admins see what the last test has shown: it may have a line that the machine has written.
+         *     Only admins see what the last test has shown: it may have a line that the machine has written. Others see of
+         *     ``owners`` only themselves.
          */
         get: operations["list_clusters"];
         put?: never;
@@ -3276,6 +3277,7 @@ export interface components {
          *             num_slots: slots of each machine.
          *             idle: what its idle machines cost. None: not known.
          *             test: the last test of it. None: there was none.
+         *             owners: the users who have machines of their own. Empty: machines are for the jobs of all users, or no user has.
          */
         Cluster: {
             kind: string;
@@ -3299,6 +3301,8 @@ export interface components {
             idle: components["schemas"]["IdleMachines"] | null;
             /** @default null */
             test: components["schemas"]["ClusterTest"] | null;
+            /** @default [] */
+            owners: components["schemas"]["PilotOwner"][];
         };
         /**
          * Pilot
@@ -3310,6 +3314,7 @@ export interface components {
          *             state: ``waiting`` in the queue of the cluster, ``running``, or ``ending``.
          *             reason: why, in the words of the cluster. None: it gives no reason.
          *             ends_at: when the cluster takes it back at the latest. None: unknown, or no limit.
+         *             owner: the only user whose jobs use it, and as whose system user it runs. None: it is for the jobs of all users.
          */
         Pilot: {
             id: string;
@@ -3317,6 +3322,8 @@ export interface components {
             state: string;
             reason: string | null;
             ends_at: number | null;
+            /** @default null */
+            owner: string | null;
         };
         /**
          * IdleMachines
@@ -3369,6 +3376,31 @@ export interface components {
             ended_at: number | null;
             /** @default false */
             is_clean: boolean;
+        };
+        /**
+         * PilotOwner
+         * @description A user who has machines of a cluster for their own jobs only.
+         *
+         *         Args:
+         *             name: of the user.
+         *             system_user: as whom the machines run. None: there is none, as ``trouble`` says.
+         *             target: number of machines that the jobs of the user need now, and may have.
+         *             state: ``ok``; ``paused``: no machine is asked for, after a failure or because the user can have none.
+         *             trouble: why the user gets none now, as sentences. None: the user does. Other users do not see it.
+         *             machine_kinds, gpu_types: as in `Cluster`, of the machines of this user.
+         */
+        PilotOwner: {
+            name: string;
+            system_user: string | null;
+            target: number;
+            /** @default ok */
+            state: string;
+            /** @default null */
+            trouble: string | null;
+            /** @default [] */
+            machine_kinds: string[];
+            /** @default [] */
+            gpu_types: string[];
         };
         /**
          * Told[Event]

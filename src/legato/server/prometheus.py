@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +137,22 @@ class _Platform:
             left_out.add_metric([kind], stats.left_out[kind])
         yield left_out
 
+    def _describe_clusters(self) -> Iterator[Metric]:
+        """Yield numbers of the clusters, without names of users: anyone may request the page."""
+        text = "Machines of a cluster by state, as it last showed them."
+        machines = GaugeMetricFamily("legato_cluster_machines", text, labels=["cluster", "state"])
+        text = "Users with machines of their own, by state; paused: no machine is asked for."
+        users = GaugeMetricFamily("legato_cluster_users", text, labels=["cluster", "state"])
+        for cluster in self._store.pilots.read_states(time.time()):
+            counted = collections.Counter(pilot.state for pilot in cluster.pilots)
+            for state in ("waiting", "running", "ending"):
+                machines.add_metric([cluster.kind, state], counted[state])
+            of_users = collections.Counter(owner.state for owner in cluster.owners)
+            for state in ("ok", "paused"):
+                users.add_metric([cluster.kind, state], of_users[state])
+        yield machines
+        yield users
+
     def _ask_store(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("legato_jobs", "Jobs by stage.", labels=["stage"])
         counted = self._store.jobs.count_by_stage()
@@ -150,6 +167,7 @@ class _Platform:
         slots.add_metric(["leaving"], leaving)
         slots.add_metric(["free"], sum(1 for slot in usable if slot.id not in held))
         yield slots
+        yield from self._describe_clusters()
         leads = "1 if this server has the control loop."
         yield GaugeMetricFamily("legato_leads", leads, value=float(self._leads()))
         last = "Number of the newest event."

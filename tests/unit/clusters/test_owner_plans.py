@@ -104,7 +104,7 @@ def test_a_division_gives_no_more_than_is_wanted_and_wastes_nothing(
 # ---------------------------------------------------------------- what is done
 
 
-def test_a_user_who_lacks_pilots_gets_those_of_another_only_after_a_while_and_busy_ones_are_emptied() -> None:
+def test_a_user_who_is_short_gets_pilots_of_another_only_after_a_while_and_busy_ones_are_emptied() -> None:
     parties = [party("anna", 2, 2, 1, 2, 2), party("ben", 2)]
     rules = msgspec.structs.replace(RULES, max_of_owner=4)
     soon = plan_owners(rules, parties, NOW, takes=False)

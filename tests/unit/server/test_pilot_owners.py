@@ -1,4 +1,4 @@
-"""Pilots of several users: who gets machines, whose failures pause whom, and what happens to those who may have none."""
+"""Pilots of several users: who gets machines, whose failures pause whom, and what happens to who may have none."""
 
 from __future__ import annotations
 
