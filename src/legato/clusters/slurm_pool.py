@@ -144,18 +144,19 @@ class SlurmCluster(Cluster):
         self._now = now
         self._has_users = has_users
         try:
-            self._name = pwd.getpwuid(os.getuid()).pw_name
+            pwd.getpwuid(os.getuid())
         except KeyError:
             raise UsageError(
                 f"Cannot use [slurm]: the system user {os.getuid()} has no name here, so Slurm does not know it. Start "
                 "the server as a user of Slurm."
             ) from None
+        self._own = find_account(os.getuid())
 
     # ------------------------------------------------------------ what there is
 
     async def observe(self) -> Sequence[Pilot]:
         """Return the pilots that wait or run, and those that have ended a few minutes ago."""
-        whose = [] if self._has_users else [f"--user={self._name}"]
+        whose = [] if self._has_users else [f"--user={self._own.name}"]
         # The name of a job may have lines of its own. Only Slurm's lines begin with this mark: it is in a variable,
         # which other users cannot read.
         mark = f"{secrets.token_hex(16)}|"
@@ -281,7 +282,7 @@ class SlurmCluster(Cluster):
 
         The agent runs in a step, because Slurm signals only steps when it preempts a job.
         """
-        user = find_account(os.getuid()) if order.user is None else order.user
+        user = order.user or self._own
         job, home = self._job, f"{self._job.folder}/legato-{user.uid}-{self.pool}"
         agent = [job.python, "-P", "-m", "legato.cli", "agent", "--pilot", "--connect", order.url, "--name", order.node]
         agent += ["--token-file", "-", "--slots", str(job.num_slots), "--label", "none", "--home", home]

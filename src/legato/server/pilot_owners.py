@@ -59,6 +59,7 @@ class PilotOwner:
     Attributes:
         user: the system user as whom pilots run. None: that of the server; or there can be none, see ``unfit``.
         unfit: why the user can have no pilots, as a sentence. None: the user can.
+        is_here: the user has jobs or pilots now.
         refused, failed: since the cluster has refused a pilot; since one has ended before its agent joined.
         demand: how many pilots the jobs could use.
         target: how many there should be.
@@ -71,6 +72,7 @@ class PilotOwner:
         self.shape = shape
         self.user: JobUser | None = None
         self.unfit: str | None = None
+        self.is_here = True
         self.refused = Pause()
         self.failed = Pause()
         self.demand = Demand(0, 0)
@@ -118,6 +120,8 @@ class PilotOwner:
             cluster: its name for people.
             kind: of the cluster.
         """
+        if not self.is_here:
+            return None
         unfit = None if self.name is None else self.unfit
         return (
             unfit
@@ -153,7 +157,7 @@ class PilotOwner:
     def describe(self, cluster: str, kind: str) -> pool.PilotOwner:
         """Return what users may know. ``name`` must be that of a user."""
         assert self.name is not None
-        is_paused = self.unfit or self.refused.why or self.failed.why
+        is_paused = self.is_here and (self.unfit or self.refused.why or self.failed.why)
         return pool.PilotOwner(
             name=self.name,
             system_user=None if self.user is None else self.user.name,
@@ -187,6 +191,7 @@ class PilotOwners:
 
     def get(self, name: str | None) -> PilotOwner:
         """Return a user's entry, or that for all users."""
+        name = name if self.are_several else None  # pilots of a user may be left from other settings
         if name not in self._owners:
             self._owners[name] = PilotOwner(name, self._shape)
         return self._owners[name]
@@ -206,9 +211,16 @@ class PilotOwners:
             owner.shape = msgspec.structs.replace(owner.shape, machine_kinds=machine_kinds, gpu_types=gpu_types)
 
     def look_up(self, names: Iterable[str | None]) -> None:
-        """Find the system users of these, and of all who are known. May block."""
-        for name in names:
+        """Find the system users of all. May block.
+
+        Args:
+            names: users who have jobs or pilots now.
+        """
+        if self._find_user is None:
+            return
+        here = set(names)
+        for name in here:
             self.get(name)
-        if self._find_user is not None:
-            for owner in self._owners.values():
-                owner.look_up(self._find_user)
+        for owner in self._owners.values():
+            owner.is_here = owner.name in here
+            owner.look_up(self._find_user)

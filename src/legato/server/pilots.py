@@ -318,7 +318,13 @@ class PilotPool:
         fit = {owner.name: owner for owner in self._owners.list() if owner.unfit is None}
         alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
         has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
-        given = divide_pilots([wish for wish in wishes if wish.owner in fit], dict(has), rules.max_pilots)
+        able = []
+        for wish in wishes:
+            owner = fit.get(wish.owner)
+            # What a user does not get for now, others can have.
+            most = 0 if owner is None else min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
+            able += [msgspec.structs.replace(wish, least=min(wish.least, most), most=most)] if most else []
+        given = divide_pilots(able, dict(has), rules.max_pilots)
         groups = group(pilots, agents, whose)
         asked = [(name, fit[name].uid) for name in given]
         parties: list[Party] = []
@@ -432,7 +438,7 @@ class PilotPool:
         known = {stored.node: stored for stored in facts.pilots}
         strays = [
             Ending(pilot, force=True, reason="the server does not know it")
-            for pilot in self._strays
+            for pilot in self._strays[:_MAX_SHOWN]  # any user of the cluster can make any number of them
             if pilot.state is not PilotState.ENDING
         ]
         silent = {
@@ -705,7 +711,11 @@ class PilotPool:
             state="away" if self._away else "paused" if is_paused else "ok",
             num_slots=self._shape.num_slots,
             test=self._test,
-            owners=tuple(owner.describe(name, kind) for owner in owners[:_MAX_SHOWN] if several and owner.name),
+            owners=tuple(
+                owner.describe(name, kind)
+                for owner in owners
+                if owner.name is not None and (owner.is_here or owner.shape.machine_kinds)
+            )[:_MAX_SHOWN],
         )
         # The numbers below change in each round; they are no news.
         if self._written is None or self._written[1] != state or not 0 <= now - self._written[0] < _STATE_EVERY_S:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.server.platform import ADMIN, Platform
 from tests.unit.server.test_cluster_tests import TestedWorld
-from tests.unit.server.test_pilots import URL
+from tests.unit.server.test_pilots import URL, World
 
 from legato.clusters.fake import FakeCluster
 from legato.clusters.pilots import CLUSTER_LABEL, PilotOrder, PilotState
@@ -118,6 +118,29 @@ def test_a_refusal_or_failure_pauses_the_pool_of_one_user_only(world: OwnersWorl
     world.round(pilot_owners.FIRST_PAUSE_S)
     assert {"fake-ann-1", "fake-ann-2"} <= world.uids_of().keys()
     assert world.owners()["ann"]["trouble"] is None
+
+
+def test_others_have_what_a_user_does_not_get_after_a_refusal(platform: Platform) -> None:
+    world = OwnersWorld(platform, max_pilots=2, max_of_owner=2)
+    world.engine.refusals[1001] = "QOSMaxGRESPerUser"
+    world.jobs = {"ann": 4, "ben": 4}
+    world.round()
+    world.round()
+    assert world.uids_of() == {"fake-ben-1": 1002, "fake-ben-2": 1002}
+
+
+def test_pilots_of_users_that_are_left_from_other_settings_do_not_stop_the_loop(
+    world: OwnersWorld, platform: Platform
+) -> None:
+    world.jobs = {"ann": 2}
+    world.round()
+    world.let_join("fake-ann-1")
+    plain = World(platform)
+    plain.want = 2
+    plain.round()
+    plain.round()
+    assert len(plain.alive()) == 1
+    assert platform.store.agents.list()[0].drained_at is not None
 
 
 def test_a_command_that_a_user_stops_is_not_tried_in_each_round(world: OwnersWorld, platform: Platform) -> None:
