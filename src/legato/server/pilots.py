@@ -177,7 +177,7 @@ class PilotPool:
             plan = msgspec.structs.replace(plan, ending=ending)
         await self._apply(plan, facts, now)
         await self._start_test(now)
-        await asyncio.to_thread(self._write_state, facts, now)
+        await asyncio.to_thread(self._write_state, now)
 
     # ------------------------------------------------------------ what there is
 
@@ -678,7 +678,7 @@ class PilotPool:
 
     # ------------------------------------------------------------ what it says
 
-    def _write_state(self, facts: _Facts, now: float) -> None:
+    def _write_state(self, now: float) -> None:
         several, name, kind = self._owners.are_several, self._cluster.name, self._cluster.kind
         of_all = None if several else self._owners.get(None)
         trouble = None if of_all is None else of_all.find_trouble(name, kind)
@@ -686,7 +686,7 @@ class PilotPool:
             trouble = f"{self._away} Nothing changes until it answers; jobs train on."
         owners = self._owners.list()
         is_paused = of_all is not None and (of_all.refused.why or of_all.failed.why)
-        whose = {one.node: one.owner for one in facts.pilots}
+        whose = {one.node: one.owner for one in self._list_pilots()} if several else {}
         shape = self._shape if of_all is None else of_all.shape
         state = pool.Cluster(
             kind=kind,

@@ -29,6 +29,7 @@ class ServerMetrics:
         leads: returns whether this server decides.
         num_followers: returns the number of open streams.
         read_machines: returns what the machines that report to this server use, by name.
+        now: returns seconds since 1970.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ServerMetrics:
         leads: Callable[[], bool],
         num_followers: Callable[[], int],
         read_machines: Callable[[], Mapping[str, MachineMetrics]] = dict,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -49,7 +51,7 @@ class ServerMetrics:
             ["method", "route"],
             registry=self._registry,
         )
-        self._registry.register(_Platform(store, stats, leads, num_followers, read_machines))
+        self._registry.register(_Platform(store, stats, leads, num_followers, read_machines, now))
         self._lock = threading.Lock()
         self._rendered = b""
         self._rendered_at = -_KEPT_S
@@ -85,8 +87,10 @@ class _Platform:
         leads: Callable[[], bool],
         num_followers: Callable[[], int],
         read_machines: Callable[[], Mapping[str, MachineMetrics]],
+        now: Callable[[], float],
     ) -> None:
         self._read_machines = read_machines
+        self._now = now
         self._store = store
         self._stats = stats
         self._leads = leads
@@ -143,7 +147,7 @@ class _Platform:
         machines = GaugeMetricFamily("legato_cluster_machines", text, labels=["cluster", "state"])
         text = "Users with machines of their own, by state; paused: no machine is asked for."
         users = GaugeMetricFamily("legato_cluster_users", text, labels=["cluster", "state"])
-        for cluster in self._store.pilots.read_states(time.time()):
+        for cluster in self._store.pilots.read_states(self._now()):
             counted = collections.Counter(pilot.state for pilot in cluster.pilots)
             for state in ("waiting", "running", "ending"):
                 machines.add_metric([cluster.kind, state], counted[state])

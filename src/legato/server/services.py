@@ -234,7 +234,9 @@ def make_services(
         now=now,
         feed=feed,
         authenticator=Authenticator(store, settings, now),
-        metrics=ServerMetrics(store, loop.stats, leads, lambda: feed.num_followers, lambda: node_samples.newest(now())),
+        metrics=ServerMetrics(
+            store, loop.stats, leads, lambda: feed.num_followers, lambda: node_samples.newest(now()), now
+        ),
         node_samples=node_samples,
         works=WorkCache(store),
         code=CodeFolder(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),

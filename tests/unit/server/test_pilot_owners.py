@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.server.platform import ADMIN, Platform
+from tests.unit.server.platform import ADMIN, JOB, Platform
 from tests.unit.server.test_cluster_tests import TestedWorld
 from tests.unit.server.test_pilots import URL, World
 
@@ -118,6 +118,28 @@ def test_a_refusal_or_failure_pauses_the_pool_of_one_user_only(world: OwnersWorl
     world.round(pilot_owners.FIRST_PAUSE_S)
     assert {"fake-ann-1", "fake-ann-2"} <= world.uids_of().keys()
     assert world.owners()["ann"]["trouble"] is None
+
+
+def test_users_are_named_to_people_and_not_in_metrics(world: OwnersWorld, platform: Platform) -> None:
+    world.engine.refusals[1002] = "Invalid account"
+    world.jobs = {"ann": 4, "ben": 2, "admin": 2}
+    world.round()
+    (found,) = platform.store.pilots.read_states(platform.now)
+    assert found.describe() == (
+        "3 machines wait in the queue of Fake: Resources.",
+        "By user: admin 1, ann 2.",
+        "User ben: Fake refuses new machines: Invalid account.",
+    )
+    assert found.only_of("ann").describe() == ("2 machines wait in the queue of Fake: Resources.",)
+    told = platform.ask("GET", "/metrics", who=None).text
+    assert 'legato_cluster_machines{cluster="fake",state="waiting"} 3.0' in told
+    assert 'legato_cluster_users{cluster="fake",state="paused"} 1.0' in told
+    assert "ben" not in told
+    # 'legato explain' names the troubles of the job's owner only.
+    for who, is_told in (("ann", False), ("ben", True)):
+        job = platform.ask("POST", "jobs", JOB, who=who).json()["id"]
+        sentences = " ".join(platform.get(f"jobs/{job}/explain", who=who)["sentences"])
+        assert ("User ben: Fake refuses new machines: Invalid account." in sentences) is is_told
 
 
 def test_others_have_what_a_user_does_not_get_after_a_refusal(platform: Platform) -> None:
