@@ -217,12 +217,14 @@ def test_a_job_with_the_name_of_a_pilot_of_another_user_is_no_pilot_and_is_ended
     world.round()
     real = world.alive()["fake-ann-1"]
     world.engine.set(real, PilotState.RUNNING)
-    forged = {}
     for node, uid in (("fake-ann-1", 1002), ("fake-ann-7", 4242)):
         user = JobUser(uid=uid, gid=uid, name="x", home="/")
-        forged[world.engine.submit("pool", PilotOrder(node=node, url=URL, token="t", user=user)).id] = uid
+        world.engine.submit("pool", PilotOrder(node=node, url=URL, token="t", user=user))
     world.engine.set("2", PilotState.GONE, reason="FAILED")  # hides nothing
     world.round()
+    world.round()
+    assert [one.node for one in world.platform.store.pilots.list()] == ["fake-ann-1"]
+    assert world.owners()["ann"]["trouble"] is None
     assert world.engine.ended == [("3", True)]
     assert world.engine.pilots[real].state is PilotState.RUNNING
     assert [one["id"] for one in world.cluster()["pilots"]] == [real]
