@@ -43,6 +43,10 @@ SIGNAL_S: Final = 120
 _COMMAND_LIMIT_S: Final = 60.0
 _USERS_LIMIT_S: Final = 20.0
 """Of a command that runs as another user, whose other processes may stop it."""
+_MAX_BYTES: Final = 2**27
+"""Of what Slurm says: half a million jobs."""
+_USERS_MAX_BYTES: Final = 2**16
+"""Of what a command says that runs as another user, whose other processes may write for it."""
 _PASSED: Final = ("PATH", "SLURM_CONF")
 _PASS_THROUGH: Final = 0o711
 _TIME: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
@@ -164,6 +168,7 @@ class SlurmCluster(Cluster):
             ["squeue", "--all", "--noheader", "--states=all", *whose],
             {**self._environment, "SQUEUE_FORMAT": f"{mark}{_FORMAT}"},
             limit_s=_COMMAND_LIMIT_S,
+            max_bytes=_MAX_BYTES,
         )
         if code:
             raise ClusterAwayError(f"Slurm does not say which machines it gives: {_shorten(errors)}.")
@@ -370,10 +375,10 @@ class SlurmCluster(Cluster):
     async def _call(self, *command: str, given: str = "", user: JobUser | None = None) -> Done:
         """Run a command. Raises ClusterAwayError if it cannot, or does not end."""
         if user is None:
-            return await run_command(command, self._environment, given, limit_s=_COMMAND_LIMIT_S)
+            return await run_command(command, self._environment, given, limit_s=_COMMAND_LIMIT_S, max_bytes=_MAX_BYTES)
         # No other variable of the server is for its users.
         passed = {name: value for name, value in self._environment.items() if name in _PASSED}
-        return await run_command(command, passed, given, user=user, limit_s=_USERS_LIMIT_S)
+        return await run_command(command, passed, given, user=user, limit_s=_USERS_LIMIT_S, max_bytes=_USERS_MAX_BYTES)
 
 
 def _shorten(errors: str) -> str:
