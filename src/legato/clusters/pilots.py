@@ -124,7 +124,8 @@ class Cluster(ABC):
         """Start pilots of one user; returns what became of the orders. An order that is missing there was not tried.
 
         Raises:
-            ClusterAwayError: the cluster does not answer, and has started none of them.
+            ClusterAwayError: the cluster does not answer, and has started none of them. An answer that the user can
+                write is a refusal.
         """
 
     @abstractmethod
@@ -137,7 +138,7 @@ class Cluster(ABC):
                 since it was observed, may run on.
 
         Raises:
-            ClusterAwayError: the cluster does not answer.
+            ClusterAwayError: the cluster does not answer. An answer that users can write is no reason.
         """
 
     def explain_failure(self, node: str, uid: int | None) -> str:  # noqa: ARG002

@@ -8,6 +8,7 @@ queues, limits and accounts them as any job of this user.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pwd
 import re
@@ -37,12 +38,18 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.system.plain_files import make_folder_for
 
+_log = logging.getLogger(__name__)
+
 SIGNAL_S: Final = 120
 """Slurm signals a pilot so many seconds before its time limit, or up to a minute earlier."""
 
 _COMMAND_LIMIT_S: Final = 60.0
 _USERS_LIMIT_S: Final = 20.0
-"""Of a command that runs as another user, whose other processes may stop it."""
+"""Of all commands at one time that run as one other user, whose other processes may stop them."""
+_LAST_TRY_S: Final = 10.0
+"""With less time left, no further pilot is submitted for a user now."""
+_MAX_USERS: Final = 16
+"""The commands of so many users run at once."""
 _MAX_BYTES: Final = 2**27
 """Of what Slurm says: half a million jobs."""
 _USERS_MAX_BYTES: Final = 2**16
@@ -147,6 +154,7 @@ class SlurmCluster(Cluster):
         }
         self._now = now
         self._has_users = has_users
+        self._turns = asyncio.Semaphore(_MAX_USERS)
         try:
             pwd.getpwuid(os.getuid())
         except KeyError:
@@ -223,42 +231,68 @@ class SlurmCluster(Cluster):
     # ------------------------------------------------------------ start and end
 
     async def start(self, orders: Sequence[PilotOrder]) -> Sequence[Submitted]:
-        """Submit a job for each order. After a refusal, or a command that does not answer, no other is tried."""
+        """Submit a job for each order. After a refusal, or a command that does not answer, no other is tried.
+
+        What a command says that runs as another user may come from this user, and counts for this user only.
+        """
+        if not orders:
+            return []
+        user = orders[0].user
         try:
-            for user in {order.user for order in orders}:
-                await asyncio.to_thread(self._make_folder, user)
+            await asyncio.to_thread(self._make_folder, user)
         except (OSError, LegatoError) as error:
             told = getattr(error, "strerror", None) or error
             why = f"the server cannot make {self._job.output}, the folder for their output: {told}"
             return [Submitted(node=order.node, refusal=why) for order in orders]
+        if user is None:
+            return await self._submit(orders, None)
+        async with self._turns:
+            return await self._submit(orders, user)
+
+    async def _submit(self, orders: Sequence[PilotOrder], user: JobUser | None) -> Sequence[Submitted]:
+        """Submit the jobs of one user. Raises ClusterAwayError if Slurm does not answer the server itself."""
         done: list[Submitted] = []
-        refusal: str | None = None
+        ends_at = time.monotonic() + _USERS_LIMIT_S
         for order in orders:
-            if refusal is not None:
-                done.append(Submitted(node=order.node, refusal=refusal))
-                continue
+            left_s = ends_at - time.monotonic()
+            if user is not None and done and left_s < _LAST_TRY_S:
+                return done
             try:
-                command, script = self._make_command(order), self.make_script(order)
-                code, told, errors = await self._call(*command, given=script, user=order.user)
-            except SilentError:
-                return [*done, Submitted(node=order.node)]
+                one = await self._submit_one(order, user, left_s)
             except ClusterAwayError:
                 if not done:
                     raise
                 return done
-            number = told.strip().partition(";")[0]
-            if code == 0 and number.isdigit():
-                uid = None if order.user is None else order.user.uid
-                pilot = Pilot(id=number, node=order.node, state=PilotState.WAITING, uid=uid)
-                done.append(Submitted(node=order.node, pilot=pilot))
-            elif any(text in errors for text in _UNCERTAIN):
-                return [*done, Submitted(node=order.node)]
-            else:
-                refusal = _shorten(errors) or f"sbatch ended with code {code}"
-                if not done and any(text in errors for text in _AWAY):
-                    raise ClusterAwayError(f"Slurm takes no jobs: {refusal}.")
-                done.append(Submitted(node=order.node, refusal=refusal))
+            done.append(one)
+            if one.refusal is not None:
+                return [*done, *(Submitted(node=each.node, refusal=one.refusal) for each in orders[len(done) :])]
+            if one.pilot is None:
+                return done
         return done
+
+    async def _submit_one(self, order: PilotOrder, user: JobUser | None, left_s: float) -> Submitted:
+        """Submit a job; see `_submit`."""
+        command, script = self._make_command(order), self.make_script(order)
+        try:
+            code, told, errors = await self._call(*command, given=script, user=user, limit_s=left_s)
+        except SilentError:
+            return Submitted(node=order.node)
+        except ClusterAwayError as error:
+            if user is None:
+                raise
+            return Submitted(node=order.node, refusal=str(error).rstrip("."))
+        number = told.strip().partition(";")[0]
+        if code == 0 and number.isdigit():
+            uid = None if user is None else user.uid
+            return Submitted(
+                node=order.node, pilot=Pilot(id=number, node=order.node, state=PilotState.WAITING, uid=uid)
+            )
+        if any(text in errors for text in _UNCERTAIN):
+            return Submitted(node=order.node)
+        refusal = _shorten(errors) or f"sbatch ended with code {code}"
+        if user is None and any(text in errors for text in _AWAY):
+            raise ClusterAwayError(f"Slurm takes no jobs: {refusal}.")
+        return Submitted(node=order.node, refusal=refusal)
 
     def _make_folder(self, user: JobUser | None) -> None:
         """Make the folder for the output of a user's pilots. Raises OSError or LegatoError if it cannot be made."""
@@ -324,26 +358,34 @@ class SlurmCluster(Cluster):
         for pilot in pilots:
             by_user.setdefault(pilot.uid, []).append(pilot)
         # At once: a user may stop the commands that run as this user.
-        ends = (self._end_of(uid, mine, force=force) for uid, mine in by_user.items())
-        failures = [each for each in await asyncio.gather(*ends, return_exceptions=True) if each is not None]
-        if failures:
-            raise failures[0]
+        await asyncio.gather(*(self._end_of(uid, mine, force=force) for uid, mine in by_user.items()))
 
     async def _end_of(self, uid: int | None, pilots: Sequence[Pilot], *, force: bool) -> None:
-        """End pilots of a system user with the rights of this user: Slurm lets it end its own jobs only."""
-        user = None if uid is None else await asyncio.to_thread(find_account, uid)
+        """End pilots of a system user with the rights of this user: Slurm lets it end its own jobs only.
+
+        Raises:
+            ClusterAwayError: Slurm does not answer the server itself. What fails for another user is tried again later.
+        """
+        if uid is None:
+            await self._cancel(None, pilots, force=force)
+            return
+        try:
+            async with self._turns:
+                await self._cancel(await asyncio.to_thread(find_account, uid), pilots, force=force)
+        except Exception as error:  # noqa: BLE001 -- the pilots of other users are not held up
+            _log.warning("Cannot end machines of system user %d now: %s", uid, error)
+
+    async def _cancel(self, user: JobUser | None, pilots: Sequence[Pilot], *, force: bool) -> None:
+        """Run ``scancel``. Raises ClusterAwayError if Slurm does not answer."""
         waiting = [pilot.id for pilot in pilots if pilot.state is PilotState.WAITING]
         others = [pilot.id for pilot in pilots if pilot.state is not PilotState.WAITING]
         how = [] if force else ["--signal=USR1", "--batch"]
+        ends_at = time.monotonic() + _USERS_LIMIT_S
         for numbers, options in ((waiting, ["--state=PENDING"]), (others, how)):
             if not numbers:
                 continue
-            try:
-                code, _, errors = await self._call("scancel", *options, *numbers, user=user)
-            except SilentError:
-                if user is None:
-                    raise
-                continue  # the server asks again later, and the pilots of other users are not held up
+            left_s = ends_at - time.monotonic()
+            code, _, errors = await self._call("scancel", *options, *numbers, user=user, limit_s=left_s)
             if code and any(text in errors for text in _AWAY):
                 raise ClusterAwayError(f"Slurm ends no jobs: {_shorten(errors)}.")
 
@@ -372,13 +414,13 @@ class SlurmCluster(Cluster):
 
     # ------------------------------------------------------------ inside
 
-    async def _call(self, *command: str, given: str = "", user: JobUser | None = None) -> Done:
-        """Run a command. Raises ClusterAwayError if it cannot, or does not end."""
+    async def _call(self, *command: str, given: str = "", user: JobUser | None, limit_s: float) -> Done:
+        """Run a command. Raises ClusterAwayError if it cannot, or does not end. ``limit_s``: if it has a user."""
         if user is None:
             return await run_command(command, self._environment, given, limit_s=_COMMAND_LIMIT_S, max_bytes=_MAX_BYTES)
         # No other variable of the server is for its users.
         passed = {name: value for name, value in self._environment.items() if name in _PASSED}
-        return await run_command(command, passed, given, user=user, limit_s=_USERS_LIMIT_S, max_bytes=_USERS_MAX_BYTES)
+        return await run_command(command, passed, given, user=user, limit_s=limit_s, max_bytes=_USERS_MAX_BYTES)
 
 
 def _shorten(errors: str) -> str:

@@ -459,10 +459,10 @@ class PilotPool:
         try:
             for force in (False, True):
                 await self._end([end for end in plan.ending if end.force is force], now)
-            for name, number in plan.starts.items():
-                await self._start(self._owners.get(name), number, facts, now)
         except ClusterAwayError as error:
             self._note_away(str(error), now)
+        else:
+            await self._start_all(plan, facts, now)
 
     async def _end(self, ending: Sequence[Ending], now: float) -> None:
         """End pilots; each is asked again only after a while."""
@@ -490,6 +490,16 @@ class PilotPool:
 
         self._seen = tuple(map(mark, self._seen))
         self._strays = tuple(map(mark, self._strays))
+
+    async def _start_all(self, plan: OwnersPlan, facts: _Facts, now: float) -> None:
+        """Start pilots of all users at once: a user may delay the own ones, and a failure of one stops no other."""
+        starts = (self._start(self._owners.get(name), number, facts, now) for name, number in plan.starts.items())
+        done = await asyncio.gather(*starts, return_exceptions=True)
+        for name, error in zip(plan.starts, done, strict=True):
+            if isinstance(error, ClusterAwayError):
+                self._note_away(str(error), now)
+            elif error is not None:
+                _log.error("a user's pilots were not asked for", cluster=self._cluster.name, user=name, exc_info=error)
 
     async def _start(self, owner: PilotOwner, number: int, facts: _Facts, now: float) -> None:
         if not await asyncio.to_thread(self._leads):  # what came before may have taken long

@@ -60,6 +60,9 @@ def _answer(state: dict[str, Any], program: str, arguments: list[str]) -> int:
             )
     elif any(word.startswith("--signal") for word in arguments):
         return 0
+    elif state.get("unkillable"):
+        sys.stderr.write(f"scancel: error: Kill job error: {state['unkillable']}\n")
+        return 1
     else:
         code = 0
         for number in (word for word in arguments if word.isdigit()):

@@ -18,6 +18,7 @@ from tests.contract.clusters import slurm_programs
 from tests.contract.clusters.suite import ClusterBed, ClusterContract, order
 from tests.integration.readable import closed_folders
 
+from legato.clusters.commands import Done, find_account
 from legato.clusters.pilots import Cluster, ClusterAwayError, Pilot, PilotOrder, PilotState
 from legato.clusters.slurm_pool import PilotJob, SlurmCluster
 from legato.control.settings import read_settings
@@ -395,6 +396,80 @@ def test_a_user_who_stops_the_commands_of_this_user_holds_up_no_other(
     assert (done.pilot, done.refusal) == (None, None)
     shared.change(silent=None)
     assert asyncio.run(cluster.start(made_by(shared, "b")))[0].pilot is not None
+
+
+AWAY_TEXTS = [
+    "Unable to contact slurm controller (connect failure)",
+    "Connection refused",
+    "Socket timed out on send/recv operation",
+    "Zero Bytes were transmitted or received",
+]
+
+
+@for_users
+@pytest.mark.parametrize("told", AWAY_TEXTS)
+def test_what_the_commands_of_a_user_say_is_no_news_of_slurm(shared: UsersSlurmBed, told: str) -> None:
+    cluster = shared.make()
+    shared.change(refusal=told)
+    done = asyncio.run(cluster.start(made_by(shared, "a", "b")))
+    assert [one.pilot for one in done] == [None] * len(done)
+    assert len(shared.calls("sbatch")) == 1
+    shared.change(refusal=None)
+    asyncio.run(cluster.start(made_by(shared, "c")))
+    pilots = asyncio.run(cluster.observe())
+    shared.change(unkillable=told)
+    asyncio.run(cluster.end(pilots, force=True))
+    assert len(shared.calls("scancel")) == 1
+
+
+@for_users
+def test_a_user_without_the_commands_of_slurm_is_refused_alone(shared: UsersSlurmBed) -> None:
+    (shared.folder / "bin" / "sbatch").unlink()
+    (done,) = asyncio.run(shared.make().start(made_by(shared, "a")))
+    assert done.refusal == "Cannot run sbatch: No such file or directory. Is Slurm installed here?"
+
+
+@for_users
+def test_all_orders_of_a_user_have_one_time_limit(shared: UsersSlurmBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    clock = itertools.count(step=4)
+
+    async def run(*_: Any, limit_s: float, **__: Any) -> Done:
+        limits.append(limit_s)
+        return Done(0, str(len(limits)), "")
+
+    monkeypatch.setattr("legato.clusters.slurm_pool.run_command", run)
+    monkeypatch.setattr("legato.clusters.slurm_pool.time.monotonic", lambda: next(clock))
+    cluster = shared.make()
+
+    async def start() -> Any:
+        return await cluster._submit(made_by(shared, *"abcdefgh"), shared.user)
+
+    coroutine = start()
+    with pytest.raises(StopIteration) as ended:
+        coroutine.send(None)
+    assert limits == [16.0, 12.0]
+    assert [one.node for one in ended.value.value] == ["a", "b"]  # the next round goes on
+
+
+@for_users
+def test_what_fails_for_one_user_ends_no_fewer_pilots_of_others(
+    shared: UsersSlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = shared.make()
+    asyncio.run(cluster.start(made_by(shared, "a", "b")))
+    shared.set("1", uid=54321)
+
+    def find(uid: int) -> JobUser:
+        if uid == 54321:
+            raise OSError(5, "Input/output error")
+        return find_account(uid)
+
+    monkeypatch.setattr("legato.clusters.slurm_pool.find_account", find)
+    asyncio.run(cluster.end(asyncio.run(cluster.observe()), force=True))
+    assert {pilot.node: pilot.state for pilot in asyncio.run(cluster.observe())} == {
+        "a": PilotState.WAITING, "b": PilotState.GONE,
+    }  # fmt: skip
 
 
 @for_users

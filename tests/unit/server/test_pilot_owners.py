@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from tests.unit.server.test_cluster_tests import TestedWorld
 from tests.unit.server.test_pilots import URL, World
 
 from legato.clusters.fake import FakeCluster
-from legato.clusters.pilots import CLUSTER_LABEL, PilotOrder, PilotState
+from legato.clusters.pilots import CLUSTER_LABEL, ClusterAwayError, PilotOrder, PilotState
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
@@ -186,6 +187,36 @@ def test_a_command_that_a_user_stops_is_not_tried_in_each_round(world: OwnersWor
         world.round()
     assert cluster.tries.count("fake-ann-1") == 1
     assert "fake-ben-1" in world.alive()
+
+
+@pytest.mark.parametrize("error", [ClusterAwayError("Slurm takes no jobs."), RuntimeError("a fault")])
+def test_what_fails_for_one_user_starts_no_fewer_pilots_of_others(world: OwnersWorld, error: Exception) -> None:
+    class Failing(FakeCluster):
+        async def start(self, orders: Any) -> Any:
+            if orders[0].user.uid == 1001:
+                raise error
+            return await super().start(orders)
+
+    world.restart(Failing(world.engine))
+    world.jobs = {"ann": 2, "ben": 2}
+    world.round()
+    assert set(world.alive()) == {"fake-ben-1"}
+    assert {one["node"] for one in world.cluster()["pilots"]} == {"fake-ben-1"}
+
+
+def test_the_orders_of_all_users_run_at_once(world: OwnersWorld) -> None:
+    barrier = asyncio.Barrier(3)
+
+    class Slow(FakeCluster):
+        async def start(self, orders: Any) -> Any:
+            async with asyncio.timeout(30):
+                await barrier.wait()
+            return await super().start(orders)
+
+    world.restart(Slow(world.engine))
+    world.jobs = {"ann": 2, "ben": 2, "admin": 2}
+    world.round()
+    assert len(world.alive()) == 3
 
 
 @pytest.mark.parametrize("change", ["no account", "another account"])

@@ -372,8 +372,7 @@ def test_a_store_that_fails_after_a_start_leads_to_no_further_pilots(
     world.want = 4
     with monkeypatch.context() as patch:
         patch.setattr(world.platform.store.pilots, "forget", fail)
-        with pytest.raises(StoreError):
-            world.round()
+        world.round()
     monkeypatch.setattr(FakeCluster, "start", begun)
     for _ in range(10):
         world.round(30)
