@@ -59,8 +59,11 @@ _PASS_THROUGH: Final = 0o711
 _TIME: Final = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _DAY_S: Final = 86_400
 _FORMAT: Final = "%U|%i|%T|%r|%L|%j"  # the name is last: names of other jobs may contain anything
-_LINE: Final = re.compile(r"(\d+)\|([\w.+\[\]-]+)\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
-_OTHER_LINE: Final = re.compile(r"\d+\|[\w.+\[\]-]+\|[A-Z_]+\|[^|]*\|(?:[\d:-]+|[A-Z_]+)\|.*")
+_ID: Final = r"[^|\s]+"  # of an array: 77_[1,3%2]
+_LINE: Final = re.compile(rf"(\d+)\|({_ID})\|([^|\s]+)\|([^|]*)\|([^|]*)\|(\S+)\s*")
+_OTHER_LINE: Final = re.compile(rf"\d+\|{_ID}\|[A-Z_]+\|[^|]*\|(?:[\d:-]+|N/A|[A-Z_]+)\|.*")
+_ODD_LINE: Final = re.compile(rf"(\d+)\|({_ID})\|([^|\s]+)\|(.*)\|([^|]*)\|(.*)")
+"""With any reason: text of a user may be in it."""
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _AWAY: Final = (
     "Unable to contact slurm controller",
@@ -197,7 +200,8 @@ class SlurmCluster(Cluster):
         """Return the pilot on a line of ``squeue``; None: it is another job.
 
         Raises:
-            ClusterAwayError: it is a pilot, and the line cannot be read.
+            ClusterAwayError: it is a pilot, and the line cannot be read. If each user has pilots, nothing that a user
+                can write leads to this.
         """
         prefix = f"legato-{self.pool}."
         if f"|{prefix}" not in line:
@@ -206,8 +210,13 @@ class SlurmCluster(Cluster):
         if found is None or not found[6].startswith(prefix):
             if self._has_users and _OTHER_LINE.fullmatch(line):
                 return None  # any user may have given it such a name
-            raise ClusterAwayError(f"Slurm shows a machine in a line that Legato cannot read: {line.strip()[:300]!r}.")
-        uid, number, state, reason, left, name = found.groups()
+            found = _ODD_LINE.fullmatch(line) if self._has_users else None
+            if found is None:
+                told = line.strip()[:300]
+                raise ClusterAwayError(f"Slurm shows a machine in a line that Legato cannot read: {told!r}.")
+        uid, number, state, reason, left, name = (part.strip() for part in found.groups())
+        if not number.isdecimal() or not name.startswith(prefix) or name.split() != [name]:
+            return None
         reason = reason.strip("()")
         if state in _RUNNING:
             where = PilotState.RUNNING

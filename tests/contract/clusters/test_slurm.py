@@ -380,7 +380,7 @@ def test_one_squeue_shows_the_pilots_of_all_users_and_no_user_can_forge_one(shar
     found = {(pilot.id, pilot.uid): pilot.node for pilot in asyncio.run(cluster.observe())}
     assert found == {("1", real["uid"]): "slurm-ann-1", ("2", 4242): "slurm-ann-1"}
     assert len(shared.calls("squeue")) == 1
-    shared.set("1", reason="a|b")  # Slurm writes something new: no news
+    shared.set("1", state="")  # Slurm writes something new: no news
     with pytest.raises(ClusterAwayError, match="a line that Legato cannot read"):
         asyncio.run(cluster.observe())
 
@@ -396,6 +396,31 @@ def test_a_user_who_stops_the_commands_of_this_user_holds_up_no_other(
     assert (done.pilot, done.refusal) == (None, None)
     shared.change(silent=None)
     assert asyncio.run(cluster.start(made_by(shared, "b")))[0].pilot is not None
+
+
+@for_users
+@pytest.mark.parametrize("number", ["77_[1,3]", "77_[1-9%2]", "77_[1,3,5...]", "77_4", "77+1"])
+def test_an_array_with_the_name_of_a_pilot_is_none_and_hides_none(shared: UsersSlurmBed, number: str) -> None:
+    cluster = shared.make()
+    asyncio.run(cluster.start(made_by(shared, "a")))
+    jobs = shared.read()["jobs"]
+    held = jobs["1"] | {"uid": 4242, "reason": "JobHeldUser"}
+    shared.change(jobs=jobs | {number: held, f"{number}9": held | {"uid": jobs["1"]["uid"], "state": "RUNNING"}})
+    assert [pilot.id for pilot in asyncio.run(cluster.observe())] == ["1"]
+    # The same holds without pilots for each user.
+    alone = SlurmCluster("pool", cluster._job, environment=shared.environment, now=lambda: NOW)
+    assert [pilot.id for pilot in asyncio.run(alone.observe())] == ["1"]
+
+
+@for_users
+def test_text_of_a_user_in_the_reason_of_a_job_is_read(shared: UsersSlurmBed) -> None:
+    cluster = shared.make()
+    asyncio.run(cluster.start(made_by(shared, "a", "b", "c")))
+    shared.set("1", reason="stage-in of /tmp/x|y failed")
+    shared.set("2", reason="x|legato-pool.a", name="another job")
+    shared.set("3", reason="x|legato-pool.a|", name="legato-other.c")
+    (pilot,) = asyncio.run(cluster.observe())
+    assert (pilot.node, pilot.state, pilot.reason) == ("a", PilotState.WAITING, "stage-in of /tmp/x|y failed")
 
 
 AWAY_TEXTS = [
