@@ -232,7 +232,7 @@ class SlurmCluster(Cluster):
             id=number,
             node=name.removeprefix(prefix),
             state=where,
-            reason=None if reason in _NO_REASON else reason,
+            reason=None if reason in _NO_REASON else _clean(reason),
             ends_at=None if left_s is None else now + left_s,
             uid=None if int(uid) == os.getuid() else int(uid),
         )
@@ -361,11 +361,13 @@ class SlurmCluster(Cluster):
     async def end(self, pilots: Sequence[Pilot], *, force: bool) -> None:
         """Cancel jobs, or signal their agents as before the time limit.
 
-        A pilot that waited when it was seen is only cancelled if it still does: meanwhile it may run and train.
+        A pilot that waited when it was seen is only cancelled if it still does: meanwhile it may run and train. What
+        seems to be a pilot of root is none, and is left alone: no command runs as root for a user.
         """
         by_user: dict[int | None, list[Pilot]] = {}
         for pilot in pilots:
-            by_user.setdefault(pilot.uid, []).append(pilot)
+            if pilot.uid != 0:
+                by_user.setdefault(pilot.uid, []).append(pilot)
         # At once: a user may stop the commands that run as this user.
         await asyncio.gather(*(self._end_of(uid, mine, force=force) for uid, mine in by_user.items()))
 
@@ -419,7 +421,7 @@ class SlurmCluster(Cluster):
             return ""
         lines = [line for line in lines if line]
         own = [line for line in lines if not line.startswith(_OF_SLURM)]
-        return next(reversed(own or lines), "")[:_MAX_WORDS]
+        return _clean(next(reversed(own or lines), ""))
 
     # ------------------------------------------------------------ inside
 
@@ -433,13 +435,20 @@ class SlurmCluster(Cluster):
 
 
 def _shorten(errors: str) -> str:
-    """Return what a command of Slurm said last, without the name of the command.
+    r"""Return what a command of Slurm said last, without the name of the command.
 
     >>> _shorten("sbatch: error: Batch job submission failed: Invalid qos specification")
     'Invalid qos specification'
+    >>> _shorten("\x1b[2Jno\n")
+    '?[2Jno'
     """
     told = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
-    return _PREFIX.sub("", told).strip().rstrip(".")[:300]
+    return _clean(_PREFIX.sub("", told).strip().rstrip("."))
+
+
+def _clean(text: str) -> str:
+    """Return a user's text for one line of a terminal or log, without signs that could move the cursor."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:_MAX_WORDS])
 
 
 def read_time(text: str) -> float | None:

@@ -467,7 +467,13 @@ class PilotPool:
     async def _end(self, ending: Sequence[Ending], now: float) -> None:
         """End pilots; each is asked again only after a while."""
         self._asked_at = {key: at for key, at in self._asked_at.items() if 0 <= now - at < _ASK_AGAIN_S}
-        once = {end.pilot.id: end for end in ending}  # there may be several reasons
+        strays = {pilot.id for pilot in self._strays}
+        # There may be several reasons. Jobs of the server's own user are no user's business, whatever their names.
+        once = {
+            end.pilot.id: end
+            for end in ending
+            if not (self._owners.are_several and end.pilot.uid is None and end.pilot.id in strays)
+        }
         due = [end for number, end in once.items() if number and (number, end.force) not in self._asked_at]
         if not due:
             return
@@ -476,7 +482,7 @@ class PilotPool:
         for end in due:
             _log.info("a pilot is ended", node=end.pilot.node, pilot=end.pilot.id, reason=end.reason)
             self._asked_at[end.pilot.id, end.force] = now
-            if end.reason != _NOT_JOINED:
+            if end.reason != _NOT_JOINED and end.pilot.id not in strays:  # a stray may have the node of another pilot
                 self._ended.add(end.pilot.node)
         await self._cluster.end([end.pilot for end in due], force=due[0].force)
         if due[0].force:

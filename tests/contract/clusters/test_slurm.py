@@ -448,6 +448,22 @@ def test_what_the_commands_of_a_user_say_is_no_news_of_slurm(shared: UsersSlurmB
 
 
 @for_users
+def test_no_command_runs_as_root_for_a_job_with_the_name_of_a_pilot(
+    shared: UsersSlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(shared.make().start(made_by(shared, "a")))
+    shared.set("1", uid=0)
+    server = look_up_user("bin")
+    assert server is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: server.uid)  # the server has capabilities, and is not root
+        pilots = asyncio.run(shared.make().observe())
+    assert [pilot.uid for pilot in pilots] == [0]
+    asyncio.run(shared.make().end(pilots, force=True))
+    assert shared.calls("scancel") == []
+
+
+@for_users
 def test_a_user_without_the_commands_of_slurm_is_refused_alone(shared: UsersSlurmBed) -> None:
     (shared.folder / "bin" / "sbatch").unlink()
     (done,) = asyncio.run(shared.make().start(made_by(shared, "a")))
@@ -599,3 +615,16 @@ def test_the_last_words_of_a_pilot_are_its_own_and_no_older_than_the_pilot(bed: 
     file.write_text("srun: error: Unable to create step\n")
     os.utime(file, (NOW, NOW))
     assert cluster.read_last_words("slurm-1", NOW, None) == "srun: error: Unable to create step"
+    file.write_text("\x1b]0;x\x07\u202eno\n")
+    os.utime(file, (NOW, NOW))
+    assert cluster.read_last_words("slurm-1", NOW, None) == "?]0;x??no"
+
+
+def test_words_of_a_command_cannot_control_a_terminal(bed: SlurmBed) -> None:
+    bed.change(refusal="\x1b[2J\x1b[Hno account\x9b1m")
+    (done,) = asyncio.run(bed.connect().start([order("a")]))
+    assert done.refusal == "?[2J?[Hno account?1m"
+    bed.change(refusal=None)
+    asyncio.run(bed.connect().start([order("a")]))
+    bed.set("1", reason="held by \x1b[2J")
+    assert observe(bed)["a"].reason == "held by ?[2J"

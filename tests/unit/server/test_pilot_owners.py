@@ -261,6 +261,28 @@ def test_a_job_with_the_name_of_a_pilot_of_another_user_is_no_pilot_and_is_ended
     assert [one["id"] for one in world.cluster()["pilots"]] == [real]
 
 
+def test_a_job_with_the_name_of_a_pilot_hides_no_failure_of_it(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 2}
+    world.round()
+    user = JobUser(uid=4242, gid=4242, name="x", home="/")
+    world.engine.submit("pool", PilotOrder(node="fake-ann-1", url=URL, token="t", user=user))
+    world.round()
+    assert world.engine.ended == [("2", True)]
+    world.engine.set("1", PilotState.GONE, reason="FAILED")
+    world.round()
+    assert world.owners()["ann"]["trouble"].startswith("Fake has ended a machine before its agent joined the pool")
+
+
+def test_jobs_of_the_servers_own_user_are_not_ended_for_their_names(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 2}
+    world.round()
+    world.engine.submit("pool", PilotOrder(node="fake-ann-1", url=URL, token="t"))
+    world.round()
+    world.round()
+    assert world.engine.ended == []
+    assert [one["id"] for one in world.cluster()["pilots"]] == ["1"]
+
+
 def test_a_scarce_maximum_is_shared_and_busy_machines_are_emptied_after_a_while(platform: Platform) -> None:
     world = OwnersWorld(platform, max_pilots=2, max_of_owner=2)
     world.jobs = {"ann": 4}
