@@ -65,6 +65,19 @@ _OTHER_LINE: Final = re.compile(rf"\d+\|{_ID}\|[A-Z_]+\|[^|]*\|(?:[\d:-]+|N/A|[A
 _ODD_LINE: Final = re.compile(rf"(\d+)\|({_ID})\|([^|\s]+)\|(.*)\|([^|]*)\|(.*)")
 """With any reason: text of a user may be in it."""
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_FIND_HOME: Final = (
+    # Looks once: another user could put something else in its place between two looks.
+    """is_own() { [ "$(LC_ALL=C stat -c '%u %F' -- "$1" 2>/dev/null)" = "$EUID directory" ]; }""",
+    'mkdir -m 700 -- "$legato_home" 2>/dev/null',
+    'if ! is_own "$legato_home"; then  # another user may have taken the name',
+    '    for other in "$legato_home".*; do is_own "$other" && break; done',
+    '    is_own "$other" || other=$(mktemp -d -- "$legato_home.XXXXXXXX") || {',
+    '        echo "Cannot use $legato_home: this user can make no folder there. Set folder in [slurm] to another." >&2',
+    "        exit 1",
+    "    }",
+    "    legato_home=$other",
+    "fi",
+)
 _AWAY: Final = (
     "Unable to contact slurm controller",
     "Unable to establish",
@@ -333,7 +346,7 @@ class SlurmCluster(Cluster):
         user = order.user or self._own
         job, home = self._job, f"{self._job.folder}/legato-{user.uid}-{self.pool}"
         agent = [job.python, "-P", "-m", "legato.cli", "agent", "--pilot", "--connect", order.url, "--name", order.node]
-        agent += ["--token-file", "-", "--slots", str(job.num_slots), "--label", "none", "--home", home]
+        agent += ["--token-file", "-", "--slots", str(job.num_slots), "--label", "none"]
         agent += ["--gpus", str(job.num_gpus)] if job.num_gpus else []
         agent += [] if job.network is None else ["--network", job.network]
         step = ["srun", "--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none"]
@@ -345,14 +358,10 @@ class SlurmCluster(Cluster):
             f"# A machine of Legato: {CLUSTER_LABEL}={self.kind}, node {order.node}",
             "umask 077",
             *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
-            f"folder={shlex.quote(home)}",
-            'mkdir -m 700 -- "$folder" 2>/dev/null',
-            'if [ -L "$folder" ] || ! [ -d "$folder" ] || ! [ -O "$folder" ]; then',
-            '    echo "Cannot use $folder: it is no folder of this user. Set folder in [slurm] to another one." >&2',
-            "    exit 1",
-            "fi",
+            f"legato_home={shlex.quote(home)}",
+            *_FIND_HOME,
             *([job.setup] if job.setup else []),
-            f"exec {shlex.join([*step, *agent])} <<'LEGATO_TOKEN'",
+            f"exec {shlex.join([*step, *agent])} --home \"$legato_home\" <<'LEGATO_TOKEN'",
             order.token,
             "LEGATO_TOKEN",
         ]

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -166,22 +167,52 @@ def test_the_token_is_in_the_script_and_nowhere_else(bed: SlurmBed) -> None:
     assert "SBATCH_PARTITION" not in call["environment"]
 
 
-def test_the_script_refuses_a_folder_of_another_user(bed: SlurmBed) -> None:
-    import subprocess
+def run_script(bed: SlurmBed) -> tuple[int, str, str]:
+    """Run the script of a pilot; returns its exit code, the folder of its agent, and what it has written to stderr."""
+    setup = 'srun() { echo "${@: -1}"; }'
+    script = bed.make(folder=str(bed.folder / "shared disk"), setup=setup).make_script(order("a"))
+    done = subprocess.run(
+        ["bash"], input=script.replace("exec srun", "srun"), capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
 
-    target = bed.folder / "target"
-    target.mkdir()
-    script = bed.make(folder=str(bed.folder)).make_script(order("a"))
-    home = next(line.partition("=")[2] for line in script.splitlines() if line.startswith("folder="))
-    Path(home).symlink_to(target)
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "it is no folder of this user" in done.stderr
+
+@pytest.mark.parametrize("kind", ["link", "file", "folder of another user", "link to the folder of the user"])
+def test_a_pilot_takes_another_folder_if_another_user_has_the_name(bed: SlurmBed, kind: str) -> None:
+    (bed.folder / "shared disk").mkdir()
+    home = bed.folder / "shared disk" / f"legato-{os.getuid()}-pool"
+    assert run_script(bed) == (0, str(home), "")
+    assert home.stat().st_mode & 0o777 == 0o700
+    home.rmdir()
+    if kind == "file":
+        home.write_text("")
+    elif kind == "folder of another user":
+        if os.getuid() != 0:
+            pytest.skip("only root makes folders of others")
+        home.mkdir()
+        os.chown(home, 4242, 4242)
+    else:
+        target = bed.folder / "target"
+        if kind != "link":
+            target.mkdir()
+        home.symlink_to(target)
+    code, found, told = run_script(bed)
+    assert (code, told) == (0, "")
+    assert found.startswith(f"{home}.")
+    assert (Path(found).stat().st_uid, Path(found).stat().st_mode & 0o777) == (os.getuid(), 0o700)
+    # Later pilots take the same one, and delete what earlier ones have left.
+    assert run_script(bed) == (0, found, "")
+
+
+def test_a_pilot_that_can_have_no_folder_says_so(bed: SlurmBed) -> None:
+    code, _, told = run_script(bed)
+    assert code == 1
+    assert "Set folder in [slurm] to another" in told
 
 
 def test_two_pools_of_a_user_share_no_folder_on_a_machine(bed: SlurmBed) -> None:
     first, second = (bed.make(pool=pool).make_script(order("slurm-1")) for pool in ("one", "two"))
-    homes = {line for script in (first, second) for line in script.splitlines() if line.startswith("folder=")}
+    homes = {line for script in (first, second) for line in script.splitlines() if line.startswith("legato_home=")}
     assert len(homes) == 2
 
 
