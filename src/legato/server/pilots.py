@@ -197,10 +197,25 @@ class PilotPool:
         return None if self._away is not None or self._observed_at is None else self._seen
 
     def _sort_out(self, found: Sequence[Pilot], stored: Sequence[StoredPilot]) -> None:
-        """Divide what the cluster shows into the pilots of this pool, and jobs that only have the name of one."""
+        """Divide what the cluster shows into the pilots of this pool, and jobs that only have the name of one.
+
+        A pilot from a time when pilots were for all users ran as the system user that the server had then. Which one
+        that was, the store does not know: the oldest job of that name is taken for it, and no other one is ended while
+        the store has the pilot.
+        """
         known = {(one.node, one.uid) for one in stored}
-        self._seen = tuple(pilot for pilot in found if (pilot.node, pilot.uid) in known)
-        self._strays = tuple(pilot for pilot in found if (pilot.node, pilot.uid) not in known)
+        seen = [pilot for pilot in found if (pilot.node, pilot.uid) in known]
+        others = [pilot for pilot in found if (pilot.node, pilot.uid) not in known]
+        earlier = {one.node for one in stored if one.owner is None and one.uid is None} if self._find_user else set()
+        possible: dict[str, list[Pilot]] = {}
+        for pilot in others:
+            if pilot.node in earlier:
+                possible.setdefault(pilot.node, []).append(pilot)
+        shown = {pilot.node for pilot in seen if pilot.state is not PilotState.GONE}
+        for node in possible.keys() - shown:
+            seen.append(min(possible[node], key=lambda one: (one.state is PilotState.GONE, len(one.id), one.id)))
+        self._seen = tuple(seen)
+        self._strays = tuple(pilot for pilot in others if pilot.node not in possible)
 
     def _list_pilots(self) -> tuple[StoredPilot, ...]:
         return tuple(found for found in self._store.pilots.list() if found.cluster == self._cluster.kind)

@@ -339,6 +339,32 @@ def test_pilots_from_a_time_without_users_are_emptied(world: OwnersWorld, platfo
     assert set(world.uids_of()) == {"fake-ann-1"}
 
 
+@pytest.mark.parametrize("forged", [0, 2])
+def test_busy_pilots_from_a_time_when_the_server_ran_as_another_system_user_are_emptied_and_not_killed(
+    world: OwnersWorld, platform: Platform, forged: int
+) -> None:
+    platform.store.pilots.add("fake", "fake-1", platform.now)
+    before = JobUser(uid=990, gid=990, name="legato", home="/")
+    world.engine.submit("pool", PilotOrder(node="fake-1", url=URL, token="t", user=before))
+    for number in range(forged):  # jobs of other users with the name of the pilot
+        user = JobUser(uid=4242 + number, gid=1, name="x", home="/")
+        world.engine.submit("pool", PilotOrder(node="fake-1", url=URL, token="t", user=user))
+    world.engine.set("1", PilotState.RUNNING)
+    secret = platform.store.pilots.add("fake", "fake-2", platform.now)
+    world.engine.submit("pool", PilotOrder(node="fake-2", url=URL, token=secret, user=before))
+    world.let_join("fake-2")
+    world.jobs = {"ann": 2}
+    for _ in range(4):
+        world.round()
+    assert world.beat("fake-2")["leave"] is True
+    assert world.engine.ended == []
+    assert {one.node for one in platform.store.pilots.list()} == {"fake-1", "fake-2", "fake-ann-1"}
+    world.beat("fake-2", leaving=True)
+    world.end("fake-2")
+    world.round()
+    assert "fake-2" not in {one.node for one in platform.store.pilots.list()}
+
+
 def test_the_system_user_is_that_of_jobs_and_a_disabled_user_has_none(platform: Platform) -> None:
     settings = Settings(home=platform.home, run_jobs_as="submitter", job_users=("ann=daemon", "ben=root"))
     assert find_pilot_user(settings, platform.store, "ann").name == "daemon"
