@@ -41,6 +41,10 @@ class UsageError(LegatoError, ValueError):
     """The request is not possible; the message says what to do instead."""
 
 
+class NoSystemUser(UsageError):
+    """The machine knows no system user of a name; also if the directory of users does not answer now."""
+
+
 class MachinesRefused(UsageError):
     """No machine can run a job.
 

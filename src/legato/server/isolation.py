@@ -17,7 +17,7 @@ from typing import Final
 
 from legato.control.settings import Settings
 from legato.control.store import Store
-from legato.core.errors import UsageError
+from legato.core.errors import NoSystemUser, UsageError
 from legato.core.job_user import JobUser
 from legato.engines.environment import pass_on
 from legato.engines.job_users import CAPABILITIES, is_powerful, list_missing_capabilities, look_up_user
@@ -163,12 +163,13 @@ def find_submitter(settings: Settings, owner: str, refusal: str) -> JobUser:
     """Return the system user of a user of the platform. The arguments are those of `check_submitter`.
 
     Raises:
-        UsageError: there is no such system user, or jobs must not run as it.
+        NoSystemUser: there is no such system user, or the system cannot say now whether there is.
+        UsageError: jobs must not run as it.
     """
     name = settings.system_users.get(owner, owner)
     found = look_up_user(name)
     if found is None:
-        raise UsageError(
+        raise NoSystemUser(
             f"{refusal}: the machine that runs it has no system user '{name}' for jobs of '{owner}'. Let the "
             "operator make that user, or name another in the setting job_users."
         )

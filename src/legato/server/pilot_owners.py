@@ -10,7 +10,7 @@ import msgspec
 from legato.api import pool
 from legato.clusters.demand import PilotShape
 from legato.clusters.pilots import Demand
-from legato.core.errors import UsageError
+from legato.core.errors import NoSystemUser, UsageError
 from legato.core.job_user import JobUser
 from legato.policy.snapshot import JobDemand
 
@@ -19,8 +19,14 @@ _LONGEST_PAUSE_S: Final = 900.0
 SETTLE_S: Final = 60.0
 """A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
 
+_LOST_S: Final = 600.0
+"""A system user that is not found for this long is gone. Before, the directory of users may only not answer."""
+
 FindUser = Callable[[str], JobUser]
-"""Returns the system user as whom the pilots of a user run. Raises UsageError if there can be none. May block."""
+"""Returns the system user as whom the pilots of a user run. May block.
+
+Raises NoSystemUser if it is not found now, and UsageError if there can be none.
+"""
 
 
 class Pause:
@@ -57,8 +63,9 @@ class PilotOwner:
         shape: of each pilot, as far as known.
 
     Attributes:
-        user: the system user as whom pilots run. None: that of the server; or there can be none, see ``unfit``.
-        unfit: why the user can have no pilots, as a sentence. None: the user can.
+        user: the system user as whom pilots run. None: that of the server; or none is known, see ``unfit``.
+        unfit: why the user can have no new pilots, as a sentence. None: the user can.
+        is_gone: the user can keep no pilots either.
         is_here: the user has jobs or pilots now.
         refused, failed: since the cluster has refused a pilot; since one has ended before its agent joined.
         demand: how many pilots the jobs could use.
@@ -72,6 +79,7 @@ class PilotOwner:
         self.shape = shape
         self.user: JobUser | None = None
         self.unfit: str | None = None
+        self.is_gone = False
         self.is_here = True
         self.refused = Pause()
         self.failed = Pause()
@@ -80,21 +88,26 @@ class PilotOwner:
         self.refused_jobs: tuple[str, ...] = ()
         self.typed: list[JobDemand] = []
         self._demands: list[tuple[float, int]] = []
+        self._lost_since: float | None = None
 
     @property
     def uid(self) -> int | None:
         """Number of the system user as whom pilots run. None: that of the server."""
         return None if self.user is None else self.user.uid
 
-    def look_up(self, find_user: FindUser) -> None:
+    def look_up(self, find_user: FindUser, now: float) -> None:
         """Find the system user of the pilots. May block."""
         if self.name is None:
-            self.user, self.unfit = None, "Each user has machines of their own"
+            self.user, self.unfit, self.is_gone = None, "Each user has machines of their own", True
             return
         try:
-            self.user, self.unfit = find_user(self.name), None
+            self.user, self.unfit, self.is_gone = find_user(self.name), None, False
+            self._lost_since = None
+        except NoSystemUser as error:  # the last known one stays
+            self._lost_since = now if self._lost_since is None else self._lost_since
+            self.unfit, self.is_gone = str(error), self.is_gone or now - self._lost_since >= _LOST_S
         except UsageError as error:
-            self.user, self.unfit = None, str(error)
+            self.user, self.unfit, self.is_gone = None, str(error), True
 
     def note_demand(self, number: int, now: float) -> None:
         """Note how many pilots the jobs could use now."""
@@ -103,8 +116,8 @@ class PilotOwner:
         self.demand = Demand(number, max(each for _, each in self._demands))
 
     def is_paused(self, now: float) -> bool:
-        """Whether no pilot is asked for now, after a failure."""
-        return self.refused.holds(now) or self.failed.holds(now)
+        """Whether no pilot is asked for now: after a failure, or because the system user is not found."""
+        return self.unfit is not None or self.refused.holds(now) or self.failed.holds(now)
 
     def forgive(self, now: float, *, all_joined: bool) -> None:
         """Forget failures whose pause is over, if no pilot is missing. ``all_joined``: all pilots have agents."""
@@ -210,11 +223,12 @@ class PilotOwners:
         if machine_kinds and not owner.shape.machine_kinds:
             owner.shape = msgspec.structs.replace(owner.shape, machine_kinds=machine_kinds, gpu_types=gpu_types)
 
-    def look_up(self, names: Iterable[str | None]) -> None:
+    def look_up(self, names: Iterable[str | None], now: float) -> None:
         """Find the system users of all. May block.
 
         Args:
             names: users who have jobs or pilots now.
+            now: seconds since 1970.
         """
         if self._find_user is None:
             return
@@ -223,4 +237,4 @@ class PilotOwners:
             self.get(name)
         for owner in self._owners.values():
             owner.is_here = owner.name in here
-            owner.look_up(self._find_user)
+            owner.look_up(self._find_user, now)

@@ -212,8 +212,10 @@ class PilotPool:
             if pilot.node in earlier:
                 possible.setdefault(pilot.node, []).append(pilot)
         shown = {pilot.node for pilot in seen if pilot.state is not PilotState.GONE}
-        for node in possible.keys() - shown:
-            seen.append(min(possible[node], key=lambda one: (one.state is PilotState.GONE, len(one.id), one.id)))
+        seen += [
+            min(possible[node], key=lambda one: (one.state is PilotState.GONE, len(one.id), one.id))
+            for node in sorted(possible.keys() - shown)
+        ]
         self._seen = tuple(seen)
         self._strays = tuple(pilot for pilot in others if pilot.node not in possible)
 
@@ -262,7 +264,7 @@ class PilotPool:
         wishes = count_wishes(snapshot, self._owners.find_shape, most, self._refused_at, by_owner=several)
         submitters = {job.owner if several else None for job in snapshot.jobs}
         names = {wish.owner for wish in wishes} | {one.owner for one in facts.pilots} | submitters
-        self._owners.look_up(names if several else ())
+        self._owners.look_up(names if several else (), now)
         wanted = {wish.owner: wish.most for wish in wishes}
         for owner in self._owners.list():
             own = snapshot
@@ -330,7 +332,10 @@ class PilotPool:
         if pilots is None:
             return OwnersPlan()
         whose = {one.node: (one.owner, one.uid) for one in facts.pilots}
-        fit = {owner.name: owner for owner in self._owners.list() if owner.unfit is None}
+        fit = {owner.name: owner for owner in self._owners.list() if not owner.is_gone}
+        # While the system user of a user is not found, it is that of the newest pilot.
+        latest = {one.owner: one.uid for one in sorted(facts.pilots, key=lambda one: one.created_at)}
+        uids = {name: latest.get(name) if owner.user is None else owner.uid for name, owner in fit.items()}
         alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
         has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
         able = []
@@ -341,11 +346,11 @@ class PilotPool:
             able += [msgspec.structs.replace(wish, least=min(wish.least, most), most=most)] if most else []
         given = divide_pilots(able, dict(has), rules.max_pilots)
         groups = group(pilots, agents, whose)
-        asked = [(name, fit[name].uid) for name in given]
+        asked = [(name, uids[name]) for name in given]
         parties: list[Party] = []
         for key in dict.fromkeys((*asked, *groups)):
             owner, (mine, own_agents) = fit.get(key[0]), groups.get(key, ((), ()))
-            if owner is None or owner.uid != key[1]:
+            if owner is None or uids[key[0]] != key[1]:
                 parties.append(Party(owner=key[0], pilots=mine, agents=own_agents, given=None))
                 continue
             owner.target = given.get(key[0], 0)
@@ -627,7 +632,7 @@ class PilotPool:
         if self._find_user is None:
             return self._make_order(self._test_node, self._owners.get(None), now)
         owner = self._owners.get(self._store.jobs.get(job).owner)
-        owner.look_up(self._find_user)
+        owner.look_up(self._find_user, now)
         if owner.unfit is not None:
             raise UsageError(owner.unfit)
         return self._make_order(self._test_node, owner, now)

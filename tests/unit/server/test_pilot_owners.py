@@ -14,7 +14,7 @@ from tests.unit.server.test_pilots import URL, World
 from legato.clusters.fake import FakeCluster
 from legato.clusters.pilots import CLUSTER_LABEL, ClusterAwayError, PilotOrder, PilotState
 from legato.control.settings import Settings
-from legato.core.errors import UsageError
+from legato.core.errors import NoSystemUser, StoreError, UsageError
 from legato.core.job_user import JobUser
 from legato.policy.snapshot import OWNER_LABEL, JobDemand, Snapshot
 from legato.server import pilot_owners
@@ -46,8 +46,10 @@ class OwnersWorld(TestedWorld):
         )
 
     def find_user(self, name: str) -> JobUser:
-        if name in self.reasons or name not in self.uids:
-            raise UsageError(f"Cannot ask for machines for '{name}': {self.reasons.get(name, 'no account')}.")
+        if name in self.reasons:
+            raise UsageError(f"Cannot ask for machines for '{name}': {self.reasons[name]}.")
+        if name not in self.uids:
+            raise NoSystemUser(f"Cannot ask for machines for '{name}': no account.")
         uid = self.uids[name]
         return JobUser(uid=uid, gid=uid, name=f"system-{name}", home=f"/home/{name}")
 
@@ -219,15 +221,15 @@ def test_the_orders_of_all_users_run_at_once(world: OwnersWorld) -> None:
     assert len(world.alive()) == 3
 
 
-@pytest.mark.parametrize("change", ["no account", "another account"])
+@pytest.mark.parametrize("change", ["disabled", "another account"])
 def test_pilots_of_a_user_who_is_gone_are_emptied_and_ended_and_others_stay(world: OwnersWorld, change: str) -> None:
     world.jobs = {"ann": 4, "ben": 2}
     world.round()
     world.let_join("fake-ann-1")
     world.let_join("fake-ben-1")
     world.round()
-    if change == "no account":
-        world.reasons["ann"] = "no account"
+    if change == "disabled":
+        world.reasons["ann"] = "disabled"
     else:
         world.uids["ann"] = 1009
     world.round()
@@ -238,9 +240,63 @@ def test_pilots_of_a_user_who_is_gone_are_emptied_and_ended_and_others_stay(worl
     world.end("fake-ann-1")
     world.round()
     world.round()
-    assert sorted(filter(None, world.uids_of().values())) == ([1002] if change == "no account" else [1002, 1009, 1009])
+    assert sorted(filter(None, world.uids_of().values())) == ([1002] if change == "disabled" else [1002, 1009, 1009])
     trouble = world.owners()["ann"]["trouble"]
-    assert trouble == ("Cannot ask for machines for 'ann': no account." if change == "no account" else None)
+    assert trouble == ("Cannot ask for machines for 'ann': disabled." if change == "disabled" else None)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_users_whose_directory_does_not_answer_for_a_while_keep_their_pilots_and_get_no_new_ones(
+    world: OwnersWorld, restarts: bool
+) -> None:
+    world.jobs = {"ann": 4, "ben": 2}
+    world.round()
+    world.let_join("fake-ann-1")
+    world.round()
+    del world.uids["ann"]
+    world.jobs["ann"] = 8
+    if restarts:
+        world.restart()
+    for _ in range(4):
+        world.round(100.0)
+        assert world.beat("fake-ann-1")["leave"] is False
+    assert world.engine.ended == []
+    assert set(world.alive()) == {"fake-ann-1", "fake-ann-2", "fake-ben-1"}
+    assert world.owners()["ann"]["state"] == "paused"
+    assert world.owners()["ann"]["trouble"] == "Cannot ask for machines for 'ann': no account."
+    world.uids["ann"] = 1001
+    world.round(100.0)
+    assert "fake-ann-3" in world.alive()
+    assert world.owners()["ann"]["state"] == "ok"
+
+
+def test_pilots_of_a_user_whose_system_user_is_not_found_for_long_are_given_up(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 4}
+    world.round()
+    world.let_join("fake-ann-1")
+    world.round()
+    del world.uids["ann"]
+    for _ in range(8):
+        world.round(100.0)
+        told = world.beat("fake-ann-1")["leave"]
+    assert told is True
+    assert [world.engine.pilots[number].node for number, _ in world.engine.ended] == ["fake-ann-2"]
+
+
+def test_a_store_that_fails_while_users_are_looked_up_changes_nothing(world: OwnersWorld) -> None:
+    world.jobs = {"ann": 4}
+    world.round()
+    before, find_user = world.alive(), world.find_user
+
+    def fail(name: str) -> JobUser:
+        raise StoreError("the disk is full")
+
+    world.loop._owners._find_user = fail
+    with pytest.raises(StoreError):
+        world.round(100.0)
+    world.loop._owners._find_user = find_user
+    world.round()
+    assert (world.alive(), world.engine.ended) == (before, [])
 
 
 def test_a_job_with_the_name_of_a_pilot_of_another_user_is_no_pilot_and_is_ended(world: OwnersWorld) -> None:
@@ -366,10 +422,14 @@ def test_busy_pilots_from_a_time_when_the_server_ran_as_another_system_user_are_
 
 
 def test_the_system_user_is_that_of_jobs_and_a_disabled_user_has_none(platform: Platform) -> None:
-    settings = Settings(home=platform.home, run_jobs_as="submitter", job_users=("ann=daemon", "ben=root"))
+    settings = Settings(
+        home=platform.home, run_jobs_as="submitter", job_users=("ann=daemon", "ben=root", "admin=no-such-user")
+    )
     assert find_pilot_user(settings, platform.store, "ann").name == "daemon"
     with pytest.raises(UsageError, match="can do all that the server"):
         find_pilot_user(settings, platform.store, "ben")
+    with pytest.raises(NoSystemUser, match="no system user 'no-such-user'"):
+        find_pilot_user(settings, platform.store, "admin")
     with pytest.raises(UsageError, match="there is no such user"):
         find_pilot_user(settings, platform.store, "someone-else")
     platform.store.accounts.change("ann", ADMIN, platform.now, is_disabled=True)
