@@ -80,7 +80,9 @@ def plan_owners(rules: PilotRules, parties: Sequence[Party], now: float, *, take
         for index, (party, plan) in enumerate(zip(parties, plans, strict=True))
         if party.given is not None and (lack := party.given - plan.num_lasting) > 0
     }
-    needed = sum(lack for index, lack in lacks.items() if not parties[index].is_paused) - max(room, 0)
+    # Others give up only what can be asked for now: Slurm may let those that already wait wait for long.
+    wanted = sum(min(lack, plans[index].num_starts) for index, lack in lacks.items() if not parties[index].is_paused)
+    needed = wanted - max(room, 0)
     if takes and needed > 0:
         over = {
             index: plan.num_lasting - party.given
@@ -127,12 +129,11 @@ def group(
         agents: of all users.
         whose: node → user, and number of the system user. Others are left out.
     """
-    nodes = {pilot.node for pilot in pilots} | {agent.node for agent in agents}
-    keys = sorted({whose[node] for node in nodes if node in whose}, key=repr)
-    return {
-        key: (
-            tuple(pilot for pilot in pilots if whose.get(pilot.node) == key),
-            tuple(agent for agent in agents if whose.get(agent.node) == key),
-        )
-        for key in keys
-    }
+    found: dict[tuple[str | None, int | None], tuple[list[Pilot], list[PilotAgent]]] = {}
+    for pilot in pilots:
+        if pilot.node in whose:
+            found.setdefault(whose[pilot.node], ([], []))[0].append(pilot)
+    for agent in agents:
+        if agent.node in whose:
+            found.setdefault(whose[agent.node], ([], []))[1].append(agent)
+    return {key: (tuple(found[key][0]), tuple(found[key][1])) for key in sorted(found, key=repr)}

@@ -115,6 +115,18 @@ def test_a_user_who_is_short_gets_pilots_of_another_only_after_a_while_and_busy_
     assert "jobs of other users" in later.leaving[0].reason
 
 
+def test_busy_pilots_are_given_up_only_for_those_that_can_be_asked_for_now() -> None:
+    rules = PilotRules(max_pilots=32, max_of_owner=32, max_waiting=8)
+    busy = [2] * 24
+    first = plan_owners(rules, [party("anna", 16, *busy, 2, 2, 2, 2, 2, 2, 2, 2), party("ben", 16)], NOW, takes=True)
+    assert (len(first.leaving), first.is_short) == (8, False)
+    # These wait in the queue now. Others are asked for when they have machines.
+    waits = plan_owners(rules, [party("anna", 16, *busy), party("ben", 16, waiting=8)], NOW, takes=True)
+    assert (waits.starts, waits.leaving, waits.is_short) == ({}, (), False)
+    some = plan_owners(rules, [party("anna", 16, *busy), party("ben", 16, 2, 2, 2, waiting=5)], NOW, takes=True)
+    assert (some.starts, len(some.leaving)) == ({}, 3)
+
+
 def test_a_user_who_is_paused_takes_no_pilots_of_others() -> None:
     plan = plan_owners(RULES, [party("anna", 3, 2, 2, 2), party("ben", 2, is_paused=True)], NOW, takes=True)
     assert (plan.starts, plan.leaving, plan.is_short, plan.missing) == ({}, (), False, {"ben"})
@@ -139,9 +151,9 @@ PARTIES = st.lists(
 
 
 @settings(max_examples=examples(200))
-@given(PARTIES, st.integers(1, 8), st.booleans())
+@given(PARTIES, st.integers(1, 8), st.booleans(), st.integers(1, 3))
 def test_there_are_no_more_than_allowed_no_busy_pilot_is_ended_and_pauses_hold(
-    users: list[tuple[int, list[int], int, bool]], total: int, takes: bool
+    users: list[tuple[int, list[int], int, bool]], total: int, takes: bool, max_waiting: int
 ) -> None:
     wishes = [wish(f"u{i}", given) for i, (given, *_) in enumerate(users) if given]
     given = divide_pilots(wishes, {}, total)
@@ -149,7 +161,7 @@ def test_there_are_no_more_than_allowed_no_busy_pilot_is_ended_and_pauses_hold(
         party(f"u{i}", given.get(f"u{i}", 0), *busy, waiting=waiting, is_paused=paused)
         for i, (_, busy, waiting, paused) in enumerate(users)
     ]
-    rules = PilotRules(max_pilots=total, max_of_owner=3)
+    rules = PilotRules(max_pilots=total, max_of_owner=3, max_waiting=max_waiting)
     plan = plan_owners(rules, parties, NOW, takes=takes)
     there = sum(len(one.pilots) for one in parties)
     starts = sum(plan.starts.values())
@@ -157,6 +169,9 @@ def test_there_are_no_more_than_allowed_no_busy_pilot_is_ended_and_pauses_hold(
     busy = {one.node for each in parties for one in each.agents if one.num_busy}
     assert not busy & {one.pilot.node for one in plan.ending}
     assert takes or not busy & {one.node for one in plan.leaving}
+    waiting = {one.owner: sum(each.state is PilotState.WAITING for each in one.pilots) for one in parties}
+    usable = sum(max(0, rules.max_waiting - waiting[owner]) for owner in plan.missing)
+    assert len(busy & {one.node for one in plan.leaving}) <= usable, "more is taken than can be asked for"
     for one in parties:
         assert one.owner not in plan.starts or not one.is_paused
         assert len(one.pilots) + plan.starts.get(one.owner, 0) <= max(rules.max_of_owner, len(one.pilots))
