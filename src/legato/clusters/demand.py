@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -154,10 +155,20 @@ def divide_pilots(wishes: Iterable[Wish], has: dict[str | None, int], total: int
             admitted.append(wish)
     if sum(wish.most for wish in admitted) <= total:
         return given | {wish.owner: wish.most for wish in admitted}
-    while left and (hungry := [wish for wish in admitted if given[wish.owner] < wish.most]):
-        next_one = min(hungry, key=lambda wish: (given[wish.owner], given[wish.owner] >= has.get(wish.owner, 0)))
-        given[next_one.owner] += 1
+
+    def rank(index: int) -> tuple[int, bool, int]:
+        owner = admitted[index].owner
+        return given[owner], given[owner] >= has.get(owner, 0), index
+
+    hungry = [rank(index) for index, wish in enumerate(admitted) if given[wish.owner] < wish.most]
+    heapq.heapify(hungry)
+    while left and hungry:
+        *_, index = heapq.heappop(hungry)
+        wish = admitted[index]
+        given[wish.owner] += 1
         left -= 1
+        if given[wish.owner] < wish.most:
+            heapq.heappush(hungry, rank(index))
     return given
 
 

@@ -16,6 +16,9 @@ from legato.policy.snapshot import JobDemand
 
 FIRST_PAUSE_S: Final = 30.0
 _LONGEST_PAUSE_S: Final = 900.0
+SLOW_S: Final = 900.0
+"""A user whose pilots wait for this long, while no job can train without them, lets other users go first."""
+_LONGEST_SLOW_S: Final = 14_400.0
 SETTLE_S: Final = 60.0
 """A demand that is gone for less than this ends no pilot: a job may only be between two attempts."""
 
@@ -32,12 +35,18 @@ Raises NoSystemUser if it is not found now, and UsageError if there can be none.
 class Pause:
     """Asks for no pilots for a while after a failure, twice as long after each failure in a row.
 
+    Args:
+        first_s: seconds of the first pause.
+        longest_s: seconds of the longest one.
+
     Attributes:
         why: the last failure. None: there is none.
         begun_at: time of the last failure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_s: float = FIRST_PAUSE_S, longest_s: float = _LONGEST_PAUSE_S) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
         self.why: str | None = None
         self.begun_at = float("-inf")
         self._length_s = 0.0
@@ -46,7 +55,7 @@ class Pause:
     def begin(self, why: str, now: float) -> None:
         """Note a failure; several at one moment count once."""
         if not self.holds(now):
-            self._length_s = min(max(2 * self._length_s, FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._length_s = min(max(2 * self._length_s, self._first_s), self._longest_s)
             self._until = now + self._length_s
         self.why, self.begun_at = why, now
 
@@ -68,6 +77,7 @@ class PilotOwner:
         is_gone: the user can keep no pilots either.
         is_here: the user has jobs or pilots now.
         refused, failed: since the cluster has refused a pilot; since one has ended before its agent joined.
+        slow: other users go first, since pilots have waited for long.
         demand: how many pilots the jobs could use.
         target: how many there should be.
         refused_jobs: those that pilots have refused.
@@ -83,6 +93,7 @@ class PilotOwner:
         self.is_here = True
         self.refused = Pause()
         self.failed = Pause()
+        self.slow = Pause(SLOW_S, _LONGEST_SLOW_S)
         self.demand = Demand(0, 0)
         self.target = 0
         self.refused_jobs: tuple[str, ...] = ()
@@ -115,6 +126,21 @@ class PilotOwner:
         self._demands.append((now, number))
         self.demand = Demand(number, max(each for _, each in self._demands))
 
+    def note_wait(self, least: int, num_running: int, waits_since: float | None, now: float) -> None:
+        """Let other users go first for a while if pilots wait for long, and no job can train without them.
+
+        Args:
+            least: with fewer pilots no job can train.
+            num_running: pilots that do not wait.
+            waits_since: since when the first of the others waits. None: there is none.
+            now: seconds since 1970.
+        """
+        if num_running >= least:
+            self.slow = Pause(SLOW_S, _LONGEST_SLOW_S)
+        elif waits_since is not None and now - waits_since >= SLOW_S and not self.slow.holds(now):
+            minutes = SLOW_S / 60
+            self.slow.begin(f"Machines of this user have waited for {minutes:.0f} minutes, so others come first", now)
+
     def is_paused(self, now: float) -> bool:
         """Whether no pilot is asked for now: after a failure, or because the system user is not found."""
         return self.unfit is not None or self.refused.holds(now) or self.failed.holds(now)
@@ -140,6 +166,7 @@ class PilotOwner:
             unfit
             or self.refused.why
             or self.failed.why
+            or (self.slow.why if self.target < self.demand.now else None)
             or self._describe_refused_jobs(cluster)
             or self._describe_typed(cluster, kind)
         )

@@ -338,13 +338,28 @@ class PilotPool:
         uids = {name: latest.get(name) if owner.user is None else owner.uid for name, owner in fit.items()}
         alive = [pilot for pilot in pilots if pilot.state is not PilotState.GONE]
         has = Counter(whose[pilot.node][0] for pilot in alive if pilot.node in whose)
-        able = []
+        created = {one.node: one.created_at for one in facts.pilots}
+        running, waits_since = Counter[str | None](), dict[str | None, float]()
+        for pilot in alive:
+            if pilot.node in whose:
+                name = whose[pilot.node][0]
+                if pilot.state is PilotState.WAITING:
+                    waits_since[name] = min(created[pilot.node], waits_since.get(name, now))
+                else:
+                    running[name] += 1
+        able, last = [], []
         for wish in wishes:
             owner = fit.get(wish.owner)
+            if owner is None:
+                continue
             # What a user does not get for now, others can have.
-            most = 0 if owner is None else min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
-            able += [msgspec.structs.replace(wish, least=min(wish.least, most), most=most)] if most else []
-        given = divide_pilots(able, dict(has), rules.max_pilots)
+            most = min(wish.most, has[wish.owner]) if owner.is_paused(now) else wish.most
+            owner.note_wait(wish.least, running[wish.owner], waits_since.get(wish.owner), now)
+            is_slow = owner.slow.holds(now)
+            if most:
+                least = 1 if is_slow else min(wish.least, most)
+                (last if is_slow else able).append(msgspec.structs.replace(wish, least=least, most=most))
+        given = divide_pilots((*able, *last), dict(has), rules.max_pilots)
         groups = group(pilots, agents, whose)
         asked = [(name, uids[name]) for name in given]
         parties: list[Party] = []

@@ -11,6 +11,7 @@ from tests.unit.server.platform import ADMIN, JOB, Platform
 from tests.unit.server.test_cluster_tests import TestedWorld
 from tests.unit.server.test_pilots import URL, World
 
+from legato.clusters.demand import PilotShape
 from legato.clusters.fake import FakeCluster
 from legato.clusters.pilots import CLUSTER_LABEL, ClusterAwayError, PilotOrder, PilotState
 from legato.control.settings import Settings
@@ -28,6 +29,7 @@ class OwnersWorld(TestedWorld):
     def __init__(self, platform: Platform, **rules: Any) -> None:
         self.jobs: dict[str, int] = {}
         self.reasons: dict[str, str] = {}
+        self.least: dict[str, int] = {}
         self.uids = {"ann": 1001, "ben": 1002, "admin": 1003}
         super().__init__(platform, **{"max_of_owner": 4, **rules})
 
@@ -55,7 +57,15 @@ class OwnersWorld(TestedWorld):
 
     def take_snapshot(self) -> Snapshot:
         jobs = [
-            JobDemand(id=f"j-{owner}", name="n", owner=owner, queue="q", submitted_at=number, max_workers=most)
+            JobDemand(
+                id=f"j-{owner}",
+                name="n",
+                owner=owner,
+                queue="q",
+                submitted_at=number,
+                max_workers=most,
+                min_workers=self.least.get(owner, 1),
+            )  # fmt: skip
             for number, (owner, most) in enumerate(self.jobs.items())
         ]
         seen = super().take_snapshot()
@@ -358,6 +368,42 @@ def test_a_scarce_maximum_is_shared_and_busy_machines_are_emptied_after_a_while(
     assert world.uids_of()["fake-ben-1"] == 1002
     world.round(30)
     assert sum(world.beat(node)["leave"] for node in ("fake-ann-1", "fake-ann-2")) == 1
+
+
+def test_a_user_whose_machines_never_start_does_not_hold_the_maximum(platform: Platform) -> None:
+    world = OwnersWorld(platform, max_pilots=4)
+    world.jobs, world.least = {"ann": 8, "ben": 2}, {"ann": 8}
+    world.round()
+    world.round(300.0)
+    world.round(300.0)
+    assert set(world.uids_of().values()) == {1001}
+    for after_s in (300.0, 60.0, 5.0):
+        world.round(after_s)
+    assert sorted(filter(None, world.uids_of().values())) == [1001, 1001, 1001, 1002]
+    assert "15 minutes" in world.owners()["ann"]["trouble"]
+    assert world.owners()["ben"]["trouble"] is None
+    # The others of ann go on to wait, and end nothing of ben.
+    world.let_join("fake-ben-1")
+    for _ in range(20):
+        world.round(60.0)
+        assert world.beat("fake-ben-1")["leave"] is False
+    assert sorted(filter(None, world.uids_of().values())) == [1001, 1001, 1001, 1002]
+
+
+def test_after_a_pause_a_user_whose_machines_start_goes_first_again() -> None:
+    owner = pilot_owners.PilotOwner("ann", PilotShape(num_slots=1, has_gpus=False, labels={}))
+    now = 1e9
+    owner.note_wait(4, 0, now - pilot_owners.SLOW_S + 1, now)
+    assert not owner.slow.holds(now)
+    owner.note_wait(4, 3, now - pilot_owners.SLOW_S, now)
+    assert owner.slow.holds(now)
+    owner.note_wait(4, 3, None, now + pilot_owners.SLOW_S)
+    assert not owner.slow.holds(now + pilot_owners.SLOW_S)
+    again = now + 2 * pilot_owners.SLOW_S
+    owner.note_wait(4, 3, again - pilot_owners.SLOW_S, again)
+    assert owner.slow.holds(again + 1.5 * pilot_owners.SLOW_S)
+    owner.note_wait(4, 4, None, again)
+    assert owner.slow.why is None
 
 
 def test_names_of_users_that_no_machine_can_have_are_changed(world: OwnersWorld) -> None:
